@@ -1,0 +1,69 @@
+# make demo          stock Keras and flatout side by side, on jax; needs nothing but Python 3.11 and pip
+# make check         format, lint, types and the fast tests, on jax: before every commit
+# make test          all our tests and Keras' own trainer and callback tests, on all three backends
+# make keras-suite   Keras' tests of trainers, callbacks and models, on all three backends
+# make bench         the six models of `flatout bench`, on all three backends
+PYTHON ?= python3
+BACKENDS ?= jax tensorflow torch
+VENV := .venv
+PY := $(VENV)/bin/python
+# Two workers fill two cores; more would only compete for them.
+WORKERS ?= 2
+KERAS_TESTS := keras.src.trainers keras.src.callbacks
+
+export TF_CPP_MIN_LOG_LEVEL := 3
+export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: venv demo test lint unit keras-tests keras-suite check format bench clean
+.DELETE_ON_ERROR:
+
+venv: $(VENV)/.complete
+
+$(VENV)/.complete: pyproject.toml requirements/pins.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "flatout needs Python 3.11 or later: make venv PYTHON=/path/to/python3.11"; exit 1; }
+	[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
+	$(PY) -m pip install -q -c requirements/pins.txt -e '.[jax,tensorflow,torch,dev]'
+	@touch $@
+
+demo:
+	@python=$$(requirements/demo-python) && KERAS_BACKEND=$${KERAS_BACKEND:-jax} $$python -m flatout demo
+
+test: lint unit keras-tests
+
+lint: venv
+	$(PY) -m ruff format --check .
+	$(PY) -m ruff check .
+	$(PY) -m mypy
+
+unit: venv
+	@set -e; for backend in $(BACKENDS); do echo "== tests on $$backend"; \
+	  KERAS_BACKEND=$$backend $(PY) -m pytest -q -n $(WORKERS) tests; done
+
+# run-keras-tests PACKAGES: every backend in its own process; all of them run even if the first one fails.
+define run-keras-tests
+	@failed=; for backend in $(BACKENDS); do echo "== Keras' own tests on $$backend, accelerated"; \
+	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(PY) -m pytest -q -p flatout.runner.pytest_plugin --pyargs $(1) \
+	  || failed="$$failed $$backend"; done; \
+	[ -z "$$failed" ] || { echo "Keras' own tests failed on$$failed"; exit 1; }
+endef
+
+keras-tests: venv
+	$(call run-keras-tests,$(KERAS_TESTS))
+
+keras-suite: venv
+	$(call run-keras-tests,$(KERAS_TESTS) keras.src.models)
+
+check: lint
+	KERAS_BACKEND=jax $(PY) -m pytest -q -n $(WORKERS) -m "not slow" tests
+
+format: venv
+	$(PY) -m ruff format .
+	$(PY) -m ruff check --fix .
+
+bench: venv
+	$(PY) -m flatout bench --backends $$(echo $(BACKENDS) | tr ' ' ,) --json bench.json
+
+clean:
+	rm -rf $(VENV) .venv-gpu demo bench.json .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -1,0 +1,1 @@
+"""Stock Keras and flatout side by side: `flatout bench` and `flatout demo`."""

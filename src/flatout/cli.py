@@ -1,0 +1,114 @@
+"""The command line: `flatout` and `python -m flatout`."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from .errors import FlatoutError
+from .options import current
+
+_DESCRIPTION = "Run a Keras 3 program, unchanged, at the speed of the device."
+_EXAMPLES = """\
+other commands:
+  flatout bench [NAME...] [--json FILE]   stock Keras and flatout side by side in one run
+  flatout demo                            the reference workload, end to end
+  Each has its own --help. A script called "bench" is run as ./bench.
+
+examples:
+  flatout train.py --epochs 5             a script with its own arguments
+  python -m flatout train.py --epochs 5   the same
+  flatout --explain train.py              and say for each call what was done and why
+  flatout --strict train.py               and stop where stock Keras would have to run
+  flatout -m package.train --epochs 5     a module, as in python -m
+  flatout -c "import train; train.main()"
+  flatout - < train.py                    from stdin
+  FLATOUT=0 flatout train.py              plain Python and stock Keras, to compare
+
+A last line on stderr says what was accelerated. The exit code and tracebacks are the program's own.
+"""
+
+_FLAGS: dict[str, Literal["module", "code"]] = {"-m": "module", "-c": "code"}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run a command; returns the exit code, unless the program exits by itself."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    command = arguments[0] if arguments else ""
+    if command == "bench":
+        from .bench.cli import main as bench
+
+        return bench(arguments[1:]) or 0
+    if command == "demo":
+        from .bench.demo import main as demo
+
+        return demo(arguments[1:]) or 0
+    return _run(arguments[1:] if command == "run" else arguments)
+
+
+def _run(arguments: list[str]) -> int:
+    from .runner import closing, patch, script
+
+    ours, target = _split(arguments)
+    parser = _parser()
+    flags = parser.parse_args(ours)
+    if target is None:
+        parser.print_help(sys.stderr)
+        return 2
+    try:
+        patch.enable(**({"strict": True} if flags.strict else {}))
+    except FlatoutError as error:
+        parser.error(str(error))
+    if current().enabled:
+        closing.announce_at_exit(flags.explain)
+    try:
+        script.run(target)
+    except script.CannotOpen as error:
+        print(error, file=sys.stderr)
+        return 2
+    return 0
+
+
+def _split(arguments: list[str]) -> tuple[list[str], Any]:
+    """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
+    from .runner.script import Target
+
+    for at, argument in enumerate(arguments):
+        ours, rest = arguments[:at], tuple(arguments[at + 1 :])
+        for flag, kind in _FLAGS.items():
+            if argument == flag:
+                if not rest:
+                    _parser().error(f"argument {flag}: expected the {kind} to run behind it. Received nothing.")
+                return ours, Target(kind, rest[0], rest[1:])
+            if argument.startswith(flag):
+                return ours, Target(kind, argument[2:], rest)
+        if argument == "-":
+            return ours, Target("stdin", "-", rest)
+        if argument == "--" and rest:
+            return ours, Target("file", rest[0], rest[1:])
+        if not argument.startswith("-"):
+            return ours, Target("file", argument, rest)
+    return arguments, None
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="flatout",
+        usage="flatout [run] [--explain] [--strict] SCRIPT|-m MODULE|-c CODE|- [arguments]",
+        description=_DESCRIPTION,
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--explain", action="store_true", help="say for each call which engine ran it, and why")
+    parser.add_argument("--strict", action="store_true", help="raise FallbackRefused instead of running stock Keras")
+    parser.add_argument("--version", action="version", version=f"flatout {_version()}")
+    return parser
+
+
+def _version() -> str:
+    from . import __version__
+
+    return __version__

@@ -1,0 +1,135 @@
+"""The order of samples, asked of the installed Keras' own data adapter.
+
+Keras draws its permutations from a different generator on each backend, some more often than it uses them, and
+the next release changes all of it. So we never draw one ourselves: we hand Keras an array of row numbers, let its
+own iterators run in the call order of stock `fit`, and read the numbers back. The generators end in stock's state.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+
+class Order:
+    """The passes over the rows, and the steps of each epoch.
+
+    Args:
+        rows: Number of samples.
+        batch_size: Rows a step takes.
+        shuffle: As given to `fit`.
+        steps_per_epoch: As given to `fit`; an epoch then goes on where the last one stopped.
+        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
+        trainer_module: Keras' trainer module of the backend, for its iterator class.
+        strategy: TensorFlow's distribution strategy, which its iterator class wants.
+
+    Attributes:
+        iterator: Keras' own epoch iterator over row numbers.
+        rows_of_pass: The row numbers of the current pass, or None for 0, 1, 2, ...
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        shuffle: Any,
+        steps_per_epoch: int | None,
+        steps_per_execution: int,
+        trainer_module: Any,
+        strategy: Any = None,
+    ):
+        adapter = _index_adapter(rows, batch_size, shuffle)
+        extra = {} if strategy is None else {"distribute_strategy": strategy}
+        self.iterator = iterator_class(trainer_module)(
+            x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
+        )
+        self._shuffle = shuffle
+        self._group = steps_per_execution
+        self._batches = adapter.num_batches
+        self._pass: Any = None
+        self._enumerator: Any = None
+        self.rows_of_pass: np.ndarray | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, as callbacks are told."""
+        return self.iterator.num_batches
+
+    def peek(self) -> None:
+        """Draw what stock Keras draws when it builds a model on the first batch."""
+        for _, _, batches in self.iterator._enumerate_iterator():
+            next(batches)
+            break
+
+    def reset(self) -> None:
+        self.iterator.reset()
+        self._pass = None
+
+    def begin_epoch(self) -> tuple[int, int, bool]:
+        """Start an epoch.
+
+        Returns:
+            The first step within the current pass, the number of steps, and whether a new pass begins.
+        """
+        self._enumerator = self.iterator._enumerate_iterator()
+        _, _, batches = next(self._enumerator)
+        begins = batches is not self._pass
+        if begins:
+            self._pass = batches
+            self.rows_of_pass = self._read(batches)
+        first = self.iterator._steps_seen - self._group
+        # Groups are never cut: an epoch of 5 steps in groups of 3 takes 6, if there are as many.
+        wanted = -(-(self.iterator.steps_per_epoch or self._batches) // self._group) * self._group
+        return first, min(wanted, self._batches - first), begins
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
+        if finished:
+            for _ in self._enumerator:
+                pass
+        else:
+            for _ in range(-(-steps // self._group) - 1):
+                next(self._enumerator)
+            self._enumerator.close()
+
+    def _read(self, batches: Any) -> np.ndarray | None:
+        if not self._shuffle:
+            return None
+        numbers = [_to_numpy(next(batches))]
+        if self._shuffle == "batch":
+            numbers.extend(_to_numpy(batch) for batch in batches)
+        return np.concatenate(numbers).astype(np.int32, copy=False)
+
+
+def _to_numpy(batch: Any) -> np.ndarray:
+    (numbers,) = batch if isinstance(batch, (tuple, list)) else (batch,)
+    return np.asarray(numbers)
+
+
+def iterator_class(trainer_module: Any) -> Any:
+    """The backend's own `EpochIterator`."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return next(
+        kind
+        for kind in vars(trainer_module).values()
+        if isinstance(kind, type) and issubclass(kind, EpochIterator) and kind is not EpochIterator
+    )
+
+
+def _index_adapter(rows: int, batch_size: int, shuffle: Any) -> Any:
+    """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
+
+    A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
+    over thousands of small ones. `shuffle="batch"` does depend on it.
+    """
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    class IndexAdapter(ArrayDataAdapter):
+        @property
+        def num_batches(self) -> int:
+            return -(-rows // batch_size)
+
+    numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
+    return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

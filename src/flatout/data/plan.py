@@ -1,0 +1,180 @@
+"""The plan: a pure function of facts (rows, bytes, free memory, model, options) to a decision with its reasons."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import Reason, reason
+from ..options import Options
+
+BACKENDS = ("jax", "tensorflow", "torch")
+# Keras' internals that we touch were read in these versions, and its own test suite passes under us on them.
+TESTED_KERAS = ((3, 15, 1), (3, 16))
+# Resident data must leave room for the model, its activations and XLA's workspace.
+SHARE_OF_FREE_MEMORY = 0.6
+# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own (docs/fit.md has the figures).
+WORTHWHILE_STEPS = 60
+
+
+@dataclass(frozen=True)
+class Facts:
+    """All that the planner knows of a call.
+
+    Attributes:
+        method: `"fit"`, `"evaluate"` or `"predict"`.
+        backend: Keras' backend.
+        keras_version: Of the installed Keras.
+        rows: Number of samples.
+        batch_size: Rows a step takes.
+        steps: Steps that the whole call will take.
+        nbytes: Bytes of data to place, validation data included.
+        free_bytes: Free memory of the device, or None if unknown.
+        obstacles: What the model, its callbacks or its data put in the way.
+    """
+
+    method: str
+    backend: str
+    keras_version: str
+    rows: int = 0
+    batch_size: int = 0
+    steps: int = 0
+    nbytes: int = 0
+    free_bytes: int | None = None
+    obstacles: tuple[Reason, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a call will run, where its data will live, and why.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> plan = flatout.plan(model, np.zeros((64, 4)), np.zeros(64))
+        >>> plan.engine
+        'stock'
+        >>> [why.code for why in plan.reasons]
+        ['small']
+    """
+
+    facts: Facts
+    engine: str
+    data: str
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def accelerated(self) -> bool:
+        return self.engine != "stock"
+
+    def explain(self) -> str:
+        """The plan in words, a line for each fact and reason."""
+        facts = self.facts
+        lines = [
+            f"{facts.method} on {self.engine}, {self.data} data",
+            f"  rows        {facts.rows:,}",
+            f"  batch size  {facts.batch_size:,}",
+            f"  steps       {facts.steps:,}",
+            f"  data        {as_size(facts.nbytes)}",
+        ]
+        if facts.free_bytes is not None:
+            lines.append(f"  free memory {as_size(facts.free_bytes)}")
+        return "\n".join([*lines, *(f"  {why}" for why in self.reasons)])
+
+    __str__ = explain
+
+
+def decide(facts: Facts, options: Options) -> Plan:
+    """Choose engine and placement. No side effects."""
+    why = _refusals(facts, options)
+    if why:
+        return Plan(facts, "stock", "host", tuple(why))
+    return Plan(facts, facts.backend, "resident")
+
+
+def _refusals(facts: Facts, options: Options) -> list[Reason]:
+    if not options.enabled:
+        return [reason("disabled")]
+    if options.engine == "stock":
+        return [reason("asked_for_stock")]
+    if facts.backend not in BACKENDS:
+        return [reason("backend", facts.backend)]
+    why: list[Reason] = []
+    low, high = TESTED_KERAS
+    if not low <= version_tuple(facts.keras_version) < high and not options.force:
+        why.append(reason("keras_version", facts.keras_version, f"{_dotted(low)} to below {_dotted(high)}"))
+    why.extend(facts.obstacles)
+    if why:
+        return why
+    if facts.free_bytes is not None:
+        budget = int(facts.free_bytes * SHARE_OF_FREE_MEMORY)
+        if facts.nbytes > budget:
+            return [reason("memory", as_size(facts.nbytes), as_size(budget))]
+    if facts.steps < WORTHWHILE_STEPS and not options.force:
+        return [reason("small", facts.steps)]
+    return []
+
+
+def version_tuple(version: str) -> tuple[int, ...]:
+    """The leading numbers of a version: `"3.16.0.dev1"` gives `(3, 16, 0)`."""
+    numbers: list[int] = []
+    for part in version.split("."):
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))
+
+
+def as_size(nbytes: int) -> str:
+    size = float(nbytes)
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"
+
+
+def obstacles_of_model(model: Any, method: str, backend: str) -> list[Reason]:
+    """What a model itself puts in the way of an engine."""
+    from keras.src.backend.config import is_nnx_enabled
+    from keras.src.distribution import distribution_lib
+
+    why: list[Reason] = []
+    if distribution_lib.distribution() is not None:
+        why.append(reason("distribution"))
+    if backend == "tensorflow" and getattr(model, "_distribute_strategy", None) is not None:
+        why.append(reason("tf_distribute"))
+    if backend == "jax" and is_nnx_enabled():
+        why.append(reason("nnx"))
+    if getattr(model, "_run_eagerly", False):
+        why.append(reason("run_eagerly"))
+    elif backend == "jax" and not model.jit_compile:
+        blockers = sorted({type(layer).__name__ for layer in model._flatten_layers() if not layer.supports_jit})
+        why.append(reason("jit_compile_off", ", ".join(blockers) or "it was compiled with jit_compile=False"))
+    elif backend == "torch" and model.jit_compile:
+        why.append(reason("torch_compile"))
+    why.extend(_replaced_step_functions(model, method))
+    return why
+
+
+def _replaced_step_functions(model: Any, method: str) -> list[Reason]:
+    names = {"fit": ("train",), "evaluate": ("test",), "predict": ("predict",)}[method]
+    why: list[Reason] = []
+    for name in names:
+        maker = getattr(type(model), f"make_{name}_function")
+        function = getattr(model, f"{name}_function", None)
+        function = getattr(function, "python_function", function)
+        if not _is_of_keras(maker):
+            why.append(reason("custom_step_function", f"make_{name}_function"))
+        elif function is not None and not _is_of_keras(function) and not hasattr(function, "_torchdynamo_orig_callable"):
+            why.append(reason("custom_step_function", f"{name}_function"))
+    return why
+
+
+def _is_of_keras(function: Any) -> bool:
+    return (getattr(function, "__module__", None) or "").startswith("keras.")

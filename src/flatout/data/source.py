@@ -1,0 +1,115 @@
+"""What the user gave as data: rows, batch size, bytes, and whether every row can be placed on the device."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..errors import Refusal, reason
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Arrays, frames and tensors whose rows can be addressed by number.
+
+    Attributes:
+        inputs: `(x, y, sample_weight)` packed as Keras packs them for `train_step`.
+        rows: Number of samples.
+        batch_size: The user's, or the one Keras chooses in its place.
+        nbytes: Size once placed, after Keras' conversion of floats to `floatx`.
+    """
+
+    inputs: Any
+    rows: int
+    batch_size: int
+    nbytes: int
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(self.rows / self.batch_size)
+
+    def head(self, rows: int) -> Any:
+        """The first rows, unconverted: enough to build a model on."""
+        from keras import tree
+
+        return tree.map_structure(
+            lambda array: None if array is None else (array.iloc if hasattr(array, "iloc") else array)[:rows],
+            self.inputs,
+        )
+
+
+def describe(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    class_weight: Any = None,
+) -> ArraySource:
+    """Look at the user's data without reading it.
+
+    Raises:
+        Refusal: The data are not arrays, or arrays that only Keras can convert batch by batch.
+        ValueError: Keras would refuse them too (lengths that differ), or there are no rows.
+    """
+    from keras import tree
+    from keras.src.trainers.data_adapters import array_data_adapter
+
+    if not array_data_adapter.can_convert_arrays((x, y, sample_weight)):
+        raise Refusal(reason("source", f"a {type(x).__name__}"))
+    for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        for leaf in tree.flatten(value):
+            if leaf is not None and not _is_dense_numeric(leaf):
+                raise Refusal(reason("sparse", name))
+    if class_weight is not None and sample_weight is None and y is not None and not tree.is_nested(y):
+        sample_weight, class_weight = weights_of_classes(y, class_weight), None
+    # Keras' own adapter checks the lengths, replicates sample weights and chooses the batch size.
+    adapter = array_data_adapter.ArrayDataAdapter(
+        x, y, sample_weight=sample_weight, class_weight=class_weight, batch_size=batch_size, steps=steps
+    )
+    rows = int(adapter._num_samples)
+    if rows == 0:
+        raise ValueError("`x` has no rows. Received: arrays of length 0. Expected at least one sample.")
+    leaves = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
+    return ArraySource(adapter._inputs, rows, int(adapter._batch_size), sum(map(_placed_bytes, leaves)))
+
+
+def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:
+    """Keras' `class_weight_to_sample_weights`, which loops over all samples in Python, with one loop over classes."""
+    import keras
+
+    labels = keras.ops.convert_to_numpy(y)
+    if labels.ndim > 1:
+        labels = np.argmax(labels, axis=-1) if labels.shape[-1] != 1 else np.squeeze(labels, axis=-1)
+    classes, positions = np.unique(np.round(labels).astype("int32"), return_inverse=True)
+    weights = np.array([class_weight.get(int(name), 1.0) for name in classes], dtype=keras.config.floatx())
+    return weights[positions.reshape(labels.shape)]
+
+
+def _is_dense_numeric(leaf: Any) -> bool:
+    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
+
+    if kinds.is_scipy_sparse(leaf) or kinds.is_jax_sparse(leaf):
+        return False
+    if kinds.is_tensorflow_tensor(leaf):
+        return not (kinds.is_tensorflow_ragged(leaf) or kinds.is_tensorflow_sparse(leaf) or leaf.dtype.name == "string")
+    dtypes = leaf.dtypes if hasattr(leaf, "columns") else [getattr(leaf, "dtype", None)]
+    return all(getattr(dtype, "kind", "f") in "biuf" or str(dtype) == "bfloat16" for dtype in dtypes)
+
+
+def _placed_bytes(leaf: Any) -> int:
+    import keras
+
+    if hasattr(leaf, "columns"):
+        itemsize = max((getattr(dtype, "itemsize", 8) for dtype in leaf.dtypes), default=8)
+        is_float = any(getattr(dtype, "kind", "f") == "f" for dtype in leaf.dtypes)
+    else:
+        dtype = getattr(leaf, "dtype", None)
+        itemsize = getattr(dtype, "itemsize", None) or getattr(dtype, "size", None) or 8
+        is_float = "float" in str(dtype)
+    if is_float:
+        itemsize = np.dtype(keras.config.floatx()).itemsize if keras.config.floatx() != "bfloat16" else 2
+    return math.prod(int(size) for size in leaf.shape) * int(itemsize)

@@ -1,0 +1,97 @@
+"""What the conductor asks of an engine: place data, prepare a program, run steps of it.
+
+There is one engine for each Keras backend. Above this file nobody asks which one it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from ..errors import Reason
+
+Task = Literal["train", "test", "predict"]
+# A nested structure (tuple, list, dict) of arrays, as Keras passes it to `train_step`.
+Structure = Any
+# Outputs of predict leave the device in pieces of about this size.
+OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
+
+
+class Program(Protocol):
+    """`K` times the model's own step per dispatch, over rows that live on the device.
+
+    A program belongs to one model, one task and one set of placed data. Steps are numbered from 0 within a
+    pass; step `i` takes the rows `order[i * batch_size : (i + 1) * batch_size]`, the last one possibly fewer.
+
+    Attributes:
+        unit: A chunk whose length is a multiple of this runs best; any other length is right too.
+        longest: The most steps that `run` may be asked for at once, or None.
+        reasons: Why a slower form than the usual one was taken; often empty.
+    """
+
+    unit: int
+    longest: int | None
+    reasons: tuple[Reason, ...]
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        """Take the row numbers of a new pass over the data; None means 0, 1, 2, ..."""
+        ...
+
+    def run(self, start: int, stop: int, every_step: bool) -> Any:
+        """Run the steps `start` to `stop - 1`.
+
+        Returns:
+            For "train" and "test": the logs of each step, a list of `stop - start` dicts, if `every_step`,
+            else a list with the last step's logs alone. For "predict": a list with each step's outputs,
+            as NumPy arrays.
+        """
+        ...
+
+    def end_pass(self) -> None:
+        """Put all state back into the model's variables."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs programs on one backend."""
+
+    name: str
+    # Whether stock Keras writes averaged weights back even after an error.
+    finalizes_after_errors: bool
+    # Whether stock Keras takes a batch from the data to build a model before training, and so draws random numbers.
+    peeks_to_build: bool
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        """What the backend's own loop does to the model before the first step of an epoch."""
+        ...
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        """What it does after the last step."""
+        ...
+
+    def end_run(self, model: Any) -> None:
+        """What the backend's own loop does to the model when all is over."""
+        ...
+
+    def generator_state(self) -> Any:
+        """The state of random generators outside the model's variables, or None."""
+        ...
+
+    def set_generator_state(self, state: Any) -> None: ...
+
+    def place(self, inputs: Structure) -> Structure:
+        """Put whole arrays on the device, converted as Keras converts each batch of them."""
+        ...
+
+    def free_memory(self) -> int | None:
+        """Bytes free on the device, or None if nobody can say."""
+        ...
+
+    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Program:
+        """Compile the model's step; changes no state of the model and draws no random number.
+
+        Raises:
+            Refusal: The step cannot be compiled; stock Keras must run. Nothing has been changed.
+        """
+        ...

@@ -1,0 +1,274 @@
+"""The jax engine: K times the model's own `train_step` in one XLA program, state donated, rows gathered on the device."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+from keras import tree
+from keras.src.trainers.data_adapters import array_slicing
+
+from ..errors import Reason, Refusal, reason
+from . import jax_cache
+from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+
+# The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
+_STATE_PARTS = {
+    "train": ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables"),
+    "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
+    "predict": ("trainable_variables", "non_trainable_variables"),
+}
+
+
+class JaxEngine:
+    """Compiles Keras models on the jax backend."""
+
+    name = "jax"
+    finalizes_after_errors = True
+    peeks_to_build = True
+
+    def __init__(self) -> None:
+        jax_cache.use_persistent_cache()
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        model._jax_state_synced = True
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        pass
+
+    def end_run(self, model: Any) -> None:
+        model._jax_state = None
+
+    def generator_state(self) -> None:
+        """Every generator of Keras on jax is a variable of the model."""
+
+    def set_generator_state(self, state: None) -> None:
+        pass
+
+    def place(self, inputs: Structure) -> Structure:
+        def whole(sliceable: Any) -> Any:
+            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]))
+
+        sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="jax")
+        return tree.map_structure(whole, sliceables, none_is_leaf=False)
+
+    def free_memory(self) -> int | None:
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics and "bytes_limit" in statistics:
+            return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> JaxProgram:
+        program = JaxProgram(model, task, data, rows, batch_size)
+        try:
+            program.trace()
+        except Exception as error:
+            raise Refusal(reason("untraceable", f"{task}_step", _first_line(error))) from error
+        return program
+
+
+class JaxProgram:
+    """One model's step, looped over placed rows.
+
+    Three forms are compiled when they are first needed: the loop over full batches, a single full batch (for chunks
+    that are no multiple of `unit`), and the partial last batch.
+    """
+
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+        self._model = model
+        self._task = task
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+        self._state: Any = None
+        self._signature: Any = None
+        self._order: Any = None
+        self._rest_order: Any = None
+        self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
+        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self.unit = 1 if jax.default_backend() == "cpu" else _unit_for(self._full)
+        self.longest: int | None = None
+        self.reasons: tuple[Reason, ...] = ()
+
+    def trace(self) -> None:
+        """Trace a step on shapes alone: one that cannot be compiled fails here, before step 0."""
+        self._state = self._read_state(purge=False)
+        self._signature = _signature(self._state)
+        output, after = self._trace_step(self._batch_size)[1]
+        if _signature(after) != self._signature:
+            raise TypeError("the step changes the shape or dtype of a variable")
+        if self._task == "predict":
+            nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
+            self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
+        self._state = None
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        cut = self._full * self._batch_size
+        if order is None:
+            order = np.arange(cut + self._rest, dtype=np.int32)
+        self._order = jax.device_put(order[:cut].reshape(self._full, self._batch_size))
+        self._rest_order = jax.device_put(order[cut:])
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        stacked = every_step or self._task == "predict"
+        results: list[Any] = []
+        looped = max(0, min(stop, self._full) - start) // self.unit * self.unit
+        if looped > 1:
+            bounds = np.array([start, start + looped], np.int32)
+            outputs = self._advance(("loop", stacked), bounds)
+            results = _unstack(outputs, looped) if stacked else [outputs]
+            start += looped
+        for step in range(start, stop):
+            outputs = self._advance(("step",), np.int32(step)) if step < self._full else self._advance(("rest",))
+            results = [*results, outputs] if stacked else [outputs]
+        if self._task == "predict":
+            results = [tree.map_structure(np.asarray, output) for output in results]
+        return results
+
+    def end_pass(self) -> None:
+        self._model.jax_state_sync()
+        self._state = None
+
+    def _advance(self, form: tuple[Any, ...], *position: np.ndarray) -> Any:
+        """Run one form on the model's state, by Keras' own protocol for state that is away from the variables."""
+        model = self._model
+        if self._state is None or model._jax_state_synced:
+            # A callback, or the pass before, has put the state back into the variables.
+            self._state = _unshared(self._read_state(purge=True))
+            self._signature = _signature(self._state)
+            model._jax_state_synced = False
+        order = self._rest_order if form == ("rest",) else self._order
+        arguments = (self._state, self._data, order, *position)
+        key = (form, self._signature)
+        if key not in self._compiled:
+            self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments)
+        outputs, self._state = self._compiled[key](*arguments)
+        model._jax_state = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
+        return outputs
+
+    def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
+        parts = dict.fromkeys(_STATE_PARTS[self._task], True)
+        return self._model._get_jax_state(**parts, purge_model_variables=purge)
+
+    def _function(self, form: str, stacked: bool = False) -> Callable[..., Any]:
+        if form == "rest":
+            return self._trace_step(self._rest)[0]
+        step, (output, _) = self._trace_step(self._batch_size)
+        if form == "step":
+            return lambda state, data, order, position: step(state, data, order[position])
+        return _loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)
+
+    def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
+        """The step as a function of jax operations, and the specification of what it returns.
+
+        The model's Python runs once for each length of a batch, whatever forms are built from it.
+        """
+        key = (length, self._signature)
+        if key not in self._traced:
+            numbers = jax.ShapeDtypeStruct((length,), np.int32)
+            jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, self._data, numbers)
+            operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
+
+            def step(*arguments: Any) -> Any:
+                return jax.tree.unflatten(structure, operations(*jax.tree.leaves(arguments)))
+
+            self._traced[key] = step, spec
+        return self._traced[key]
+
+    def _step(self, state: Any, data: Structure, numbers: Any) -> tuple[Any, Any]:
+        batch = tree.map_structure(lambda rows: _gather(rows, numbers), data, none_is_leaf=False)
+        if self._task == "predict":
+            outputs, non_trainable_variables = self._model.predict_step(state, batch)
+            return outputs, (state[0], non_trainable_variables)
+        step = self._model.train_step if self._task == "train" else self._model.test_step
+        logs, state = step(state, batch)
+        return jax.tree.map(jnp.asarray, logs), state
+
+
+def _loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None) -> Callable[..., Any]:
+    """A function that runs the steps `bounds[0]` to `bounds[1] - 1` and returns the last output, or all of them.
+
+    How many steps run is known only at run time, so that one program serves chunks of every length. A loop of unknown
+    length makes XLA ask the GPU after each iteration whether to go on (about 10 us), so an inner loop of `unit`
+    steps, whose length is known, goes inside.
+
+    Args:
+        step: `(state, data, numbers) -> (output, state)`.
+        output: The shapes and dtypes of a step's output.
+        unit: Steps of the inner loop; the number of steps must be a multiple of it.
+        capacity: Room for this many outputs, or None to keep the last output alone.
+    """
+
+    def run(state: Any, data: Structure, order: Any, bounds: Any) -> tuple[Any, Any]:
+        start, stop = bounds[0], bounds[1]
+        room = () if capacity is None else (capacity,)
+        outputs = jax.tree.map(lambda leaf: jnp.zeros((*room, *leaf.shape), leaf.dtype), output)
+
+        def one(position: Any, carry: Any) -> Any:
+            outputs, state = carry
+            new, state = step(state, data, order[position])
+            if capacity is None:
+                return new, state
+            keep = functools.partial(lax.dynamic_update_index_in_dim, index=position - start, axis=0)
+            return jax.tree.map(keep, outputs, new), state
+
+        def several(number: Any, carry: Any) -> Any:
+            first = start + number * unit
+            return lax.fori_loop(0, unit, lambda offset, carry: one(first + offset, carry), carry)
+
+        if unit == 1:
+            return lax.fori_loop(start, stop, one, (outputs, state))
+        return lax.fori_loop(0, (stop - start) // unit, several, (outputs, state))
+
+    return run
+
+
+def _unit_for(steps: int) -> int:
+    """The length of the inner loop: 32 to 256 steps, and as few as can be left over at the end of a pass."""
+    if steps <= 256:
+        return max(1, steps)
+    return min(range(256, 31, -1), key=lambda unit: steps % unit)
+
+
+def _gather(rows: Any, numbers: Any) -> Any:
+    return rows.at[numbers].get(mode="promise_in_bounds")
+
+
+def _signature(state: Any) -> tuple[Any, ...]:
+    leaves, structure = jax.tree.flatten(state)
+    return (structure, *((tuple(leaf.shape), jnp.dtype(leaf.dtype)) for leaf in leaves))
+
+
+def _unshared(state: Any) -> Any:
+    """Copy arrays that occur twice: a donated buffer may be given once only.
+
+    Keras' exponential moving average leaves a weight and its average in one buffer, and stock `evaluate` after
+    `fit` then fails with "Array has been deleted".
+    """
+    seen: set[int] = set()
+
+    def once(leaf: Any) -> Any:
+        if id(leaf) in seen:
+            return jnp.copy(leaf)
+        seen.add(id(leaf))
+        return leaf
+
+    return jax.tree.map(once, state)
+
+
+def _unstack(outputs: Any, count: int) -> list[Any]:
+    leaves, structure = jax.tree.flatten(outputs)
+    columns = [np.asarray(leaf)[:count] for leaf in leaves]
+    return [jax.tree.unflatten(structure, [column[number] for column in columns]) for number in range(count)]
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

@@ -1,0 +1,38 @@
+"""Copies of a model's state, to go back to the start of a chunk that a callback stopped in the middle."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .base import Engine
+
+
+class Snapshot:
+    """The values of all variables of a model, its optimizer and its metrics, and of the engine's generators."""
+
+    def __init__(self, model: Any, engine: Engine):
+        import keras
+
+        self._model = model
+        self._engine = engine
+        _attach(model)
+        variables = {id(variable): variable for variable in _variables(model)}
+        self._values = [(variable, keras.ops.copy(variable.value)) for variable in variables.values()]
+        self._generators = engine.generator_state()
+
+    def restore(self) -> None:
+        _attach(self._model)
+        for variable, value in self._values:
+            variable.assign(value)
+        self._engine.set_generator_state(self._generators)
+
+
+def _variables(model: Any) -> list[Any]:
+    optimizer = getattr(model, "optimizer", None)
+    return [*model.variables, *(optimizer.variables if optimizer is not None else []), *model.metrics_variables]
+
+
+def _attach(model: Any) -> None:
+    """On jax the values are away from the variables while a program runs."""
+    if hasattr(model, "jax_state_sync"):
+        model.jax_state_sync()

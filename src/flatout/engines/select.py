@@ -1,0 +1,31 @@
+"""One engine for each backend, made when first asked for: nobody imports a backend that is not used."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from .base import Engine
+
+
+@functools.cache
+def engine_for(backend: str) -> Engine:
+    """The engine of a Keras backend: `"jax"`, `"tensorflow"` or `"torch"`."""
+    if backend == "jax":
+        from .jax import JaxEngine
+
+        return JaxEngine()
+    if backend == "tensorflow":
+        from .tensorflow import TensorFlowEngine
+
+        return TensorFlowEngine()
+    from .torch import TorchEngine
+
+    return TorchEngine()
+
+
+def trainer_module(backend: str) -> Any:
+    """Keras' trainer module of a backend."""
+    import importlib
+
+    return importlib.import_module(f"keras.src.backend.{backend}.trainer")

@@ -1,0 +1,166 @@
+"""The tensorflow engine: one `tf.function` with a `tf.while_loop` around the model's own `train_step`."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from keras import tree
+from keras.src.trainers.data_adapters import array_slicing
+
+from ..errors import Reason, Refusal, reason
+from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+
+
+class TensorFlowEngine:
+    """Compiles Keras models on the tensorflow backend."""
+
+    name = "tensorflow"
+    finalizes_after_errors = False
+    peeks_to_build = False
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        pass
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        pass
+
+    def end_run(self, model: Any) -> None:
+        pass
+
+    def generator_state(self) -> None:
+        """Keras' generators are variables of the model; TensorFlow's own live in the kernels of the graph."""
+
+    def set_generator_state(self, state: None) -> None:
+        pass
+
+    def place(self, inputs: Structure) -> Structure:
+        arrays = array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow")
+        placed = tree.map_structure(tf.convert_to_tensor, arrays, none_is_leaf=False)
+        # As they come out of the tf.data pipeline of stock Keras.
+        return tree.lists_to_tuples(placed)
+
+    def free_memory(self) -> int | None:
+        if tf.config.list_physical_devices("GPU"):
+            return None
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> TensorFlowProgram:
+        program = TensorFlowProgram(model, task, data, rows, batch_size)
+        try:
+            program.trace()
+        except Exception as error:
+            lines = str(error).strip().splitlines() or [""]
+            raise Refusal(reason("untraceable", f"{task}_step", f"{type(error).__name__}: {lines[0]}")) from error
+        return program
+
+
+class TensorFlowProgram:
+    """One model's step, looped over placed rows."""
+
+    unit = 1
+
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+        self._model = model
+        self._task = task
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+        self._order: Any = None
+        self._rest_order: Any = None
+        self._output: Any = None
+        self._functions: dict[Any, Any] = {}
+        self._xla = bool(model.jit_compile)
+        self.longest: int | None = None
+        self.reasons: tuple[Reason, ...] = ()
+
+    def trace(self) -> None:
+        """Trace a step: one that cannot be a graph fails here, before step 0."""
+        self._output = self._function("rest").get_concrete_function().structured_outputs
+        if self._task == "predict":
+            sizes = [
+                math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size
+                for leaf in tree.flatten(self._output)
+            ]
+            self.longest = max(1, OUTPUT_BYTES_PER_CHUNK // max(1, sum(sizes)))
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        cut = self._full * self._batch_size
+        if order is None:
+            order = np.arange(cut + self._rest, dtype=np.int32)
+        self._order = tf.constant(order[:cut].reshape(self._full, self._batch_size))
+        self._rest_order = tf.constant(order[cut:])
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        stacked = every_step or self._task == "predict"
+        looped = max(0, min(stop, self._full) - start)
+        results: list[Any] = []
+        if looped:
+            outputs = self._function("loop", stacked)(self._order, tf.constant(start), tf.constant(start + looped))
+            results = _unstack(outputs, looped) if stacked else [outputs]
+        if stop > self._full:
+            results.append(self._function("rest")(self._rest_order))
+        if self._task == "predict":
+            results = [tree.map_structure(np.asarray, output) for output in results]
+        return results
+
+    def end_pass(self) -> None:
+        """The variables are TensorFlow's own; nothing to put back."""
+
+    def _function(self, form: str, stacked: bool = False) -> Any:
+        key = (form, stacked)
+        if key not in self._functions:
+            # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of each
+            # output's loss) and TensorFlow's optimizer (division by a constant) give other results where it is known.
+            length = None if self._rest else self._batch_size
+            numbers = tf.TensorSpec((length,), tf.int32)
+            bound = tf.TensorSpec((), tf.int32)
+            signature = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
+            self._functions[key] = tf.function(
+                self._loop(stacked) if form == "loop" else self._step,
+                input_signature=signature,
+                autograph=False,
+                jit_compile=self._xla,
+            )
+        return self._functions[key]
+
+    @tf.autograph.experimental.do_not_convert
+    def _step(self, numbers: Any) -> Any:
+        batch = tree.map_structure(lambda rows: tf.gather(rows, numbers), self._data, none_is_leaf=False)
+        step = {"train": self._model.train_step, "test": self._model.test_step, "predict": self._model.predict_step}
+        return self._model.distribute_strategy.run(step[self._task], args=(batch,))
+
+    def _loop(self, stacked: bool) -> Callable[..., Any]:
+        capacity = min(self._full, self.longest or self._full)
+
+        @tf.autograph.experimental.do_not_convert
+        def run(order: Any, start: Any, stop: Any) -> Any:
+            leaves = tree.flatten(self._output)
+            if stacked:
+                initial = [tf.TensorArray(leaf.dtype, capacity, element_shape=leaf.shape) for leaf in leaves]
+            else:
+                initial = [tf.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+
+            def body(position: Any, *outputs: Any) -> Any:
+                # Not `order[position]`: XLA wants the bounds of a slice as constants, and compiles for each start anew.
+                new = tree.flatten(self._step(tf.gather(order, position)))
+                if stacked:
+                    new = [room.write(position - start, leaf) for room, leaf in zip(outputs, new, strict=True)]
+                return (position + 1, *new)
+
+            _, *outputs = tf.while_loop(
+                lambda position, *_: position < stop, body, (start, *initial), parallel_iterations=1
+            )
+            outputs = [room.stack() for room in outputs] if stacked else outputs
+            return tree.pack_sequence_as(self._output, outputs)
+
+        return run
+
+
+def _unstack(outputs: Any, count: int) -> list[Any]:
+    columns = tree.map_structure(lambda leaf: np.asarray(leaf)[:count], outputs)
+    return [tree.map_structure(lambda column: column[number], columns) for number in range(count)]

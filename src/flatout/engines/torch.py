@@ -1,0 +1,110 @@
+"""The torch engine: the model's step, captured once as ATen operations and replayed without Keras' Python."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from typing import Any
+
+import torch
+from keras.src import tree
+from keras.src.backend.torch.core import convert_to_tensor, get_device
+from keras.src.trainers.data_adapters import array_slicing
+
+from ..errors import Reason
+from .base import Program, Structure, Task
+from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
+from .torch_cuda_graph import CudaGraphLoop
+from .torch_loop import EagerLoop, ReplayLoop, Rows
+from .torch_record import CaptureFailed
+from .torch_state import fingerprint
+
+_MOST_STEPS_PER_MODEL = 8
+
+
+class TorchEngine:
+    """Runs the steps of models on Keras' torch backend."""
+
+    name = "torch"
+
+    def place(self, inputs: Structure) -> Structure:
+        """Put whole arrays on Keras' device, converted as Keras' DataLoader converts each batch of them."""
+
+        def convert(sliceable: Any) -> torch.Tensor:
+            rows = sliceable[0 : sliceable.array.shape[0]]
+            return convert_to_tensor(sliceable.convert_to_torch_compatible(rows))
+
+        sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="torch")
+        with torch.no_grad():
+            return tree.map_structure(convert, sliceables, none_is_leaf=False)
+
+    def free_memory(self) -> int | None:
+        """Bytes free on Keras' device."""
+        if str(get_device()).startswith("cuda"):
+            return torch.cuda.mem_get_info()[0]
+        try:
+            return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+        except (AttributeError, ValueError, OSError):
+            return None
+
+    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Program:
+        """Capture the step for whole batches and for the smaller last one.
+
+        A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why.
+        """
+        placed = Rows(data, rows, batch_size)
+        placed.begin_pass(None)
+        whole, rest = divmod(rows, batch_size)
+        try:
+            full = _captured(model, task, [placed.batch(i) for i in {0, whole - 1}]) if whole else None
+            last = _captured(model, task, [placed.batch(whole)]) if rest else None
+        except CaptureFailed as failure:
+            return EagerLoop(model, task, placed, failure.reason)
+        if placed.leaves[0].device.type != "cuda":
+            return ReplayLoop(model, task, placed, full, last)
+        try:
+            return CudaGraphLoop(model, task, placed, full, last)
+        except CaptureFailed as failure:
+            return ReplayLoop(model, task, placed, full, last, (failure.reason,))
+
+
+# What was captured for a model lives as long as the model does.
+_steps: weakref.WeakKeyDictionary[Any, dict[Any, _Entry]] = weakref.WeakKeyDictionary()
+
+
+class _Entry:
+    """A captured step, or why there is none, and the objects that it was captured with."""
+
+    def __init__(self, owners: list[Any], step: CapturedStep | Reason) -> None:
+        self._owners = [weakref.ref(owner) for owner in owners]
+        self.step = step
+
+    def is_valid_for(self, owners: list[Any]) -> bool:
+        return [reference() for reference in self._owners] == owners
+
+
+def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
+    """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
+    owners = [model.optimizer, model._compile_loss, model._compile_metrics, model._loss_tracker]
+    owners = [owner for owner in owners if owner is not None]
+    shapes = tuple((tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(batches[0]))
+    structure = repr(tree.map_structure(lambda _: 0, batches[0]))
+    key = (task, shapes, structure, getattr(type(model), STEP_NAMES[task]), fingerprint(model))
+    entries = _steps.setdefault(model, {})
+    for old in [k for k, entry in entries.items() if not entry.is_valid_for(owners)]:
+        del entries[old]
+    if key not in entries:
+        try:
+            step: CapturedStep | Reason = capture(model, task, batches)
+        except CaptureFailed as failure:
+            step = failure.reason
+        if len(entries) >= _MOST_STEPS_PER_MODEL:
+            del entries[next(iter(entries))]
+        # A first step may set attributes once; the key must describe the model as later calls find it.
+        entries[(*key[:-1], fingerprint(model))] = _Entry(owners, step)
+        found = step
+    else:
+        found = entries[key].step
+    if isinstance(found, Reason):
+        raise CaptureFailed(found)
+    return found

@@ -1,0 +1,115 @@
+"""What a trial run of the step may touch besides tensors: random states, gradients, modes and Python attributes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from keras.src.backend.common import global_state
+from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (list, dict, set)
+
+
+class Surroundings:
+    """Everything around the model's tensors that a step can change, as it was when this was made."""
+
+    def __init__(self, model: Any) -> None:
+        self._numpy = np.random.get_state()
+        self._python = random.getstate()
+        self._torch = torch.get_rng_state()
+        self._cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+        self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
+        self._modes = [(module, module.training) for module in model.modules()]
+        self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
+        self._objects = _owned_objects(model)
+        self._attributes = [(thing, dict(vars(thing)), _contents(thing)) for thing in self._objects]
+
+    def restore_random(self) -> None:
+        """Put the random generators back."""
+        np.random.set_state(self._numpy)
+        random.setstate(self._python)
+        torch.set_rng_state(self._torch)
+        if self._cuda is not None:
+            torch.cuda.set_rng_state(self._cuda)
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, self._seed_generator)
+
+    def restore(self) -> None:
+        """Put all back but Python attributes."""
+        self.restore_random()
+        for module, mode in self._modes:
+            module.training = mode
+        with torch.no_grad():
+            for parameter, gradient, values in self._gradients:
+                parameter.grad = gradient
+                if values is not None:
+                    gradient.copy_(values)
+
+    def restore_attributes(self) -> None:
+        """Put plain Python attributes of the model, its layers, metrics, loss and optimizer back."""
+        for thing, attributes, contents in self._attributes:
+            state = vars(thing)
+            for name, value in attributes.items():
+                if isinstance(value, _PLAIN) and state.get(name) is not value:
+                    state[name] = value
+            for name in [n for n, v in state.items() if n not in attributes and isinstance(v, _PLAIN)]:
+                del state[name]
+            for container, items in contents.values():
+                _refill(container, items)
+
+    def drew_python_numbers(self) -> bool:
+        """Whether Python's or NumPy's generator has moved."""
+        mine, now = self._numpy, np.random.get_state()
+        return random.getstate() != self._python or mine[2:] != now[2:] or not np.array_equal(mine[1], now[1])
+
+    def attributes_now(self) -> list[Any]:
+        """A comparable picture of the plain attributes and container sizes."""
+        return [
+            (
+                sorted((n, repr(v)) for n, v in vars(thing).items() if isinstance(v, _PLAIN)),
+                sorted((n, len(v)) for n, v in vars(thing).items() if type(v) in _CONTAINERS),
+            )
+            for thing in self._objects
+        ]
+
+
+def _owned_objects(model: Any) -> list[Any]:
+    things = [*model._flatten_layers(), *model.metrics, model.optimizer, getattr(model.optimizer, "inner_optimizer", None)]
+    things += [model._compile_loss, model._compile_metrics]
+    unique = {id(thing): thing for thing in things if hasattr(thing, "__dict__")}
+    return list(unique.values())
+
+
+def _contents(thing: Any) -> dict[str, tuple[Any, Any]]:
+    return {name: (value, type(value)(value)) for name, value in vars(thing).items() if type(value) in _CONTAINERS}
+
+
+def _refill(container: Any, items: Any) -> None:
+    if len(container) == len(items) and not isinstance(container, list):
+        return
+    if isinstance(container, list):
+        container[:] = items
+    else:
+        container.clear()
+        container.update(items)
+
+
+def fingerprint(model: Any) -> int:
+    """A number that changes with what a recording has baked in: variables, trainable flags and plain attributes."""
+    variables = list(model.variables) + list(getattr(model.optimizer, "variables", []))
+    seen: list[Any] = [(id(v._value), v.trainable) for v in variables]
+    for thing in _owned_objects(model):
+        for name, value in vars(thing).items():
+            # Whether the module trains follows from the task.
+            if name == "training":
+                continue
+            if isinstance(value, _PLAIN):
+                seen.append((name, type(value), repr(value)))
+            elif type(value) in _CONTAINERS:
+                seen.append((name, len(value)))
+            elif callable(value):
+                seen.append((name, id(value)))
+    return hash(tuple(seen))

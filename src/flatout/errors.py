@@ -1,0 +1,85 @@
+"""What can go wrong, and why a run is not accelerated.
+
+    FlatoutError
+      ├── InvalidOption (ValueError)     an option or FLATOUT_* variable has a value we do not know
+      ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
+      └── MissingExtra (ImportError)     an optional package is absent; says what to install
+
+A refusal to accelerate is no error: it is a `Reason`, kept in the plan and shown by `flatout.explain()`.
+Inside the library it travels as `Refusal`, which never reaches the user.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class FlatoutError(Exception):
+    """Base class of every error that flatout raises itself."""
+
+
+class InvalidOption(FlatoutError, ValueError):
+    """An option or an environment variable has a value that flatout does not know."""
+
+
+class FallbackRefused(FlatoutError):
+    """Strict mode forbids stock Keras, and flatout cannot run this call exactly."""
+
+
+class MissingExtra(FlatoutError, ImportError):
+    """A package that only some features need is not installed."""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why a call went to stock Keras, or took a slower way.
+
+    Attributes:
+        code: A stable name, to test against: `"generator"`, `"run_eagerly"`, ...
+        message: One sentence for the user.
+    """
+
+    code: str
+    message: str
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+
+# Every code that flatout can give, with its sentence; `{}` takes a detail.
+REASONS = {
+    "disabled": "flatout is switched off (FLATOUT=0).",
+    "asked_for_stock": "engine='stock' was asked for.",
+    "backend": "The Keras backend is {}; flatout accelerates jax, tensorflow and torch.",
+    "keras_version": "Keras {} is outside the tested range {}; set FLATOUT_FORCE=1 to accelerate all the same.",
+    "engine_mismatch": "The engine {} cannot run on the Keras backend {}.",
+    "run_eagerly": "The model was compiled with run_eagerly=True, which asks for plain Python steps.",
+    "jit_compile_off": "The model cannot be compiled on jax: {}.",
+    "distribution": "A keras.distribution is active; its sharded steps are left to Keras.",
+    "tf_distribute": "A tf.distribute strategy is active; its replicated steps are left to Keras.",
+    "nnx": "Keras runs with Flax NNX variables, which have their own state handling.",
+    "custom_step_function": "{} was replaced by the user, so its own step function must run.",
+    "torch_compile": "The model was compiled with jit_compile=True, which asks for torch.compile.",
+    "source": "x is {}, which is read batch by batch; only arrays and frames are placed on the device.",
+    "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
+    "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
+    "memory": "The data take {} and only {} of memory may be used for them.",
+    "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
+    "profiling": "TensorBoard profiles batch by batch (profile_batch), which needs single steps.",
+    "untraceable": "{} could not be compiled: {}",
+    "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
+    "no_gain": "{}",
+}
+
+
+def reason(code: str, *details: object) -> Reason:
+    """Build the `Reason` for a code of `REASONS`."""
+    return Reason(code, REASONS[code].format(*details))
+
+
+class Refusal(Exception):
+    """Carries a `Reason` from where it is found to the planner; stock Keras runs."""
+
+    def __init__(self, why: Reason):
+        super().__init__(str(why))
+        self.reason = why

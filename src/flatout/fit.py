@@ -1,0 +1,322 @@
+"""The conductor: fit, evaluate and predict, written once for every backend.
+
+    source ──► plan ──► feed ──► engine ──► ledger ──► History
+
+Each function below follows Keras' own method of the same name line by line; what differs is that many steps run in
+one dispatch (`passes.py`) on data that were placed on the device before step 0 (`prepare.py`).
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import time
+import warnings
+import weakref
+from typing import Any
+
+import numpy as np
+
+from .data.order import iterator_class
+from .data.plan import Plan
+from .engines import stock
+from .engines.select import trainer_module
+from .errors import FallbackRefused, Reason, Refusal
+from .options import Options, current, options
+from .prepare import Prepared, make_plan, prepare
+from .report import RunReport, record
+
+# The validation run of each model that is being fitted: what `evaluate(_use_cached_eval_dataset=True)` runs.
+_validations: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
+
+
+def fit(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+    """Train a model: `model.fit` with the same arguments and the same results, on the device.
+
+    Args:
+        model: A compiled Keras model.
+        x: As for `keras.Model.fit`.
+        y: As for `keras.Model.fit`.
+        engine: `"auto"`, the name of the backend, or `"stock"` for Keras' own loop.
+        data: `"auto"` or `"resident"`.
+        precision: `"exact"`.
+        **arguments: Every other argument of `keras.Model.fit`.
+
+    Returns:
+        A `keras.callbacks.History`.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> history = flatout.fit(model, np.ones((64, 4)), np.ones(64), epochs=2, verbose=0)
+        >>> len(history.history["loss"])
+        2
+    """
+    with options(engine=engine, data=data, precision=precision):
+        return conduct("fit", model, (x, y), arguments)
+
+
+def evaluate(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+    """Evaluate a model: `model.evaluate` with the same arguments and the same results, on the device.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> loss = flatout.evaluate(model, np.ones((64, 4)), np.ones(64), verbose=0)
+    """
+    with options(engine=engine, data=data, precision=precision):
+        return conduct("evaluate", model, (x, y), arguments)
+
+
+def predict(model: Any, x: Any, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+    """Predict with a model: `model.predict` with the same arguments and the same results, on the device.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> flatout.predict(model, np.ones((64, 4)), verbose=0).shape
+        (64, 1)
+    """
+    with options(engine=engine, data=data, precision=precision):
+        return conduct("predict", model, (x,), arguments)
+
+
+def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arguments: Any) -> Plan:
+    """Say what `fit`, `evaluate` or `predict` would do with these arguments, and why; nothing is run.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> flatout.plan(model, np.zeros((64_000, 4)), np.zeros(64_000)).data
+        'resident'
+    """
+    call = _bound(method, (x, y) if method != "predict" else (x,), arguments)
+    return make_plan(method, model, call, current())
+
+
+def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run one of Keras' methods: with an engine where that gives the same results sooner, else as Keras does."""
+    if method == "evaluate" and kwargs.get("_use_cached_eval_dataset"):
+        # Validation inside fit, by way of an `evaluate` that the user overrode, or of stock Keras' fit.
+        if model in _validations:
+            call = _bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
+            return _evaluate(model, call, _validations[model])[0]
+        return stock.original(method)(model, *args, **kwargs)
+    started = time.perf_counter()
+    call = _bound(method, args, kwargs)
+    run = {"fit": _fit, "evaluate": _evaluate, "predict": _predict}[method]
+    try:
+        if method == "fit":
+            call = _split_validation(call)
+        decision = make_plan(method, model, call, current())
+        if not decision.accelerated:
+            return _stock(method, model, args, kwargs, decision.reasons, started)
+        if method != "predict":
+            model._assert_compile_called(method)
+        prepared = prepare(method, model, call, decision)
+    except Refusal as refusal:
+        return _stock(method, model, args, kwargs, (refusal.reason,), started)
+    result, steps = run(model, call, prepared)
+    seconds = time.perf_counter() - started
+    record(RunReport(method, True, prepared.engine.name, "resident", steps, seconds, prepared.program.reasons))
+    return result
+
+
+def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
+    wished = {"disabled", "asked_for_stock"}
+    if current().strict and not wished & {reason.code for reason in why}:
+        raise FallbackRefused(
+            f"Strict mode: `{method}` would run on stock Keras. " + " ".join(map(str, why)) + " Change the call, or run without --strict / FLATOUT_STRICT."
+        )
+    result = stock.original(method)(model, *args, **kwargs)
+    record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
+    return result
+
+
+def _bound(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The arguments by name, with Keras' own defaults."""
+    bound = _signature(method).bind(*args, **kwargs)
+    bound.apply_defaults()
+    call = dict(bound.arguments)
+    extra = call.pop("kwargs", {})
+    if extra:
+        raise ValueError(f"Arguments not recognized: {extra}")
+    return call
+
+
+@functools.cache
+def _signature(method: str) -> inspect.Signature:
+    parameters = list(inspect.signature(stock.original(method)).parameters.values())[1:]
+    return inspect.Signature(parameters)
+
+
+def _split_validation(call: dict[str, Any]) -> dict[str, Any]:
+    from keras.src.trainers.data_adapters import array_slicing
+
+    if not call["validation_split"] or call["validation_data"] is not None:
+        return call
+    (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
+        (call["x"], call["y"], call["sample_weight"]), validation_split=call["validation_split"]
+    )
+    return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+
+
+def _callback_list(model: Any, call: dict[str, Any], steps: int, epochs: int = 1, **extra: Any) -> Any:
+    import keras
+
+    callbacks, verbose = call["callbacks"], call["verbose"]
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        return callbacks
+    return keras.callbacks.CallbackList(
+        callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=model, **extra
+    )
+
+
+def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
+    import keras
+
+    from .ledger import Ledger
+    from .passes import run_pass
+
+    engine, order = prepared.engine, prepared.order
+    epochs = call["epochs"]
+    max_epochs = keras.config.max_epochs()
+    if max_epochs and max_epochs < epochs:
+        warnings.warn("Limiting epochs to %d" % max_epochs, stacklevel=4)
+        epochs = max_epochs
+    model._eval_epoch_iterator = None
+    callbacks = _callback_list(model, call, order.steps, epochs, add_history=True)
+    model.make_train_function()
+    model.stop_training = False
+    training_logs: dict[str, Any] | None = None
+    training_finished = False
+    steps = 0
+    order.reset()
+    callbacks.on_train_begin()
+    try:
+        ledger = Ledger(callbacks, model, "train", model.steps_per_execution)
+        for epoch in range(model._initial_epoch or call["initial_epoch"], epochs):
+            model.reset_metrics()
+            callbacks.on_epoch_begin(epoch)
+            engine.begin_epoch(model, "train")
+            done = run_pass(model, prepared, ledger)
+            steps += done.steps
+            prepared.program.end_pass()
+            epoch_logs = dict(model._get_metrics_result_or_logs(done.logs))
+            engine.end_epoch(model, "train")
+            if call["validation_data"] is not None and model._should_eval(epoch, call["validation_freq"]):
+                val_logs = _validate(model, call, callbacks)
+                epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
+            callbacks.on_epoch_end(epoch, epoch_logs)
+            training_logs = epoch_logs
+            if model.stop_training:
+                break
+        training_finished = True
+    finally:
+        prepared.program.end_pass()
+        if training_finished or engine.finalizes_after_errors:
+            if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0:
+                model.optimizer.finalize_variable_values(model.trainable_weights)
+        _validations.pop(model, None)
+        if getattr(model, "_eval_epoch_iterator", None) is not None:
+            del model._eval_epoch_iterator
+        if training_finished:
+            callbacks.on_train_end(logs=training_logs)
+        engine.end_run(model)
+    return model.history, steps
+
+
+def _validate(model: Any, call: dict[str, Any], callbacks: Any) -> dict[str, Any]:
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(call["validation_data"])
+    data = {
+        "x": x,
+        "y": y,
+        "sample_weight": sample_weight,
+        "batch_size": call["validation_batch_size"] or call["batch_size"],
+    }
+    evaluation = {**data, "steps": call["validation_steps"], "callbacks": callbacks, "return_dict": True}
+    if getattr(model, "_eval_epoch_iterator", None) is None:
+        _prepare_validation(model, evaluation)
+    overridden = getattr(type(model), "evaluate") is not vars(stock.trainer_class())["evaluate"]
+    if model in _validations and not overridden:
+        return _evaluate(model, {**evaluation, "verbose": "auto"}, _validations[model])[0]
+    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
+
+
+def _prepare_validation(model: Any, evaluation: dict[str, Any]) -> None:
+    """Make ready the validation data of a fit, once: for the engine, or for stock Keras where the engine cannot."""
+    import keras
+
+    chosen = current()
+    by_keras = not stock.are_replaced() and getattr(type(model), "evaluate") is not stock.original("evaluate")
+    if not by_keras:
+        try:
+            plan = make_plan("evaluate", model, evaluation, Options(engine=chosen.engine, force=True))
+            if plan.accelerated:
+                _validations[model] = prepare("evaluate", model, evaluation, plan)
+                model._eval_epoch_iterator = _validations[model].order.iterator
+                return
+        except Refusal:
+            pass
+    extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
+    model._eval_epoch_iterator = iterator_class(trainer_module(keras.config.backend()))(
+        x=evaluation["x"],
+        y=evaluation["y"],
+        sample_weight=evaluation["sample_weight"],
+        batch_size=evaluation["batch_size"],
+        steps_per_execution=model.steps_per_execution,
+        steps_per_epoch=evaluation["steps"],
+        shuffle=False,
+        **extra,
+    )
+
+
+def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
+    from keras.src.utils.python_utils import pythonify_logs
+
+    from .ledger import Ledger
+    from .passes import run_pass
+
+    engine = prepared.engine
+    prepared.order.reset()
+    callbacks = _callback_list(model, call, prepared.order.steps)
+    engine.begin_epoch(model, "test")
+    model.make_test_function()
+    model.stop_evaluating = False
+    callbacks.on_test_begin()
+    model.reset_metrics()
+    try:
+        done = run_pass(model, prepared, Ledger(callbacks, model, "test", model.steps_per_execution))
+    finally:
+        prepared.program.end_pass()
+    logs = pythonify_logs(model._get_metrics_result_or_logs(done.logs))
+    callbacks.on_test_end(logs)
+    engine.end_run(model)
+    return (logs if call["return_dict"] else model._flatten_metrics_in_order(logs)), done.steps
+
+
+def _predict(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
+    from keras import tree
+
+    from .ledger import Ledger
+    from .passes import run_pass
+
+    engine = prepared.engine
+    callbacks = _callback_list(model, call, prepared.order.steps)
+    engine.begin_epoch(model, "predict")
+    model.make_predict_function()
+    model.stop_predicting = False
+    callbacks.on_predict_begin()
+    try:
+        done = run_pass(model, prepared, Ledger(callbacks, model, "predict", model.steps_per_execution))
+    finally:
+        prepared.program.end_pass()
+    callbacks.on_predict_end()
+    engine.end_run(model)
+    outputs = tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
+    return outputs, done.steps

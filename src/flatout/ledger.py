@@ -1,0 +1,190 @@
+"""The ledger: serves callbacks from the logs of many steps at once, in the order stock Keras would.
+
+Whole epochs run in one dispatch when nobody looks at batches. A callback that does look gets one of four services:
+it is told at the end of each chunk (the progress bar), it is told of every step afterwards (it reads logs alone), the
+chunk is cut where it acts (checkpoints every N batches), or every step is a chunk of its own (anything of the user's).
+"""
+
+from __future__ import annotations
+
+import copy
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import numpy as np
+from keras import ops, tree
+from keras.src.utils import python_utils
+
+Mode = Literal["train", "test", "predict"]
+Service = Literal["none", "chunk", "replay", "cut", "step"]
+
+# A bar that moves five times a second looks alive; each chunk costs a wait for the device.
+_SECONDS_PER_CHUNK = 0.2
+# A compiled loop cannot be interrupted: this long a Ctrl-C may wait.
+_SECONDS_BEFORE_CTRL_C = 2.0
+_HOOKS = {
+    "train": ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"),
+    "test": ("on_test_batch_begin", "on_test_batch_end"),
+    "predict": ("on_predict_batch_begin", "on_predict_batch_end"),
+}
+
+
+def service_for(callback: Any, mode: Mode) -> Service:
+    """How a callback's batch hooks must be served."""
+    import keras
+    from keras.src import utils
+
+    hooks = [name for name in _HOOKS[mode] if not utils.is_default(getattr(callback, name))]
+    if not hooks:
+        return "none"
+    known = keras.callbacks
+    if _hooks_are_those_of(callback, hooks, known.ProgbarLogger):
+        return "chunk"
+    if _hooks_are_those_of(callback, hooks, known.TerminateOnNaN):
+        return "replay"
+    if _hooks_are_those_of(callback, hooks, known.TensorBoard):
+        profiles = getattr(callback, "_should_trace", True)
+        return "step" if profiles else "replay"
+    for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"):
+        if hasattr(known, name) and _hooks_are_those_of(callback, hooks, getattr(known, name)):
+            if not hasattr(callback, "_should_save_on_batch"):
+                return "step"
+            return "none" if callback.save_freq == "epoch" else "cut"
+    return "replay" if getattr(callback, "async_safe", False) else "step"
+
+
+def _hooks_are_those_of(callback: Any, hooks: list[str], kind: type) -> bool:
+    """Whether a callback's batch hooks are a Keras class' own, overridden neither in a subclass nor on the instance."""
+    return isinstance(callback, kind) and all(
+        getattr(getattr(callback, name), "__func__", None) is _inherited(kind, name) for name in hooks
+    )
+
+
+def _inherited(kind: type, name: str) -> Any:
+    return getattr(kind, name)
+
+
+class Ledger:
+    """Cuts a pass into chunks and tells the callbacks what happened in them.
+
+    Args:
+        callbacks: Keras' `CallbackList`.
+        model: The model, for its `stop_training` flag and the like.
+        mode: `"train"`, `"test"` or `"predict"`.
+        group: The model's `steps_per_execution`: callbacks hear of every `group`-th step.
+    """
+
+    def __init__(self, callbacks: Any, model: Any, mode: Mode, group: int = 1):
+        self._callbacks = callbacks
+        self._model = model
+        self._group = group
+        self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
+        self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
+        self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
+        services = [(callback, service_for(callback, mode)) for callback in callbacks.callbacks]
+        wanted = {service for _, service in services}
+        self.every_step = bool(wanted & {"replay", "cut"})
+        self.single_steps = "step" in wanted
+        self.keeps_outputs = mode == "predict"
+        self._cutting = [callback for callback, service in services if service == "cut"]
+        # The bar of a validation run inside fit is silent.
+        shows_progress = any(
+            service == "chunk" and callback.verbose == 1 and not (mode == "test" and callback._called_in_fit)
+            for callback, service in services
+        )
+        self._seconds_per_chunk = _SECONDS_PER_CHUNK if shows_progress else _SECONDS_BEFORE_CTRL_C
+        self._chunks = 0
+        self._chunk_began = 0.0
+        self._seconds_per_step: float | None = None
+
+    @property
+    def may_rewind(self) -> bool:
+        """Whether a callback can stop training at a step inside a chunk, after the chunk has run."""
+        return self.every_step and not self.single_steps
+
+    @property
+    def stopped(self) -> bool:
+        return bool(getattr(self._model, self._flag))
+
+    def next_stop(self, start: int, end: int, unit: int = 1, longest: int | None = None) -> int:
+        """Where the chunk must stop that starts at step `start` of an epoch of `end` steps.
+
+        Args:
+            unit: The engine likes chunks whose length is a multiple of this.
+            longest: The engine can hold no more steps than this, or None.
+        """
+        self._chunk_began = time.perf_counter()
+        if self.single_steps or self.stopped:
+            return min(start + self._group, end)
+        steps = end - start if longest is None else min(longest, end - start)
+        if self._seconds_per_step is None:
+            steps = min(steps, max(unit, min(64, end // 8)))
+        elif steps * self._seconds_per_step > 1.5 * self._seconds_per_chunk:
+            steps = max(1, int(self._seconds_per_chunk / self._seconds_per_step))
+        stop = start + steps
+        if stop < end and steps > unit:
+            stop -= steps % unit
+        if stop < end and self._group > 1:
+            stop = min(end, start + -(-(stop - start) // self._group) * self._group)
+        return self._first_cut(start, stop, end)
+
+    def _first_cut(self, start: int, stop: int, end: int) -> int:
+        """The first step at whose end a callback will save the model; asked of a copy of the callback itself."""
+        for callback in self._cutting:
+            probe = copy.copy(callback)
+            for step in range(start, stop):
+                if self._is_told(step, end) and probe._should_save_on_batch(self._named(step)):
+                    stop = step + 1
+                    break
+        return stop
+
+    def begin(self, start: int) -> None:
+        """Announce a chunk before it runs, where a callback acts on every step."""
+        if self.single_steps:
+            self._begin(start)
+
+    def end(self, start: int, stop: int, end: int, results: list[Any]) -> int:
+        """Tell the callbacks about the steps `start` to `stop - 1`.
+
+        Returns:
+            The step after the last one that counts: less than `stop` if a callback stopped inside the chunk.
+        """
+        if self.single_steps or not self.every_step:
+            self._end(self._named(stop - 1), self._logs(results))
+            self._measure(stop - start)
+            return stop
+        for step in range(start, stop):
+            if not self._is_told(step, end):
+                continue
+            self._begin(step - step % self._group)
+            self._end(self._named(step), python_utils.pythonify_logs(results[step - start]))
+            if getattr(self._callbacks, "_async_train", False):
+                # Keras may serve callbacks on other threads; their verdict on this step is needed now.
+                self._callbacks._flush_futures()
+            if self.stopped:
+                return step + 1
+        self._measure(stop - start)
+        return stop
+
+    def _logs(self, results: list[Any]) -> dict[str, Any]:
+        """What the callbacks are told; reading the values waits for the device, which paces the chunks."""
+        if not self.keeps_outputs:
+            return python_utils.pythonify_logs(results[-1])
+        if not self.single_steps:
+            return {}
+        joined = tree.map_structure(lambda *parts: np.concatenate(parts), *results)
+        return {"outputs": tree.map_structure(ops.convert_to_tensor, joined)}
+
+    def _measure(self, steps: int) -> None:
+        self._chunks += 1
+        # The first chunk's time is mostly compiling.
+        if self._chunks > 1:
+            self._seconds_per_step = max(1e-9, (time.perf_counter() - self._chunk_began) / steps)
+
+    def _is_told(self, step: int, end: int) -> bool:
+        return (step + 1) % self._group == 0 or step + 1 == end
+
+    def _named(self, step: int) -> int:
+        """The number under which callbacks hear of a step: the last of its group, full or not."""
+        return step - step % self._group + self._group - 1

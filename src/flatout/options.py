@@ -1,0 +1,119 @@
+"""The user's wishes: one frozen `Options`, read from FLATOUT_* variables, keyword arguments and contexts."""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+from .errors import InvalidOption
+
+ENGINES = ("auto", "jax", "tensorflow", "torch", "stock")
+PLACEMENTS = ("auto", "resident")
+PRECISIONS = ("exact",)
+_CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
+
+
+@dataclass(frozen=True)
+class Options:
+    """How flatout shall run a call.
+
+    Attributes:
+        enabled: False hands everything to stock Keras.
+        engine: `"auto"`, a backend's name, or `"stock"`.
+        data: `"auto"` or `"resident"` (all rows in device memory).
+        precision: `"exact"`.
+        strict: Raise `FallbackRefused` instead of running stock Keras.
+        force: Accelerate even work too small to gain, and untested versions of Keras.
+    """
+
+    enabled: bool = True
+    engine: str = "auto"
+    data: str = "auto"
+    precision: str = "exact"
+    strict: bool = False
+    force: bool = False
+
+    def __post_init__(self) -> None:
+        for name, choices in _CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices:
+                raise InvalidOption(
+                    f"Invalid value for option `{name}`. Received: {name}={value!r}. "
+                    f"Expected one of {', '.join(map(repr, choices))}."
+                )
+
+
+def _flag(variable: str, text: str) -> bool:
+    value = text.strip().lower()
+    if value in ("1", "true", "on", "yes"):
+        return True
+    if value in ("", "0", "false", "off", "no"):
+        return False
+    raise InvalidOption(f"Invalid value for {variable}. Received: {text!r}. Expected 1 or 0.")
+
+
+def from_environment(environ: Mapping[str, str] | None = None) -> Options:
+    """Read `FLATOUT`, `FLATOUT_ENGINE`, `FLATOUT_DATA`, `FLATOUT_STRICT` and `FLATOUT_FORCE`."""
+    environ = os.environ if environ is None else environ
+    settings: dict[str, Any] = {}
+    if "FLATOUT" in environ:
+        settings["enabled"] = _flag("FLATOUT", environ["FLATOUT"])
+    for name in ("engine", "data"):
+        if value := environ.get(f"FLATOUT_{name.upper()}"):
+            settings[name] = value
+    for name in ("strict", "force"):
+        variable = f"FLATOUT_{name.upper()}"
+        if variable in environ:
+            settings[name] = _flag(variable, environ[variable])
+    return Options(**settings)
+
+
+_overrides: contextvars.ContextVar[tuple[tuple[str, Any], ...]] = contextvars.ContextVar("flatout_options", default=())
+_process_overrides: dict[str, Any] = {}
+
+
+def current() -> Options:
+    """The options in force here: environment, then `enable(...)`, then the innermost `options(...)`."""
+    return replace(from_environment(), **_process_overrides, **dict(_overrides.get()))
+
+
+def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
+    known = {field.name for field in fields(Options)}
+    for name in settings:
+        if name not in known:
+            raise InvalidOption(f"Unknown option. Received: {name!r}. Expected one of {', '.join(sorted(known))}.")
+    settings = {name: value for name, value in settings.items() if value is not None}
+    Options(**settings)
+    return settings
+
+
+def set_for_process(**settings: Any) -> None:
+    """Set options until `clear_for_process`; `flatout.enable(**options)` does this."""
+    checked = _checked(settings)
+    _process_overrides.clear()
+    _process_overrides.update(checked)
+
+
+def clear_for_process() -> None:
+    _process_overrides.clear()
+
+
+@contextlib.contextmanager
+def options(**settings: Any) -> Iterator[Options]:
+    """Set options for a `with` block; `None` leaves a setting alone.
+
+    Example:
+        >>> import flatout
+        >>> with flatout.options(engine="stock") as chosen:
+        ...     print(chosen.engine)
+        stock
+    """
+    token = _overrides.set(tuple({**dict(_overrides.get()), **_checked(settings)}.items()))
+    try:
+        yield current()
+    finally:
+        _overrides.reset(token)

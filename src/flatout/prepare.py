@@ -1,0 +1,123 @@
+"""From a call to something that can run: look at the data, plan, build the model, place the rows, compile the step.
+
+Everything that can be refused is refused here, before step 0, and nothing that a refusal leaves behind makes stock
+Keras do anything else than it would have done.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from .data.order import Order
+from .data.plan import Facts, Plan, decide, obstacles_of_model
+from .data.source import ArraySource, describe
+from .engines.base import Engine, Program, Task
+from .engines.select import engine_for, trainer_module
+from .errors import InvalidOption, Refusal, reason
+from .options import Options
+
+_TASKS: dict[str, Task] = {"fit": "train", "evaluate": "test", "predict": "predict"}
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A compiled step, its data on the device and the order in which it takes them."""
+
+    plan: Plan
+    engine: Engine
+    program: Program
+    order: Order
+    source: ArraySource
+
+
+def describe_call(method: str, call: dict[str, Any]) -> ArraySource:
+    """The training, test or prediction data of a call, `validation_split` already taken off."""
+    return describe(
+        call.get("x"),
+        call.get("y"),
+        call.get("sample_weight"),
+        batch_size=call.get("batch_size"),
+        steps=call.get("steps_per_epoch" if method == "fit" else "steps"),
+        class_weight=call.get("class_weight"),
+    )
+
+
+def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, more_bytes: int = 0) -> Plan:
+    """Plan a call without changing anything; `call` holds the arguments by name."""
+    import keras
+
+    backend = keras.config.backend()
+    if options.engine not in ("auto", "stock", backend):
+        raise InvalidOption(
+            f"Invalid value for option `engine`. Received: engine={options.engine!r} on the Keras backend "
+            f"{backend!r}. Expected 'auto', 'stock' or {backend!r}."
+        )
+    facts = Facts(method, backend, keras.__version__)
+    early = decide(facts, Options(enabled=options.enabled, engine=options.engine, force=True))
+    if early.reasons:
+        return early
+    obstacles = obstacles_of_model(model, method, backend)
+    try:
+        source = describe_call(method, call)
+    except Refusal as refusal:
+        return decide(Facts(method, backend, keras.__version__, obstacles=(*obstacles, refusal.reason)), options)
+    if method == "predict" and not all(layer.built for layer in model._flatten_layers()):
+        obstacles.append(reason("unbuilt"))
+    epochs = max(0, call.get("epochs", 1) - call.get("initial_epoch", 0))
+    per_epoch = call.get("steps_per_epoch" if method == "fit" else "steps") or source.batches
+    facts = Facts(
+        method,
+        backend,
+        keras.__version__,
+        rows=source.rows,
+        batch_size=source.batch_size,
+        steps=epochs * per_epoch,
+        nbytes=source.nbytes + more_bytes,
+        free_bytes=None if obstacles else engine_for(backend).free_memory(),
+        obstacles=tuple(obstacles),
+    )
+    return decide(facts, options)
+
+
+def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan) -> Prepared:
+    """Carry out a plan up to step 0.
+
+    Raises:
+        Refusal: The step cannot be compiled. The model may have been built, as stock Keras would have built it.
+    """
+    engine = engine_for(plan.engine)
+    source = describe_call(method, call)
+    order = Order(
+        source.rows,
+        source.batch_size,
+        shuffle=call.get("shuffle", False),
+        steps_per_epoch=call.get("steps_per_epoch" if method == "fit" else "steps"),
+        steps_per_execution=getattr(model, "steps_per_execution", 1),
+        trainer_module=trainer_module(plan.engine),
+        strategy=getattr(model, "distribute_strategy", None),
+    )
+    if method != "predict":
+        _build(model, engine, source, order)
+    data = engine.place(source.inputs)
+    program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
+    return Prepared(plan, engine, program, order, source)
+
+
+def _build(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
+    """Build what is not built yet, drawing the random numbers that stock Keras draws for it."""
+    unbuilt = (
+        not all(layer.built for layer in model._flatten_layers())
+        or (model._compile_metrics is not None and not model._compile_metrics.built)
+        or (model._compile_loss is not None and not model._compile_loss.built)
+    )
+    if unbuilt and engine.peeks_to_build:
+        order.peek()
+    batch = engine.place(source.head(source.batch_size)) if unbuilt else ()
+    try:
+        model._symbolic_build(data_batch=batch)
+    except Exception as error:
+        if engine.peeks_to_build:
+            # Stock Keras builds in the same way here: the error is the user's to see.
+            raise
+        raise Refusal(reason("untraceable", "the model", str(error).partition("\n")[0])) from error

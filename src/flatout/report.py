@@ -1,0 +1,75 @@
+"""What flatout did: one `RunReport` for each fit, evaluate or predict, in the order they ended."""
+
+from __future__ import annotations
+
+import collections
+from dataclasses import dataclass
+
+from .errors import Reason
+
+# A grid search makes thousands of calls; the oldest reports go first.
+_KEPT = 10_000
+_reports: collections.deque[RunReport] = collections.deque(maxlen=_KEPT)
+
+
+@dataclass(frozen=True)
+class RunReport:
+    """One call of `fit`, `evaluate` or `predict`.
+
+    Attributes:
+        method: `"fit"`, `"evaluate"` or `"predict"`.
+        accelerated: False when stock Keras ran.
+        engine: `"jax"`, `"tensorflow"`, `"torch"` or `"stock"`.
+        data: Where the rows lived: `"resident"`, or `"host"` under stock Keras.
+        steps: Training, test or prediction steps taken; 0 where stock Keras ran and did not say.
+        seconds: Wall time of the call.
+        reasons: Why stock Keras ran, or why a slower way was taken; often empty.
+    """
+
+    method: str
+    accelerated: bool
+    engine: str
+    data: str
+    steps: int
+    seconds: float
+    reasons: tuple[Reason, ...] = ()
+
+    def __str__(self) -> str:
+        what = f"{self.method}: {self.engine}, {self.data} data, {self.steps} steps, {self.seconds:.2f} s"
+        return "\n".join([what, *(f"  {why}" for why in self.reasons)])
+
+
+def record(report: RunReport) -> None:
+    _reports.append(report)
+
+
+def explain() -> list[RunReport]:
+    """The reports of this process' calls, oldest first.
+
+    Example:
+        >>> import flatout
+        >>> for report in flatout.explain():
+        ...     print(report)
+    """
+    return list(_reports)
+
+
+def summary_line(reports: list[RunReport]) -> str | None:
+    """One line for the end of a run, or None if nothing was fitted, evaluated or predicted."""
+    if not reports:
+        return None
+    fast = [report for report in reports if report.accelerated]
+    steps = sum(report.steps for report in fast)
+    seconds = sum(report.seconds for report in fast)
+    parts = [_calls(fast) + f" accelerated, {steps} steps in {seconds:.2f} s"] if fast else ["nothing accelerated"]
+    stock = [report for report in reports if not report.accelerated]
+    if stock:
+        codes = collections.Counter(why.code for report in stock for why in report.reasons)
+        why = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in codes.items())
+        parts.append(f"{_calls(stock)} on stock Keras ({why})")
+    return "flatout: " + "; ".join(parts)
+
+
+def _calls(reports: list[RunReport]) -> str:
+    counts = collections.Counter(report.method for report in reports)
+    return ", ".join(f"{count} {method}" for method, count in counts.items())

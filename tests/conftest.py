@@ -1,0 +1,68 @@
+"""Every test runs under the backend of KERAS_BACKEND (jax if unset), away from the user's caches and settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
+os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+_HOME = Path(tempfile.mkdtemp(prefix="flatout-tests-"))
+
+
+def _isolate() -> None:
+    # Code that mistakes "the device" for "all devices" fails with two of them.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
+    # Keras reads its folder, and flatout its cache, when they are first imported: before any fixture runs.
+    for variable, folder in (("HOME", "."), ("KERAS_HOME", ".keras"), ("XDG_CACHE_HOME", ".cache")):
+        (_HOME / folder).mkdir(exist_ok=True)
+        os.environ[variable] = str(_HOME / folder)
+    for variable in [name for name in os.environ if name == "FLATOUT" or name.startswith("FLATOUT_")]:
+        del os.environ[variable]
+
+
+# Pytest reads this file also for Keras' own tests when they are run from the project's folder: those want the
+# user's FLATOUT_FORCE and one device.
+if "flatout.runner.pytest_plugin" not in sys.modules:
+    _isolate()
+
+
+def pytest_unconfigure() -> None:
+    shutil.rmtree(_HOME, ignore_errors=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    has_gpu = shutil.which("nvidia-smi") is not None
+    for item in items:
+        marker = item.get_closest_marker("backend")
+        if marker and BACKEND not in marker.args:
+            item.add_marker(pytest.mark.skip(reason=f"is about {', '.join(marker.args)}, this is {BACKEND}"))
+        if item.get_closest_marker("gpu") and not has_gpu:
+            item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
+
+
+@pytest.fixture
+def backend() -> str:
+    """The Keras backend under test."""
+    return BACKEND
+
+
+@pytest.fixture
+def forced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Accelerate work of any size."""
+    monkeypatch.setenv("FLATOUT_FORCE", "1")
+
+
+@pytest.fixture(autouse=True)
+def _as_found() -> Iterator[None]:
+    """A test that leaves flatout switched on, or its options changed, must not reach the next one."""
+    yield
+    import flatout
+
+    flatout.disable()

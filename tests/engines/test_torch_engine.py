@@ -1,0 +1,282 @@
+"""The torch engine's contract: it changes nothing before step 0, bakes nothing in, and says what it could not capture."""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+
+import numpy as np
+import pytest
+
+keras = pytest.importorskip("keras")
+if keras.backend.backend() != "torch":
+    pytest.skip("needs KERAS_BACKEND=torch", allow_module_level=True)
+
+import torch  # noqa: E402
+from flatout.engines import torch as engine_module  # noqa: E402
+from flatout.engines.torch import TorchEngine  # noqa: E402
+from flatout.engines.torch_host_seeds import HostSeeds  # noqa: E402
+from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
+from keras import layers  # noqa: E402
+
+ROWS, BATCH = 40, 16
+X = np.random.default_rng(0).normal(size=(ROWS, 6)).astype("float32")
+Y = np.random.default_rng(1).integers(0, 3, ROWS)
+
+
+def make(cls=keras.Sequential, *extra, optimizer="adam", metrics=("accuracy",)):
+    keras.utils.set_random_seed(5)
+    model = cls([keras.Input((6,)), layers.Dense(8, activation="relu"), *extra, layers.Dense(3, activation="softmax")])
+    model.compile(optimizer, "sparse_categorical_crossentropy", metrics=list(metrics))
+    model._symbolic_build(data_batch=(X[:2], Y[:2]))
+    model.optimizer.build(model.trainable_variables)
+    return model
+
+
+def prepare(model, task="train", x=X, y=Y, rows=ROWS):
+    engine = TorchEngine()
+    return engine.prepare(model, task, engine.place((x, y)), rows, BATCH)
+
+
+def everything(model):
+    variables = [*model.variables, *model.optimizer.variables]
+    return [v.value.detach().clone() for v in variables]
+
+
+def run_pass(program, steps=3, every_step=True, order=None):
+    program.model.reset_metrics()
+    program.begin_pass(order)
+    logs = program.run(0, steps, every_step)
+    program.end_pass()
+    return logs
+
+
+def test_preparing_changes_nothing():
+    model = make(keras.Sequential, layers.Dropout(0.5), layers.BatchNormalization(), layers.GaussianNoise(0.1, seed=3))
+    model.train_on_batch(X[:4], Y[:4])
+    model.eval()
+    before, gradients = everything(model), [v.value.grad.clone() for v in model.trainable_variables]
+    states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
+    program = prepare(model)
+    assert isinstance(program, ReplayLoop)
+    assert all(torch.equal(a, b) for a, b in zip(before, everything(model), strict=True))
+    assert all(torch.equal(a, v.value.grad) for a, v in zip(gradients, model.trainable_variables, strict=True))
+    assert torch.equal(states[0], torch.get_rng_state())
+    assert states[1] == random.getstate()
+    assert np.array_equal(states[2], np.random.get_state()[1])
+    assert not any(module.training for module in model.modules())
+
+
+def test_logs_of_each_step_keep_their_values():
+    program = prepare(make())
+    logs = run_pass(program)
+    values = [{k: float(v) for k, v in log.items()} for log in logs]
+    run_pass(program)
+    assert values == [{k: float(v) for k, v in log.items()} for log in logs]
+    assert len({log["loss"] for log in values}) == 3
+    assert not any(v.requires_grad for log in logs for v in log.values())
+
+
+def test_last_logs_alone_are_those_of_the_last_step():
+    a, b = make(), make()
+    assert float(run_pass(prepare(a))[-1]["loss"]) == float(run_pass(prepare(b), every_step=False)[0]["loss"])
+
+
+def test_order_decides_the_rows():
+    order = np.random.default_rng(2).permutation(ROWS)
+    a, b = make(), make()
+    run_pass(prepare(a), order=order)
+    run_pass(prepare(b, x=X[order], y=Y[order]))
+    assert all(torch.equal(u, v) for u, v in zip(everything(a), everything(b), strict=True))
+
+
+@pytest.mark.parametrize("order", [None, np.arange(ROWS)])
+def test_evaluates_and_predicts_as_keras_does(order):
+    model = make(keras.Sequential, layers.Dropout(0.5), layers.BatchNormalization())
+    expected = model.evaluate(X, Y, batch_size=BATCH, verbose=0, return_dict=True)
+    logs = run_pass(prepare(model, "test"), every_step=False, order=order)
+    assert {k: float(v) for k, v in logs[0].items()} == pytest.approx(expected, rel=1e-6)
+    outputs = run_pass(prepare(model, "predict"), order=order)
+    assert [type(o) for o in outputs] == [np.ndarray] * 3
+    np.testing.assert_allclose(
+        np.concatenate(outputs), model.predict(X, batch_size=BATCH, verbose=0), rtol=1e-6
+    )
+
+
+class Counting(keras.Sequential):
+    count = 0
+
+    def train_step(self, data):
+        self.count += 1
+        return super().train_step(data)
+
+
+class Reading(keras.Sequential):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        return {**logs, "double": 2 * float(logs["loss"])}
+
+
+class ReadingArrays(keras.Sequential):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        logs["array"] = torch.as_tensor(logs["loss"].detach().numpy() * 2)
+        return logs
+
+
+class Drawing(keras.Sequential):
+    def train_step(self, data):
+        x, y = data
+        return super().train_step((x * random.random(), y))
+
+
+class Printing(keras.Sequential):
+    def train_step(self, data):
+        print("step")
+        return super().train_step(data)
+
+
+class Rebinding(keras.Sequential):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        with torch.no_grad():
+            self._total = getattr(self, "_total", torch.zeros(())) + logs["loss"].detach()
+        return {**logs, "total": self._total}
+
+
+class Masking(keras.Sequential):
+    def train_step(self, data):
+        x, y = data
+        keep = x[:, 0] > 0
+        return super().train_step((x[keep], y[keep]))
+
+
+class Swallowing(keras.Sequential):
+    def train_step(self, data):
+        logs = super().train_step(data)
+        try:
+            positive = bool(logs["loss"] > 1.0)
+        except Exception:
+            positive = False
+        return {**logs, "positive": float(positive)}
+
+
+@pytest.mark.parametrize("cls", [Counting, Reading, ReadingArrays, Drawing, Printing, Rebinding, Masking, Swallowing])
+def test_steps_with_python_in_them_run_as_they_are(cls, capsys):
+    a = make(cls)
+    random.seed(1)
+    program = prepare(a)
+    assert isinstance(program, EagerLoop)
+    assert [why.code for why in program.reasons] == ["data_dependent"]
+    assert capsys.readouterr().out == ""
+    assert getattr(a, "count", 0) == 0
+    logs = run_pass(program)
+
+    b = make(cls)
+    random.seed(1)
+    b.train()
+    expected = [b.train_step((torch.tensor(X[i : i + BATCH]), torch.tensor(Y[i : i + BATCH]))) for i in (0, 16, 32)]
+    assert [sorted(log) for log in logs] == [sorted(log) for log in expected]
+    assert all(torch.equal(u, v) for u, v in zip(everything(a), everything(b), strict=True))
+    assert getattr(a, "count", 0) == getattr(b, "count", 0)
+
+
+def test_a_step_that_fails_says_why_and_fails_again_when_run():
+    class Failing(keras.Sequential):
+        def train_step(self, data):
+            raise KeyError("no such thing")
+
+    program = prepare(make(Failing))
+    assert program.reasons[0].code == "untraceable"
+    assert "no such thing" in program.reasons[0].message
+    program.begin_pass(None)
+    with pytest.raises(KeyError):
+        program.run(0, 1, True)
+
+
+def test_steps_are_captured_once_per_model_and_compile(monkeypatch):
+    captures = []
+    original = engine_module.capture
+    monkeypatch.setattr(engine_module, "capture", lambda *a: captures.append(a[1]) or original(*a))
+    model = make()
+    prepare(model)
+    assert captures == ["train", "train"]
+    run_pass(prepare(model))
+    model.optimizer.learning_rate = 0.5
+    prepare(model)
+    assert len(captures) == 2
+    model.layers[0].trainable = False
+    prepare(model)
+    assert len(captures) == 4
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    model._symbolic_build(data_batch=(X[:2], Y[:2]))
+    model.optimizer.build(model.trainable_variables)
+    prepare(model)
+    assert len(captures) == 6
+
+
+def test_a_changed_hyperparameter_is_captured_anew():
+    model = make(keras.Sequential, layers.Dropout(0.5))
+    prepare(model)
+    model.layers[1].rate = 0.0
+    run_pass(prepare(model))
+    plain = make(keras.Sequential, layers.Dropout(0.5))
+    plain.layers[1].rate = 0.0
+    run_pass(prepare(plain))
+    assert all(torch.equal(u, v) for u, v in zip(everything(model), everything(plain), strict=True))
+
+
+def test_a_new_learning_rate_counts_without_a_new_capture():
+    model = make(optimizer="sgd")
+    program = prepare(model)
+    model.optimizer.learning_rate = 0.0
+    before = [v.value.detach().clone() for v in model.trainable_variables]
+    run_pass(program)
+    assert all(torch.equal(a, v.value) for a, v in zip(before, model.trainable_variables, strict=True))
+
+
+def test_captured_steps_do_not_keep_the_model():
+    model = make()
+    program = prepare(model)
+    run_pass(program)
+    reference = weakref.ref(model)
+    del model, program
+    gc.collect()
+    assert reference() is None
+
+
+def test_seeds_computed_on_the_host_are_those_of_the_step():
+    model = make(keras.Sequential, layers.Dropout(0.5, seed=3), layers.GaussianNoise(0.1, seed=4))
+    program = prepare(model)
+    graph = program.full.graph
+    drawn = []
+    for instruction in graph.instructions:
+        if type(instruction.target).__name__ == "Reseed":
+            instruction.target.generator.manual_seed(0)
+    generators = [i.target.generator for i in graph.instructions if type(i.target).__name__ == "Reseed"]
+    assert len(generators) == 2
+    seeds = HostSeeds(graph, "train_step")
+    seeds.load()
+    program.begin_pass(None)
+    for step in range(2):
+        seeds.advance()
+        drawn.append([g.initial_seed() for g in generators])
+        program.run(step, step + 1, True)
+        assert drawn[-1] == [g.initial_seed() for g in generators]
+    assert drawn[0] != drawn[1]
+
+
+def test_places_what_keras_would_convert():
+    pandas = pytest.importorskip("pandas")
+    inputs = {"a": X.astype("float64"), "b": None, "c": pandas.Series(Y), "d": torch.tensor(Y), "e": X[:, 0] > 0}
+    placed = TorchEngine().place(inputs)
+    assert placed["a"].dtype == torch.float32
+    assert placed["b"] is None
+    assert placed["c"].shape == (ROWS, 1)
+    assert placed["d"].dtype == torch.int64
+    assert placed["e"].dtype == torch.bool
+
+
+def test_free_memory_is_known():
+    assert TorchEngine().free_memory() > 1 << 20

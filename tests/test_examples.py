@@ -1,0 +1,54 @@
+"""The examples print the same under `python` and under `python -m flatout`, to the last printed digit or nearly so."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import flatout
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+SOURCE = Path(flatout.__file__).parents[1]
+TIMES = re.compile(r"\d+m?s - \d+[mu]?s/(step|epoch) - ")
+NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
+
+
+def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
+    arguments = [sys.executable, *command]
+    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
+
+
+def words_and_numbers(printed: str) -> tuple[str, list[float]]:
+    printed = TIMES.sub("", printed)
+    return " ".join(NUMBER.sub("#", printed).split()), [float(number) for number in NUMBER.findall(printed)]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["functional_early_stopping.py"],
+        ["custom_train_step.py"],
+        ["parallel_models.py", "--epochs", "2", "--rows", "4000", "--widths", "8", "16"],
+    ],
+    ids=lambda command: command[0],
+)
+def test_an_example_prints_what_it_prints_under_plain_python(command: list[str], tmp_path: Path) -> None:
+    script = [str(EXAMPLES / command[0]), *command[1:]]
+    plain, fast = run(tmp_path, *script), run(tmp_path, "-m", "flatout", *script)
+    assert plain.returncode == fast.returncode == 0, plain.stderr + fast.stderr
+    (words, numbers), (fast_words, fast_numbers) = words_and_numbers(plain.stdout), words_and_numbers(fast.stdout)
+    assert fast_words == words
+    assert fast_numbers == pytest.approx(numbers, rel=1e-3, abs=1e-3)
+
+
+@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+def test_an_example_does_not_know_flatout(script: Path) -> None:
+    assert not re.search(r"^\s*(import|from) flatout", script.read_text(), re.MULTILINE)

@@ -46,9 +46,11 @@ def everything(model):
 
 def run_pass(program, steps=3, every_step=True, order=None):
     program.model.reset_metrics()
+    TorchEngine().begin_epoch(program.model, program.task)
     program.begin_pass(order)
     logs = program.run(0, steps, every_step)
     program.end_pass()
+    TorchEngine().end_epoch(program.model, program.task)
     return logs
 
 
@@ -276,6 +278,24 @@ def test_places_what_keras_would_convert():
     assert placed["c"].shape == (ROWS, 1)
     assert placed["d"].dtype == torch.int64
     assert placed["e"].dtype == torch.bool
+
+
+def test_a_model_that_is_not_built_yet_is_built_by_its_first_step():
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([layers.Dense(3)])
+    program = prepare(model, "predict")
+    assert isinstance(program, EagerLoop)
+    keras.utils.set_random_seed(3)
+    outputs = np.concatenate(run_pass(program))
+    assert outputs.shape == (ROWS, 3)
+
+
+def test_the_state_of_the_generators_can_be_kept():
+    engine = TorchEngine()
+    state = engine.generator_state()
+    first = torch.rand(2)
+    engine.set_generator_state(state)
+    assert torch.equal(first, torch.rand(2))
 
 
 def test_free_memory_is_known():

@@ -233,9 +233,11 @@ def train(model, x, y, weights, epochs):
     history = []
     for _ in range(epochs):
         model.reset_metrics()
+        engine.begin_epoch(model, "train")
         program.begin_pass(np.arange(ROWS))
         logs = program.run(0, 2, True) + program.run(2, -(-ROWS // BATCH), False)
         program.end_pass()
+        engine.end_epoch(model, "train")
         history.append({k: float(v) for k, v in model._get_metrics_result_or_logs(logs[-1]).items()})
     model.optimizer.finalize_variable_values(model.trainable_weights)
     return program, history

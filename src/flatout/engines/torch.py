@@ -11,7 +11,7 @@ from keras.src import tree
 from keras.src.backend.torch.core import convert_to_tensor, get_device
 from keras.src.trainers.data_adapters import array_slicing
 
-from ..errors import Reason
+from ..errors import Reason, reason
 from .base import Program, Structure, Task
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
 from .torch_cuda_graph import CudaGraphLoop
@@ -26,6 +26,27 @@ class TorchEngine:
     """Runs the steps of models on Keras' torch backend."""
 
     name = "torch"
+    finalizes_after_errors = False
+    peeks_to_build = True
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        model.train(task == "train")
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        model.eval()
+
+    def end_run(self, model: Any) -> None:
+        pass
+
+    def generator_state(self) -> list[torch.Tensor]:
+        """The default generators, from which Dropout without a seed draws."""
+        states = [torch.get_rng_state()]
+        return [*states, torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else states
+
+    def set_generator_state(self, state: list[torch.Tensor]) -> None:
+        torch.set_rng_state(state[0])
+        if len(state) > 1:
+            torch.cuda.set_rng_state(state[1])
 
     def place(self, inputs: Structure) -> Structure:
         """Put whole arrays on Keras' device, converted as Keras' DataLoader converts each batch of them."""
@@ -80,13 +101,16 @@ class _Entry:
         self.step = step
 
     def is_valid_for(self, owners: list[Any]) -> bool:
-        return [reference() for reference in self._owners] == owners
+        mine = [reference() for reference in self._owners]
+        return len(mine) == len(owners) and all(a is b for a, b in zip(mine, owners, strict=True))
 
 
 def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
-    owners = [model.optimizer, model._compile_loss, model._compile_metrics, model._loss_tracker]
-    owners = [owner for owner in owners if owner is not None]
+    if not all(layer.built for layer in model._flatten_layers()):
+        raise CaptureFailed(reason("untraceable", STEP_NAMES[task], "the model is built by its first step"))
+    names = ("optimizer", "_compile_loss", "_compile_metrics", "_loss_tracker")
+    owners = [owner for owner in (getattr(model, name, None) for name in names) if owner is not None]
     shapes = tuple((tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(batches[0]))
     structure = repr(tree.map_structure(lambda _: 0, batches[0]))
     key = (task, shapes, structure, getattr(type(model), STEP_NAMES[task]), fingerprint(model))

@@ -20,7 +20,7 @@ from .torch_capture import STEP_NAMES, CapturedStep
 from .torch_codegen import compile_graph
 from .torch_graph import Graph, refs_in
 from .torch_host_seeds import HostSeeds
-from .torch_loop import Loop, Rows
+from .torch_loop import Loop, Rows, longest_run
 from .torch_random import Reseed
 from .torch_record import CaptureFailed
 
@@ -41,6 +41,8 @@ class CudaGraphLoop(Loop):
         self, model: Any, task: Task, rows: Rows, full: CapturedStep | None, last: CapturedStep | None
     ) -> None:
         super().__init__(model, task, rows)
+        self.unit = _STEPS_PER_LAUNCH
+        self.longest = longest_run(task, full or last)
         self._whole, size = rows.rows // rows.batch_size, rows.batch_size
         device = rows.leaves[0].device
         self._order = torch.arange(rows.rows, device=device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -9,8 +10,9 @@ import torch
 from keras.src import backend, tree
 
 from ..errors import Reason
-from .base import Structure, Task
+from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
 from .torch_capture import STEP_NAMES, CapturedStep, leaves_of
+from .torch_graph import refs_in
 
 
 class Rows:
@@ -48,7 +50,10 @@ class Rows:
 
 
 class Loop:
-    """What all loops share: rows, modes and the shape of the results."""
+    """What all loops share: the rows, and the shape of the results."""
+
+    unit = 1
+    longest: int | None = None
 
     def __init__(self, model: Any, task: Task, rows: Rows) -> None:
         self.model = model
@@ -58,10 +63,9 @@ class Loop:
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self.rows.begin_pass(order)
-        self.model.train(self.task == "train")
 
     def end_pass(self) -> None:
-        self.model.eval()
+        """The steps work on the variables themselves."""
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         every_step = every_step or self.task == "predict"
@@ -96,6 +100,7 @@ class ReplayLoop(Loop):
         self.reasons = reasons
         self.full = full
         self.last = last
+        self.longest = longest_run(task, full or last)
         self._whole_batches = rows.rows // rows.batch_size
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
@@ -127,6 +132,15 @@ class EagerLoop(Loop):
         with torch.set_grad_enabled(self.task == "train"):
             outputs = getattr(self.model, self._name)(self.rows.batch(step))
         return tree.map_structure(_frozen, outputs) if is_wanted else None
+
+
+def longest_run(task: Task, captured: CapturedStep | None) -> int | None:
+    """How many steps of predict fit into a chunk of outputs."""
+    if task != "predict" or captured is None:
+        return None
+    outputs = [captured.graph.values[ref.index] for ref in refs_in(captured.graph.outputs)]
+    size = sum(math.prod(value.shape) * value.dtype.itemsize for value in outputs)
+    return max(1, OUTPUT_BYTES_PER_CHUNK // max(1, size))
 
 
 def _frozen(item: Any) -> Any:

@@ -77,8 +77,9 @@ class Surroundings:
 
 
 def _owned_objects(model: Any) -> list[Any]:
-    things = [*model._flatten_layers(), *model.metrics, model.optimizer, getattr(model.optimizer, "inner_optimizer", None)]
-    things += [model._compile_loss, model._compile_metrics]
+    optimizer = getattr(model, "optimizer", None)
+    things = [*model._flatten_layers(), *model.metrics, optimizer, getattr(optimizer, "inner_optimizer", None)]
+    things += [getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)]
     unique = {id(thing): thing for thing in things if hasattr(thing, "__dict__")}
     return list(unique.values())
 
@@ -99,7 +100,7 @@ def _refill(container: Any, items: Any) -> None:
 
 def fingerprint(model: Any) -> int:
     """A number that changes with what a recording has baked in: variables, trainable flags and plain attributes."""
-    variables = list(model.variables) + list(getattr(model.optimizer, "variables", []))
+    variables = list(model.variables) + list(getattr(getattr(model, "optimizer", None), "variables", []))
     seen: list[Any] = [(id(v._value), v.trainable) for v in variables]
     for thing in _owned_objects(model):
         for name, value in vars(thing).items():

@@ -43,7 +43,7 @@ unit: venv
 # run-keras-tests PACKAGES: every backend in its own process; all of them run even if the first one fails.
 define run-keras-tests
 	@failed=; for backend in $(BACKENDS); do echo "== Keras' own tests on $$backend, accelerated"; \
-	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(PY) -m pytest -q -p flatout.runner.pytest_plugin --pyargs $(1) \
+	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(PY) -m pytest -q -n $(WORKERS) -p flatout.runner.pytest_plugin --pyargs $(1) \
 	  || failed="$$failed $$backend"; done; \
 	[ -z "$$failed" ] || { echo "Keras' own tests failed on$$failed"; exit 1; }
 endef

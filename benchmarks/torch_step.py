@@ -8,16 +8,18 @@ Prints one line for each way to run the step, and on CUDA the kernels of one ste
 from __future__ import annotations
 
 import argparse
+import functools
 import os
 import time
 from collections import Counter
 
 os.environ["KERAS_BACKEND"] = "torch"
 
-import keras  # noqa: E402
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-from flatout.engines.torch import TorchEngine  # noqa: E402
+import keras
+import numpy as np
+import torch
+
+from flatout.engines.torch import TorchEngine
 
 BATCH = 32
 
@@ -84,7 +86,8 @@ def main() -> None:
     print(f"largest difference of a weight to stock after {arguments.steps} steps: {difference:.2e}")
     print(f"first epoch           {first / arguments.steps * 1e6:9.1f} us/step")
     for every_step in (False, True):
-        took = min(seconds(lambda: program.run(0, arguments.steps, every_step)) for _ in range(arguments.epochs))
+        run = functools.partial(program.run, 0, arguments.steps, every_step)
+        took = min(seconds(run) for _ in range(arguments.epochs))
         step = took / arguments.steps * 1e6
         print(f"every_step={every_step!s:<5}      {step:9.1f} us/step   {stock_step / step:.1f} times stock")
 

@@ -19,7 +19,7 @@ _FLOORS = (
     {"data"},
     {"engines", "native", "losses", "state"},
     {"cluster", "many", "doctor"},
-    {"ledger", "passes", "prepare"},
+    {"ledger", "passes", "prepare", "validation"},
     {"fit"},
     {"bench", "runner"},
     {"cli"},

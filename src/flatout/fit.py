@@ -12,25 +12,29 @@ import functools
 import inspect
 import time
 import warnings
-import weakref
 from typing import Any
 
 import numpy as np
 
-from .data.order import iterator_class
+from . import validation
 from .data.plan import Plan
 from .engines import stock
-from .engines.select import trainer_module
 from .errors import FallbackRefused, Reason, Refusal
-from .options import Options, current, options
+from .options import current, options
 from .prepare import Prepared, make_plan, prepare
 from .report import RunReport, record
 
-# The validation run of each model that is being fitted: what `evaluate(_use_cached_eval_dataset=True)` runs.
-_validations: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
 
-
-def fit(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+def fit(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    engine: Any = None,
+    data: Any = None,
+    precision: Any = None,
+    **arguments: Any,
+) -> Any:
     """Train a model: `model.fit` with the same arguments and the same results, on the device.
 
     Args:
@@ -57,7 +61,16 @@ def fit(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, data: A
         return conduct("fit", model, (x, y), arguments)
 
 
-def evaluate(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+def evaluate(
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    *,
+    engine: Any = None,
+    data: Any = None,
+    precision: Any = None,
+    **arguments: Any,
+) -> Any:
     """Evaluate a model: `model.evaluate` with the same arguments and the same results, on the device.
 
     Example:
@@ -70,7 +83,9 @@ def evaluate(model: Any, x: Any = None, y: Any = None, *, engine: Any = None, da
         return conduct("evaluate", model, (x, y), arguments)
 
 
-def predict(model: Any, x: Any, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any) -> Any:
+def predict(
+    model: Any, x: Any, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any
+) -> Any:
     """Predict with a model: `model.predict` with the same arguments and the same results, on the device.
 
     Example:
@@ -101,16 +116,17 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """Run one of Keras' methods: with an engine where that gives the same results sooner, else as Keras does."""
     if method == "evaluate" and kwargs.get("_use_cached_eval_dataset"):
         # Validation inside fit, by way of an `evaluate` that the user overrode, or of stock Keras' fit.
-        if model in _validations:
+        cached = validation.prepared_for(model)
+        if cached is not None:
             call = _bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
-            return _evaluate(model, call, _validations[model])[0]
+            return _evaluate(model, call, cached)[0]
         return stock.original(method)(model, *args, **kwargs)
     started = time.perf_counter()
     call = _bound(method, args, kwargs)
     run = {"fit": _fit, "evaluate": _evaluate, "predict": _predict}[method]
     try:
         if method == "fit":
-            call = _split_validation(call)
+            call = validation.split(call)
         decision = make_plan(method, model, call, current())
         if not decision.accelerated:
             return _stock(method, model, args, kwargs, decision.reasons, started)
@@ -129,7 +145,9 @@ def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, .
     wished = {"disabled", "asked_for_stock"}
     if current().strict and not wished & {reason.code for reason in why}:
         raise FallbackRefused(
-            f"Strict mode: `{method}` would run on stock Keras. " + " ".join(map(str, why)) + " Change the call, or run without --strict / FLATOUT_STRICT."
+            f"Strict mode: `{method}` would run on stock Keras. "
+            + " ".join(map(str, why))
+            + " Change the call, or run without --strict / FLATOUT_STRICT."
         )
     result = stock.original(method)(model, *args, **kwargs)
     record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
@@ -153,17 +171,6 @@ def _signature(method: str) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def _split_validation(call: dict[str, Any]) -> dict[str, Any]:
-    from keras.src.trainers.data_adapters import array_slicing
-
-    if not call["validation_split"] or call["validation_data"] is not None:
-        return call
-    (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
-        (call["x"], call["y"], call["sample_weight"]), validation_split=call["validation_split"]
-    )
-    return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
-
-
 def _callback_list(model: Any, call: dict[str, Any], steps: int, epochs: int = 1, **extra: Any) -> Any:
     import keras
 
@@ -185,7 +192,7 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     epochs = call["epochs"]
     max_epochs = keras.config.max_epochs()
     if max_epochs and max_epochs < epochs:
-        warnings.warn("Limiting epochs to %d" % max_epochs, stacklevel=4)
+        warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=4)
         epochs = max_epochs
     model._eval_epoch_iterator = None
     callbacks = _callback_list(model, call, order.steps, epochs, add_history=True)
@@ -199,16 +206,16 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     try:
         ledger = Ledger(callbacks, model, "train", model.steps_per_execution)
         for epoch in range(model._initial_epoch or call["initial_epoch"], epochs):
-            model.reset_metrics()
+            engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
             done = run_pass(model, prepared, ledger)
             steps += done.steps
             prepared.program.end_pass()
-            epoch_logs = dict(model._get_metrics_result_or_logs(done.logs))
+            epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
             if call["validation_data"] is not None and model._should_eval(epoch, call["validation_freq"]):
-                val_logs = _validate(model, call, callbacks)
+                val_logs = validation.run(model, call, callbacks, _evaluate)
                 epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
             callbacks.on_epoch_end(epoch, epoch_logs)
             training_logs = epoch_logs
@@ -217,63 +224,16 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
         training_finished = True
     finally:
         prepared.program.end_pass()
-        if training_finished or engine.finalizes_after_errors:
-            if isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0:
-                model.optimizer.finalize_variable_values(model.trainable_weights)
-        _validations.pop(model, None)
+        finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0
+        if finalizes and (training_finished or engine.finalizes_after_errors):
+            model.optimizer.finalize_variable_values(model.trainable_weights)
+        validation.forget(model)
         if getattr(model, "_eval_epoch_iterator", None) is not None:
             del model._eval_epoch_iterator
         if training_finished:
             callbacks.on_train_end(logs=training_logs)
         engine.end_run(model)
     return model.history, steps
-
-
-def _validate(model: Any, call: dict[str, Any], callbacks: Any) -> dict[str, Any]:
-    from keras.src.trainers.data_adapters import data_adapter_utils
-
-    x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(call["validation_data"])
-    data = {
-        "x": x,
-        "y": y,
-        "sample_weight": sample_weight,
-        "batch_size": call["validation_batch_size"] or call["batch_size"],
-    }
-    evaluation = {**data, "steps": call["validation_steps"], "callbacks": callbacks, "return_dict": True}
-    if getattr(model, "_eval_epoch_iterator", None) is None:
-        _prepare_validation(model, evaluation)
-    overridden = getattr(type(model), "evaluate") is not vars(stock.trainer_class())["evaluate"]
-    if model in _validations and not overridden:
-        return _evaluate(model, {**evaluation, "verbose": "auto"}, _validations[model])[0]
-    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
-
-
-def _prepare_validation(model: Any, evaluation: dict[str, Any]) -> None:
-    """Make ready the validation data of a fit, once: for the engine, or for stock Keras where the engine cannot."""
-    import keras
-
-    chosen = current()
-    by_keras = not stock.are_replaced() and getattr(type(model), "evaluate") is not stock.original("evaluate")
-    if not by_keras:
-        try:
-            plan = make_plan("evaluate", model, evaluation, Options(engine=chosen.engine, force=True))
-            if plan.accelerated:
-                _validations[model] = prepare("evaluate", model, evaluation, plan)
-                model._eval_epoch_iterator = _validations[model].order.iterator
-                return
-        except Refusal:
-            pass
-    extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
-    model._eval_epoch_iterator = iterator_class(trainer_module(keras.config.backend()))(
-        x=evaluation["x"],
-        y=evaluation["y"],
-        sample_weight=evaluation["sample_weight"],
-        batch_size=evaluation["batch_size"],
-        steps_per_execution=model.steps_per_execution,
-        steps_per_epoch=evaluation["steps"],
-        shuffle=False,
-        **extra,
-    )
 
 
 def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
@@ -289,12 +249,12 @@ def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any
     model.make_test_function()
     model.stop_evaluating = False
     callbacks.on_test_begin()
-    model.reset_metrics()
+    engine.reset_metrics(model)
     try:
         done = run_pass(model, prepared, Ledger(callbacks, model, "test", model.steps_per_execution))
     finally:
         prepared.program.end_pass()
-    logs = pythonify_logs(model._get_metrics_result_or_logs(done.logs))
+    logs = pythonify_logs(engine.epoch_logs(model, done.logs))
     callbacks.on_test_end(logs)
     engine.end_run(model)
     return (logs if call["return_dict"] else model._flatten_metrics_in_order(logs)), done.steps

@@ -87,6 +87,7 @@ class Ledger:
         self.every_step = bool(wanted & {"replay", "cut"})
         self.single_steps = "step" in wanted
         self.keeps_outputs = mode == "predict"
+        self._is_heard = wanted != {"none"}
         self._cutting = [callback for callback, service in services if service == "cut"]
         # The bar of a validation run inside fit is silent.
         shows_progress = any(
@@ -151,7 +152,13 @@ class Ledger:
             The step after the last one that counts: less than `stop` if a callback stopped inside the chunk.
         """
         if self.single_steps or not self.every_step:
-            self._end(self._named(stop - 1), self._logs(results))
+            if self._is_heard:
+                self._end(self._named(stop - 1), self._logs(results))
+            elif stop == end:
+                # Nobody asks for the values: the device need not be waited for, and its time is not known.
+                return stop
+            elif not self.keeps_outputs:
+                ops.convert_to_numpy(tree.flatten(results[-1])[0])
             self._measure(stop - start)
             return stop
         for step in range(start, stop):
@@ -168,7 +175,7 @@ class Ledger:
         return stop
 
     def _logs(self, results: list[Any]) -> dict[str, Any]:
-        """What the callbacks are told; reading the values waits for the device, which paces the chunks."""
+        """What the callbacks are told."""
         if not self.keeps_outputs:
             return python_utils.pythonify_logs(results[-1])
         if not self.single_steps:

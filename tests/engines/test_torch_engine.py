@@ -1,4 +1,4 @@
-"""The torch engine's contract: it changes nothing before step 0, bakes nothing in, and says what it could not capture."""
+"""The torch engine changes nothing before step 0, bakes nothing in, and says what it could not capture."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ if keras.backend.backend() != "torch":
     pytest.skip("needs KERAS_BACKEND=torch", allow_module_level=True)
 
 import torch  # noqa: E402
+from keras import layers  # noqa: E402
+
 from flatout.engines import torch as engine_module  # noqa: E402
 from flatout.engines.torch import TorchEngine  # noqa: E402
 from flatout.engines.torch_host_seeds import HostSeeds  # noqa: E402
 from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
-from keras import layers  # noqa: E402
 
 ROWS, BATCH = 40, 16
 X = np.random.default_rng(0).normal(size=(ROWS, 6)).astype("float32")
@@ -101,9 +102,7 @@ def test_evaluates_and_predicts_as_keras_does(order):
     assert {k: float(v) for k, v in logs[0].items()} == pytest.approx(expected, rel=1e-6)
     outputs = run_pass(prepare(model, "predict"), order=order)
     assert [type(o) for o in outputs] == [np.ndarray] * 3
-    np.testing.assert_allclose(
-        np.concatenate(outputs), model.predict(X, batch_size=BATCH, verbose=0), rtol=1e-6
-    )
+    np.testing.assert_allclose(np.concatenate(outputs), model.predict(X, batch_size=BATCH, verbose=0), rtol=1e-6)
 
 
 class Counting(keras.Sequential):

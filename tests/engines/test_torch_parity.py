@@ -10,8 +10,9 @@ if keras.backend.backend() != "torch":
     pytest.skip("needs KERAS_BACKEND=torch", allow_module_level=True)
 
 import torch  # noqa: E402
-from flatout.engines.torch import TorchEngine  # noqa: E402
 from keras import layers  # noqa: E402
+
+from flatout.engines.torch import TorchEngine  # noqa: E402
 
 ROWS, BATCH = 70, 16
 generator = np.random.default_rng(0)
@@ -129,7 +130,12 @@ def convolution(*front):
 
 def sequence(cell):
     model = keras.Sequential(
-        [keras.Input((6,)), layers.Embedding(20, 8), layers.Bidirectional(cell(5)), layers.Dense(1, activation="sigmoid")]
+        [
+            keras.Input((6,)),
+            layers.Embedding(20, 8),
+            layers.Bidirectional(cell(5)),
+            layers.Dense(1, activation="sigmoid"),
+        ]
     )
     return compiled(model, TOKENS, BINARY, "binary_crossentropy", metrics=["accuracy"])
 

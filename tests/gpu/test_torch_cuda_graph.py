@@ -10,9 +10,10 @@ torch = pytest.importorskip("torch")
 if keras.backend.backend() != "torch" or not torch.cuda.is_available():
     pytest.skip("needs KERAS_BACKEND=torch and CUDA", allow_module_level=True)
 
+from keras import layers  # noqa: E402
+
 from flatout.engines.torch import TorchEngine  # noqa: E402
 from flatout.engines.torch_cuda_graph import CudaGraphLoop  # noqa: E402
-from keras import layers  # noqa: E402
 
 ROWS, BATCH = 16 * 21 + 5, 16
 STEPS = -(-ROWS // BATCH)

@@ -32,7 +32,9 @@ def labels(classes: int = 4) -> np.ndarray:
     return np.random.default_rng(2).integers(0, classes, ROWS)
 
 
-def dense(optimizer: Any = "adam", *middle: Any, loss: Any = "sparse_categorical_crossentropy", **compiling: Any) -> keras.Model:
+def dense(
+    optimizer: Any = "adam", *middle: Any, loss: Any = "sparse_categorical_crossentropy", **compiling: Any
+) -> keras.Model:
     inner = middle or (layers.Dense(16, activation="relu"),)
     model = keras.Sequential([layers.Input((12,)), *inner, layers.Dense(4, activation="softmax")])
     compiling.setdefault("metrics", ["accuracy"])
@@ -115,7 +117,9 @@ def custom_step() -> keras.Model:
             logs = super().train_step(*arguments)
             return {"twice": logs["loss"] * 2, **logs}
 
-        def compute_loss(self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True) -> Any:
+        def compute_loss(
+            self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+        ) -> Any:
             return 2 * super().compute_loss(x=x, y=y, y_pred=y_pred, sample_weight=sample_weight, training=training)
 
     inputs = layers.Input((12,))
@@ -155,7 +159,12 @@ def convolution() -> keras.Model:
 
 def recurrent() -> keras.Model:
     model = keras.Sequential(
-        [layers.Input((6,), dtype="int32"), layers.Embedding(20, 5), layers.LSTM(6), layers.Dense(1, activation="sigmoid")]
+        [
+            layers.Input((6,), dtype="int32"),
+            layers.Embedding(20, 5),
+            layers.LSTM(6),
+            layers.Dense(1, activation="sigmoid"),
+        ]
     )
     model.compile("adam", "binary_crossentropy", metrics=[metrics.AUC(num_thresholds=20)])
     return model
@@ -188,12 +197,18 @@ COMBINATIONS = [
     Combination("steps per epoch", dense, {"steps_per_epoch": 3, "epochs": 5}),
     Combination("mixed bfloat16", dense, floats="mixed_bfloat16"),
     Combination("mixed float16, loss scaling", dense, floats="mixed_float16"),
-    Combination("convolution, seeded dropout", convolution, data=lambda: {"x": features(64).reshape(-1, 8, 8, 1), "y": labels()}),
+    Combination(
+        "convolution, seeded dropout", convolution, data=lambda: {"x": features(64).reshape(-1, 8, 8, 1), "y": labels()}
+    ),
     Combination(
         "embedding, lstm, auc",
         recurrent,
         data=lambda: {"x": np.random.default_rng(3).integers(0, 20, (ROWS, 6)), "y": labels(2)},
     ),
-    Combination("float64 and uint8 arrays", dense, data=lambda: {"x": features().astype("float64"), "y": labels().astype("uint8")}),
+    Combination(
+        "float64 and uint8 arrays",
+        dense,
+        data=lambda: {"x": features().astype("float64"), "y": labels().astype("uint8")},
+    ),
     Combination("one batch larger than the data", dense, {"batch_size": 500}),
 ]

@@ -45,7 +45,7 @@ def main(argv: list[str] | None = None) -> int:
 def _run(arguments: argparse.Namespace) -> int:
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     # Narrower than the table, rich would break its numbers.
-    console = Console(width=max(104, Console().width), highlight=False)
+    console = Console(width=max(112, Console().width), highlight=False)
     chosen = backend.choose()
     on = backend.device()
     data = fashion_mnist.load()
@@ -82,7 +82,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 def _table(stock: Run, flatout: Run) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("epoch", justify="right")
+    table.add_column("epoch", justify="right", no_wrap=True)
     for heading in ("loss", "accuracy", "val loss", "val acc.", "seconds"):
         table.add_column(f"{heading}\nstock", justify="right", no_wrap=True)
         table.add_column("\nflatout", justify="right", style="cyan", no_wrap=True)

@@ -165,7 +165,7 @@ def _by_clock(story: Story) -> list[str]:
         points = [(x(when), y(value)) for when, value in zip(line.epoch_ends, line.val_loss, strict=True)]
         parts.append(_path(kind, points))
         parts += [_dot(dot, *point) for point in points]
-        parts.append(_text(points[-1][0], points[-1][1] - 12, name, f"small mid {text}"))
+        parts.append(_text(points[-1][0], points[-1][1] + 21, name, f"small mid {text}"))
     return parts
 
 

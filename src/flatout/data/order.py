@@ -7,6 +7,7 @@ own iterators run in the call order of stock `fit`, and read the numbers back. T
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -41,7 +42,7 @@ class Order:
     ):
         adapter = _index_adapter(rows, batch_size, shuffle)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
-        self.iterator = iterator_class(trainer_module)(
+        self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
         )
         self._shuffle = shuffle
@@ -59,7 +60,7 @@ class Order:
     def peek(self) -> None:
         """Draw what stock Keras draws when it builds a model on the first batch."""
         for _, _, batches in self.iterator._enumerate_iterator():
-            next(batches)
+            _next_numbers(batches)
             break
 
     def reset(self) -> None:
@@ -96,15 +97,32 @@ class Order:
     def _read(self, batches: Any) -> np.ndarray | None:
         if not self._shuffle:
             return None
-        numbers = [_to_numpy(next(batches))]
-        if self._shuffle == "batch":
-            numbers.extend(_to_numpy(batch) for batch in batches)
+        numbers = [_next_numbers(batches)]
+        while self._shuffle == "batch" and len(numbers) < self._batches:
+            numbers.append(_next_numbers(batches))
         return np.concatenate(numbers).astype(np.int32, copy=False)
 
 
-def _to_numpy(batch: Any) -> np.ndarray:
+def _next_numbers(batches: Any) -> np.ndarray:
+    import keras
+
+    # Keras' torch backend would send the numbers to the GPU, from where we would have to fetch them.
+    with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
+        batch = next(batches)
     (numbers,) = batch if isinstance(batch, (tuple, list)) else (batch,)
     return np.asarray(numbers)
+
+
+def _iterator_over_numbers(trainer_module: Any, shuffle: Any) -> Any:
+    """Keras' epoch iterator: the backend's own, but for jax.
+
+    That of jax differs from the plain one in sending batches to the device, one ahead of their use. The draws are the
+    same, but for `shuffle="batch"`, which draws for every batch.
+    """
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    is_jax = trainer_module.__name__.endswith("jax.trainer")
+    return EpochIterator if is_jax and shuffle != "batch" else iterator_class(trainer_module)
 
 
 def iterator_class(trainer_module: Any) -> Any:

@@ -13,7 +13,7 @@ BACKENDS = ("jax", "tensorflow", "torch")
 TESTED_KERAS = ((3, 15, 1), (3, 16))
 # Resident data must leave room for the model, its activations and XLA's workspace.
 SHARE_OF_FREE_MEMORY = 0.6
-# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own (docs/fit.md has the figures).
+# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own.
 WORTHWHILE_STEPS = 60
 
 
@@ -171,7 +171,9 @@ def _replaced_step_functions(model: Any, method: str) -> list[Reason]:
         function = getattr(function, "python_function", function)
         if not _is_of_keras(maker):
             why.append(reason("custom_step_function", f"make_{name}_function"))
-        elif function is not None and not _is_of_keras(function) and not hasattr(function, "_torchdynamo_orig_callable"):
+        elif (
+            function is not None and not _is_of_keras(function) and not hasattr(function, "_torchdynamo_orig_callable")
+        ):
             why.append(reason("custom_step_function", f"{name}_function"))
     return why
 

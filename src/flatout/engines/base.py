@@ -74,6 +74,14 @@ class Engine(Protocol):
         """What the backend's own loop does to the model when all is over."""
         ...
 
+    def reset_metrics(self, model: Any) -> None:
+        """`model.reset_metrics()`."""
+        ...
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        """The metrics' results, or the last step's logs where those have other names, as Keras chooses."""
+        ...
+
     def generator_state(self) -> Any:
         """The state of random generators outside the model's variables, or None."""
         ...

@@ -1,8 +1,7 @@
-"""The jax engine: K times the model's own `train_step` in one XLA program, state donated, rows gathered on the device."""
+"""The jax engine: K times the model's own step in one XLA program, state donated, rows gathered on the device."""
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -10,14 +9,14 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from ..errors import Reason, Refusal, reason
-from . import jax_cache
+from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+from .jax_loop import choose_unit, loop
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -45,6 +44,12 @@ class JaxEngine:
 
     def end_run(self, model: Any) -> None:
         model._jax_state = None
+
+    def reset_metrics(self, model: Any) -> None:
+        jax_metrics.reset(model)
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        return jax_metrics.result(model, logs)
 
     def generator_state(self) -> None:
         """Every generator of Keras on jax is a variable of the model."""
@@ -93,7 +98,7 @@ class JaxProgram:
         self._rest_order: Any = None
         self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
         self._compiled: dict[Any, Callable[..., Any]] = {}
-        self.unit = 1 if jax.default_backend() == "cpu" else _unit_for(self._full)
+        self.unit = 1
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
 
@@ -104,6 +109,10 @@ class JaxProgram:
         output, after = self._trace_step(self._batch_size)[1]
         if _signature(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
+        if jax.default_backend() != "cpu":
+            numbers = jax.ShapeDtypeStruct((self._batch_size,), np.int32)
+            step, _ = self._trace_step(self._batch_size)
+            self.unit = choose_unit(self._full, step, (self._state, self._data, numbers))
         if self._task == "predict":
             nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
             self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
@@ -133,7 +142,15 @@ class JaxProgram:
         return results
 
     def end_pass(self) -> None:
-        self._model.jax_state_sync()
+        """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
+        model = self._model
+        if self._state is not None and not model._jax_state_synced:
+            for part, values in zip(_STATE_PARTS[self._task], self._state, strict=True):
+                owner = model.optimizer if part == "optimizer_variables" else model
+                variables = owner.variables if owner is not model else getattr(model, part)
+                for variable, value in zip(variables, values, strict=True):
+                    variable._value = value
+            model._jax_state_synced = True
         self._state = None
 
     def _advance(self, form: tuple[Any, ...], *position: np.ndarray) -> Any:
@@ -148,7 +165,7 @@ class JaxProgram:
         arguments = (self._state, self._data, order, *position)
         key = (form, self._signature)
         if key not in self._compiled:
-            self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments)
+            self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         outputs, self._state = self._compiled[key](*arguments)
         model._jax_state = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
         return outputs
@@ -163,7 +180,7 @@ class JaxProgram:
         step, (output, _) = self._trace_step(self._batch_size)
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
-        return _loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)
+        return loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)
 
     def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
         """The step as a function of jax operations, and the specification of what it returns.
@@ -190,51 +207,6 @@ class JaxProgram:
         step = self._model.train_step if self._task == "train" else self._model.test_step
         logs, state = step(state, batch)
         return jax.tree.map(jnp.asarray, logs), state
-
-
-def _loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None) -> Callable[..., Any]:
-    """A function that runs the steps `bounds[0]` to `bounds[1] - 1` and returns the last output, or all of them.
-
-    How many steps run is known only at run time, so that one program serves chunks of every length. A loop of unknown
-    length makes XLA ask the GPU after each iteration whether to go on (about 10 us), so an inner loop of `unit`
-    steps, whose length is known, goes inside.
-
-    Args:
-        step: `(state, data, numbers) -> (output, state)`.
-        output: The shapes and dtypes of a step's output.
-        unit: Steps of the inner loop; the number of steps must be a multiple of it.
-        capacity: Room for this many outputs, or None to keep the last output alone.
-    """
-
-    def run(state: Any, data: Structure, order: Any, bounds: Any) -> tuple[Any, Any]:
-        start, stop = bounds[0], bounds[1]
-        room = () if capacity is None else (capacity,)
-        outputs = jax.tree.map(lambda leaf: jnp.zeros((*room, *leaf.shape), leaf.dtype), output)
-
-        def one(position: Any, carry: Any) -> Any:
-            outputs, state = carry
-            new, state = step(state, data, order[position])
-            if capacity is None:
-                return new, state
-            keep = functools.partial(lax.dynamic_update_index_in_dim, index=position - start, axis=0)
-            return jax.tree.map(keep, outputs, new), state
-
-        def several(number: Any, carry: Any) -> Any:
-            first = start + number * unit
-            return lax.fori_loop(0, unit, lambda offset, carry: one(first + offset, carry), carry)
-
-        if unit == 1:
-            return lax.fori_loop(start, stop, one, (outputs, state))
-        return lax.fori_loop(0, (stop - start) // unit, several, (outputs, state))
-
-    return run
-
-
-def _unit_for(steps: int) -> int:
-    """The length of the inner loop: 32 to 256 steps, and as few as can be left over at the end of a pass."""
-    if steps <= 256:
-        return max(1, steps)
-    return min(range(256, 31, -1), key=lambda unit: steps % unit)
 
 
 def _gather(rows: Any, numbers: Any) -> Any:

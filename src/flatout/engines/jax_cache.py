@@ -22,14 +22,16 @@ _KEPT = 64
 _executables: collections.OrderedDict[str, Callable[..., Any]] = collections.OrderedDict()
 
 
-def compile_shared(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Callable[..., Any]:
-    """Compile `function` for the shapes of `arguments`, donating the first, or return an executable that is the same."""
-    traced = jax.jit(function, donate_argnums=0).trace(*arguments)
+def compile_shared(
+    function: Callable[..., Any], arguments: tuple[Any, ...], donate: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """Compile `function` for the shapes of `arguments`, or return an executable that is the same."""
+    traced = jax.jit(function, donate_argnums=donate).trace(*arguments)
     lowered = traced.lower()
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in traced.jaxpr.consts:
         digest.update(np.asarray(constant).tobytes())
-    digest.update(repr((jax.tree.structure((arguments, traced.out_info)), jax.default_backend())).encode())
+    digest.update(repr((jax.tree.structure((arguments, traced.out_info)), donate, jax.default_backend())).encode())
     key = digest.hexdigest()
     if key not in _executables:
         _executables[key] = lowered.compile()

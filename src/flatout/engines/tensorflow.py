@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import os
 from collections.abc import Callable
 from typing import Any
@@ -31,6 +32,12 @@ class TensorFlowEngine:
 
     def end_run(self, model: Any) -> None:
         pass
+
+    def reset_metrics(self, model: Any) -> None:
+        model.reset_metrics()
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        return dict(model._get_metrics_result_or_logs(logs))
 
     def generator_state(self) -> None:
         """Keras' generators are variables of the model; TensorFlow's own live in the kernels of the graph."""
@@ -114,8 +121,9 @@ class TensorFlowProgram:
     def _function(self, form: str, stacked: bool = False) -> Any:
         key = (form, stacked)
         if key not in self._functions:
-            # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of each
-            # output's loss) and TensorFlow's optimizer (division by a constant) give other results where it is known.
+            # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of
+            # each output's loss) and TensorFlow's optimizer (division by a constant) give other results where the
+            # length is known.
             length = None if self._rest else self._batch_size
             numbers = tf.TensorSpec((length,), tf.int32)
             bound = tf.TensorSpec((), tf.int32)
@@ -162,5 +170,5 @@ class TensorFlowProgram:
 
 
 def _unstack(outputs: Any, count: int) -> list[Any]:
-    columns = tree.map_structure(lambda leaf: np.asarray(leaf)[:count], outputs)
-    return [tree.map_structure(lambda column: column[number], columns) for number in range(count)]
+    columns = tree.map_structure(np.asarray, outputs)
+    return [tree.map_structure(operator.itemgetter(number), columns) for number in range(count)]

@@ -38,6 +38,12 @@ class TorchEngine:
     def end_run(self, model: Any) -> None:
         pass
 
+    def reset_metrics(self, model: Any) -> None:
+        model.reset_metrics()
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        return dict(model._get_metrics_result_or_logs(logs))
+
     def generator_state(self) -> list[torch.Tensor]:
         """The default generators, from which Dropout without a seed draws."""
         states = [torch.get_rng_state()]

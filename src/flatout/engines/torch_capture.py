@@ -1,8 +1,8 @@
 """Records a model's step once, and proves on two batches that the recording does what the step does.
 
-A trial changes nothing: variables, gradients, random generators and Python attributes are put back. The step is recorded
-twice, on different rows and states; recordings that differ depend on something outside the graph. The recording is then
-replayed on both, and must end in the same state.
+A trial changes nothing: variables, gradients, random generators and Python attributes are put back. The step is
+recorded twice, on different rows and states; recordings that differ depend on something outside the graph. The
+recording is then replayed on both, and must end in the same state.
 """
 
 from __future__ import annotations
@@ -167,10 +167,10 @@ def _difference(first: Graph, second: Graph) -> str | None:
     for a, b in zip(first.instructions, second.instructions, strict=True):
         if a.target != b.target or repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)) or a.results != b.results:
             return f"{a.target} differs from one step to the next"
-    for a, b in zip(first.values, second.values, strict=True):
-        if a.kind != b.kind or (a.kind == "external" and a.tensor is not b.tensor):
+    for one, other in zip(first.values, second.values, strict=True):
+        if one.kind != other.kind or (one.kind == "external" and one.tensor is not other.tensor):
             return "it uses other tensors at each step"
-        if a.kind == "constant" and not _same_bits(a.tensor, b.tensor):
+        if one.kind == "constant" and not _same_bits(one.tensor, other.tensor):
             return "a number that comes from Python changes from step to step"
     if repr(first.outputs) != repr(second.outputs):
         return "it returns other values at each step"

@@ -139,7 +139,7 @@ def compile_graph(graph: Graph, calls: Calls) -> Step:
         if isinstance(item, (list, tuple)):
             inner = ", ".join(map(source_of, item))
             return f"[{inner}]" if isinstance(item, list) else f"({inner}{',' if len(item) == 1 else ''})"
-        if item is None or isinstance(item, (bool, int)) or isinstance(item, float) and abs(item) < float("inf"):
+        if item is None or isinstance(item, (bool, int)) or (isinstance(item, float) and abs(item) < float("inf")):
             return repr(item)
         name = f"o{len(namespace)}"
         namespace[name] = item

@@ -1,8 +1,8 @@
 """`ops.cond` without a decision in Python: both branches run, and the results of one are chosen.
 
 Keras' torch backend decides with `if pred:`, which reads the device and would be baked into a recording. Gradient
-accumulation, EMA overwriting, loss scaling and schedules with warm-up depend on it. Variables that a branch changes are put
-back before the other branch runs.
+accumulation, EMA overwriting, loss scaling and schedules with warm-up depend on it. Variables that a branch changes
+are put back before the other branch runs.
 """
 
 from __future__ import annotations

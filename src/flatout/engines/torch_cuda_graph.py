@@ -5,6 +5,7 @@ A device counter holds the number of the step; it selects a row of the order mat
 
 from __future__ import annotations
 
+import gc
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -156,21 +157,22 @@ class _Launches:
         torch.cuda.current_stream().wait_stream(self._stream)
 
     def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
-        step = compile_graph(_without_reseeds(graph), self._captured.calls)
+        step, outputs = compile_graph(_without_reseeds(graph), self._captured.calls), []
         launch = torch.cuda.CUDAGraph()
         for generator in _generators(graph):
             launch.register_generator_state(generator)
-        with (
-            torch.no_grad(),
-            torch._C._AutoDispatchBelowAutograd(),
+        torch.cuda.synchronize()
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), torch.cuda.stream(self._stream), _no_collection():
             # Keras' callbacks may use the device from other threads meanwhile.
-            torch.cuda.graph(launch, pool=self._pool, stream=self._stream, capture_error_mode="thread_local"),
-        ):
-            for _ in range(steps):
-                outputs = step(*self._batch())
-                self._position.add_(1)
-            # Joined here, a step's logs cost one copy.
-            outputs = _Outputs.join(outputs)
+            launch.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                for _ in range(steps):
+                    outputs = step(*self._batch())
+                    self._position.add_(1)
+                # Joined here, a step's logs cost one copy.
+                outputs = _Outputs.join(outputs)
+            finally:
+                launch.capture_end()
         return launch, outputs
 
 
@@ -210,6 +212,18 @@ class _Outputs:
 
 
 @contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep destructors of old CUDA objects out of a capture, which they would spoil."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
 def _unchanged(graph: Graph) -> Iterator[None]:
     """Put everything that the step changes back afterwards."""
     contents = [(tensor, tensor.untyped_storage().clone()) for tensor in graph.written_externals()]
@@ -218,6 +232,7 @@ def _unchanged(graph: Graph) -> Iterator[None]:
     try:
         yield
     finally:
+        torch.cuda.synchronize()
         for tensor, before in contents:
             tensor.untyped_storage().copy_(before)
         for generator, state in generators:

@@ -1,12 +1,13 @@
 """Seeds for CUDA graphs: the operations on the seed generators' states, repeated on the host.
 
-Inside a CUDA graph nothing can be read back. The states of the seed generators change in the graph; a copy of them on the host
-takes the same few operations before each launch, and seeds the generators that the graph is about to use.
+Inside a CUDA graph nothing can be read back. The states of the seed generators change in the graph; a copy of them on
+the host takes the same few operations before each launch, and seeds the generators that the graph is about to use.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
+
 import torch
 
 from ..errors import reason
@@ -57,6 +58,7 @@ def _slice(graph: Graph, place: str) -> list[Instruction]:
     """The instructions that the seeds depend on, and those that change what they depend on."""
     storages: set[int] = set()
     kept: list[Instruction] = []
+    values: set[int]
     # A state is written after it was read, which a walk from the end sees too late: walk until nothing is added.
     while True:
         count, kept, values = len(kept), [], set()

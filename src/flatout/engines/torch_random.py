@@ -1,7 +1,8 @@
 """Seeded randomness in a recorded step, with the very numbers that Keras draws.
 
-Keras' torch backend makes a new generator for each seeded draw, seeded with the sum of the seed generator's state, read on
-the host. In a recording one generator serves each place in the step, and a reseeding is written down before the draw.
+Keras' torch backend makes a new generator for each seeded draw, seeded with the sum of the seed generator's state,
+read on the host. In a recording one generator serves each place in the step, and a reseeding is written down before
+the draw.
 """
 
 from __future__ import annotations

@@ -141,9 +141,8 @@ class Recorder(TorchDispatchMode):
             if not all(map(self.is_constant, tensors)):
                 self.fail("data_dependent", f"{func} of a computed tensor")
             return func(*args, **kwargs)
-        if _takes_shape_from_values(func, args):
-            if not all(map(self.is_constant, tensors)):
-                self.fail("data_dependent", f"the shape of {func} depends on values")
+        if _takes_shape_from_values(func, args) and not all(map(self.is_constant, tensors)):
+            self.fail("data_dependent", f"the shape of {func} depends on values")
         return self.record(func, tuple(args), kwargs, tensors)
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
@@ -192,7 +191,7 @@ class Recorder(TorchDispatchMode):
     def _lift(self, tensor: torch.Tensor) -> torch.Tensor:
         """Take a tensor made of Python's numbers as a constant, and hand on a copy of it.
 
-        The copy is needed because `torch.as_tensor(array)` shares the user's memory; it goes again in `torch_optimize.py`.
+        `torch.as_tensor(array)` shares the user's memory, hence the copy; `torch_optimize.py` removes it again.
         """
         constant = tensor.detach().clone()
         index = self.graph.add_value(constant, "constant", self._new_storage(), keep=True)
@@ -210,7 +209,7 @@ class Recorder(TorchDispatchMode):
         if outside is not None:
             self.undo.save(outside)
         for journal in self.journals:
-            if storage in journal or storage >= journal.first_storage and outside is None:
+            if storage in journal or (storage >= journal.first_storage and outside is None):
                 continue
             if outside is None or outside.numel() * outside.element_size() != outside.untyped_storage().nbytes():
                 self.fail("untraceable", "a branch of ops.cond changes a tensor that is not a variable")
@@ -220,7 +219,7 @@ class Recorder(TorchDispatchMode):
 class HostReads(TorchFunctionMode):
     """Catches reads of a tensor's memory that are no operation (`.numpy()`, `.tolist()`), or that we can spare."""
 
-    _READERS = {torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__}
+    _READERS = frozenset({torch.Tensor.numpy, torch.Tensor.tolist, torch.Tensor.__array__})
 
     def __init__(self, recorder: Recorder):
         super().__init__()

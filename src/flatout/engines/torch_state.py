@@ -18,7 +18,7 @@ class Surroundings:
     """Everything around the model's tensors that a step can change, as it was when this was made."""
 
     def __init__(self, model: Any) -> None:
-        self._numpy = np.random.get_state()
+        self._numpy: Any = np.random.get_state()
         self._python = random.getstate()
         self._torch = torch.get_rng_state()
         self._cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
@@ -62,7 +62,8 @@ class Surroundings:
 
     def drew_python_numbers(self) -> bool:
         """Whether Python's or NumPy's generator has moved."""
-        mine, now = self._numpy, np.random.get_state()
+        mine: Any = self._numpy
+        now: Any = np.random.get_state()
         return random.getstate() != self._python or mine[2:] != now[2:] or not np.array_equal(mine[1], now[1])
 
     def attributes_now(self) -> list[Any]:

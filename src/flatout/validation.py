@@ -1,0 +1,90 @@
+"""Validation inside fit: its share of the data, prepared once, evaluated after the epochs that ask for it."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+from .data.order import iterator_class
+from .engines import stock
+from .engines.select import trainer_module
+from .errors import Refusal
+from .options import Options, current
+from .prepare import Prepared, make_plan, prepare
+
+# The validation run of each model that is being fitted.
+_prepared: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
+
+
+def split(call: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of fit with `validation_split` taken off the training data, as Keras takes it off."""
+    from keras.src.trainers.data_adapters import array_slicing
+
+    if not call["validation_split"] or call["validation_data"] is not None:
+        return call
+    (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
+        (call["x"], call["y"], call["sample_weight"]), validation_split=call["validation_split"]
+    )
+    return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+
+
+def run(model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any]) -> dict[str, Any]:
+    """Evaluate a model on the validation data of a fit, by the user's own `evaluate` if there is one."""
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(call["validation_data"])
+    evaluation = {
+        "x": x,
+        "y": y,
+        "sample_weight": sample_weight,
+        "batch_size": call["validation_batch_size"] or call["batch_size"],
+        "steps": call["validation_steps"],
+        "callbacks": callbacks,
+        "return_dict": True,
+    }
+    if getattr(model, "_eval_epoch_iterator", None) is None:
+        _prepare(model, evaluation)
+    if model in _prepared and not _is_overridden(model):
+        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model])[0]
+    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
+
+
+def prepared_for(model: Any) -> Prepared | None:
+    """What `evaluate(_use_cached_eval_dataset=True)` shall run, if an engine fits this model."""
+    return _prepared.get(model)
+
+
+def forget(model: Any) -> None:
+    _prepared.pop(model, None)
+
+
+def _is_overridden(model: Any) -> bool:
+    return type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
+
+
+def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
+    """Make the data ready, for the engine or, where it cannot take them, for stock Keras."""
+    # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
+    if stock.are_replaced() or not _is_overridden(model):
+        try:
+            plan = make_plan("evaluate", model, evaluation, Options(engine=current().engine, force=True))
+            if plan.accelerated:
+                _prepared[model] = prepare("evaluate", model, evaluation, plan)
+                model._eval_epoch_iterator = _prepared[model].order.iterator
+                return
+        except Refusal:
+            pass
+    import keras
+
+    extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
+    model._eval_epoch_iterator = iterator_class(trainer_module(keras.config.backend()))(
+        x=evaluation["x"],
+        y=evaluation["y"],
+        sample_weight=evaluation["sample_weight"],
+        batch_size=evaluation["batch_size"],
+        steps_per_execution=model.steps_per_execution,
+        steps_per_epoch=evaluation["steps"],
+        shuffle=False,
+        **extra,
+    )

@@ -29,7 +29,8 @@ examples:
   flatout bench seed resnet20 --json bench.json
 
 A line shows the median time of a training step after the first epoch, with stock Keras and with flatout, trained in
-turns in one process from the same seed. FLATOUT_FORCE=1 also accelerates what flatout would leave to stock Keras.
+turns in one process from the same seed. They are the first epochs of a training of ten full ones, so that flatout
+decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would leave to stock Keras.
 """
 
 

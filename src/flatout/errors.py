@@ -68,6 +68,7 @@ REASONS = {
     "profiling": "TensorBoard profiles batch by batch (profile_batch), which needs single steps.",
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
+    "side_effects": "{} does more than compute: {}; it runs as Python at every step.",
     "no_gain": "{}",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Callable
 from typing import Any
@@ -16,7 +17,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
-from .jax_loop import choose_unit, loop
+from .jax_loop import choose_unit, cost_of, loop, pays_on_cpu
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -93,11 +94,13 @@ class JaxProgram:
         self._batch_size = min(batch_size, rows)
         self._full, self._rest = divmod(rows, self._batch_size)
         self._state: Any = None
+        self._variables: list[list[Any]] = []
         self._signature: Any = None
         self._order: Any = None
         self._rest_order: Any = None
         self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
         self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._loops = True
         self.unit = 1
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
@@ -109,10 +112,12 @@ class JaxProgram:
         output, after = self._trace_step(self._batch_size)[1]
         if _signature(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
-        if jax.default_backend() != "cpu":
-            numbers = jax.ShapeDtypeStruct((self._batch_size,), np.int32)
-            step, _ = self._trace_step(self._batch_size)
-            self.unit = choose_unit(self._full, step, (self._state, self._data, numbers))
+        numbers = jax.ShapeDtypeStruct((self._batch_size,), np.int32)
+        cost = cost_of(self._trace_step(self._batch_size)[0], (self._state, self._data, numbers))
+        if jax.default_backend() == "cpu":
+            self._loops = pays_on_cpu(cost)
+        else:
+            self.unit = choose_unit(self._full, cost)
         if self._task == "predict":
             nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
             self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
@@ -128,7 +133,7 @@ class JaxProgram:
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         stacked = every_step or self._task == "predict"
         results: list[Any] = []
-        looped = max(0, min(stop, self._full) - start) // self.unit * self.unit
+        looped = max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
         if looped > 1:
             bounds = np.array([start, start + looped], np.int32)
             outputs = self._advance(("loop", stacked), bounds)
@@ -145,15 +150,13 @@ class JaxProgram:
         """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
         model = self._model
         if self._state is not None and not model._jax_state_synced:
-            for part, values in zip(_STATE_PARTS[self._task], self._state, strict=True):
-                owner = model.optimizer if part == "optimizer_variables" else model
-                variables = owner.variables if owner is not model else getattr(model, part)
+            for variables, values in zip(self._variables, self._state, strict=True):
                 for variable, value in zip(variables, values, strict=True):
                     variable._value = value
             model._jax_state_synced = True
         self._state = None
 
-    def _advance(self, form: tuple[Any, ...], *position: np.ndarray) -> Any:
+    def _advance(self, form: tuple[Any, ...], *position: Any) -> Any:
         """Run one form on the model's state, by Keras' own protocol for state that is away from the variables."""
         model = self._model
         if self._state is None or model._jax_state_synced:
@@ -167,12 +170,22 @@ class JaxProgram:
         if key not in self._compiled:
             self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         outputs, self._state = self._compiled[key](*arguments)
-        model._jax_state = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
+        # Not by `setattr`: Keras would look through all of it for layers and variables to track.
+        vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
         return outputs
 
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
-        parts = dict.fromkeys(_STATE_PARTS[self._task], True)
-        return self._model._get_jax_state(**parts, purge_model_variables=purge)
+        """Keras' `_get_jax_state`, which looks up the variables twice where it also purges them."""
+        model = self._model
+        self._variables = [
+            model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
+            for part in _STATE_PARTS[self._task]
+        ]
+        state = tuple([variable.value for variable in variables] for variables in self._variables)
+        if purge:
+            for variable in itertools.chain.from_iterable(self._variables):
+                variable._value = None
+        return state
 
     def _function(self, form: str, stacked: bool = False) -> Callable[..., Any]:
         if form == "rest":

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -16,6 +17,7 @@ from .base import Structure
 # What a modest GPU reaches on the small operations of a small model; only the pace of the progress bar hangs on it.
 _SLOW_GPU_FLOPS = 2e12
 _LONGEST_UNIT = 128
+_CPU_OPERATIONS_OF_A_SHORT_STEP = 2e8
 
 
 def loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None) -> Callable[..., Any]:
@@ -56,28 +58,53 @@ def loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None)
     return run
 
 
-def choose_unit(steps: int, step: Callable[..., Any], arguments: tuple[Any, ...]) -> int:
-    """The length of the inner loop on a GPU: about a tenth of a second, and such that few steps are left over.
+@dataclass(frozen=True)
+class Cost:
+    """What a step does, as far as its jax operations tell.
 
-    Args:
-        steps: Full batches in a pass.
-        step: The step, a function of jax operations.
-        arguments: Its arguments, or their shapes.
+    Attributes:
+        operations: Floating-point operations.
+        has_loop: Whether it loops itself, as recurrent layers do.
+        has_convolution: Whether it convolves.
     """
+
+    operations: float
+    has_loop: bool
+    has_convolution: bool
+
+
+def cost_of(step: Callable[..., Any], arguments: tuple[Any, ...]) -> Cost:
+    """Look at a step, a function of jax operations; `arguments` may be shapes."""
     traced = jax.jit(step).trace(*arguments)
-    if _has_loop(traced.jaxpr.jaxpr):
-        # A recurrent layer: slow whatever its arithmetic.
-        most = 4
-    else:
-        operations = (traced.lower().cost_analysis() or {}).get("flops", 0.0)
-        most = max(1, min(_LONGEST_UNIT, int(0.1 * _SLOW_GPU_FLOPS / max(1.0, operations))))
+    names = set(_primitives(traced.jaxpr.jaxpr))
+    return Cost(
+        operations=float((traced.lower().cost_analysis() or {}).get("flops", 0.0)),
+        has_loop=bool(names & {"scan", "while"}),
+        has_convolution="conv_general_dilated" in names,
+    )
+
+
+def pays_on_cpu(cost: Cost) -> bool:
+    """Whether a loop of steps is faster on a CPU than one dispatch a step.
+
+    Inside a loop XLA's CPU compiler does not call its fast convolution (measured: 9 times slower), and a step that
+    takes milliseconds gains nothing by sparing a dispatch of 0.1 ms.
+    """
+    return not cost.has_convolution and not cost.has_loop and cost.operations < _CPU_OPERATIONS_OF_A_SHORT_STEP
+
+
+def choose_unit(steps: int, cost: Cost) -> int:
+    """The length of the inner loop on a GPU: about a tenth of a second, and such that few of `steps` are left over."""
+    # A recurrent layer is slow whatever its arithmetic.
+    most = 4 if cost.has_loop else int(0.1 * _SLOW_GPU_FLOPS / max(1.0, cost.operations))
+    most = max(1, min(_LONGEST_UNIT, most))
     if steps <= most:
         return max(1, steps)
     return min(range(most, most // 4, -1), key=lambda unit: steps % unit)
 
 
-def _has_loop(jaxpr: Any) -> bool:
-    return any(
-        equation.primitive.name in ("scan", "while") or any(map(_has_loop, jaxprs_in_params(equation.params)))
-        for equation in jaxpr.eqns
-    )
+def _primitives(jaxpr: Any) -> Iterator[str]:
+    for equation in jaxpr.eqns:
+        yield equation.primitive.name
+        for inner in jaxprs_in_params(equation.params):
+            yield from _primitives(inner)

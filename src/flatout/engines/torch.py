@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -111,6 +113,17 @@ class _Entry:
         return len(mine) == len(owners) and all(a is b for a, b in zip(mine, owners, strict=True))
 
 
+@contextmanager
+def _repeatable_kernels() -> Iterator[None]:
+    """A recording is proven by its replay; cuDNN's fastest kernels do not give the same result twice."""
+    before = torch.backends.cudnn.deterministic
+    torch.backends.cudnn.deterministic = True
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.deterministic = before
+
+
 def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
     if not all(layer.built for layer in model._flatten_layers()):
@@ -125,7 +138,8 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
         del entries[old]
     if key not in entries:
         try:
-            step: CapturedStep | Reason = capture(model, task, batches)
+            with _repeatable_kernels():
+                step: CapturedStep | Reason = capture(model, task, batches)
         except CaptureFailed as failure:
             step = failure.reason
         if len(entries) >= _MOST_STEPS_PER_MODEL:

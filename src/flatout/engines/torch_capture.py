@@ -2,7 +2,7 @@
 
 A trial changes nothing: variables, gradients, random generators and Python attributes are put back. The step is
 recorded twice, on different rows and states; recordings that differ depend on something outside the graph. The
-recording is then replayed on both, and must end in the same state.
+recording is then replayed on both, and must end in the same state. A step that does more than compute is refused.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from .torch_graph import Graph
 from .torch_optimize import optimize
 from .torch_random import Reseeds, recorded_seed_generator
 from .torch_record import CaptureFailed, HostReads, Recorder, Undo
+from .torch_side_effects import SideEffect, Watch
 from .torch_state import Surroundings
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
@@ -75,17 +76,20 @@ def capture(model: Any, task: Task, batches: list[Structure], verify: bool = Tru
         CaptureFailed: The step cannot be recorded. Nothing has been changed.
     """
     place = STEP_NAMES[task]
-    surroundings, undo, reseeds = Surroundings(model), Undo(), Reseeds()
+    surroundings, undo, reseeds, watch = Surroundings(model), Undo(), Reseeds(), Watch.of(model)
     try:
         graphs, pictures = [], []
         for batch in batches:
-            graphs.append(_record(model, task, batch, undo, reseeds))
+            graphs.append(_record(model, task, batch, undo, reseeds, watch))
+            watch.end_recording()
             pictures.append(surroundings.attributes_now())
         if surroundings.drew_python_numbers():
-            raise CaptureFailed(reason("data_dependent", place, "it draws from Python's or NumPy's random generator"))
+            raise CaptureFailed(reason("side_effects", place, "it draws from Python's or NumPy's random generator"))
+        if change := watch.change():
+            raise CaptureFailed(reason("side_effects", place, change))
         if len(graphs) > 1:
             if pictures[0] != pictures[1]:
-                raise CaptureFailed(reason("data_dependent", place, "it changes Python attributes at each step"))
+                raise CaptureFailed(reason("side_effects", place, "it changes Python attributes at each step"))
             if difference := _difference(*graphs):
                 raise CaptureFailed(reason("data_dependent", place, difference))
         captured = _prepare(graphs[0])
@@ -97,13 +101,14 @@ def capture(model: Any, task: Task, batches: list[Structure], verify: bool = Tru
         return captured
     except BaseException:
         surroundings.restore_attributes()
+        watch.restore()
         raise
     finally:
         undo.restore()
         surroundings.restore()
 
 
-def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Reseeds) -> Graph:
+def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Reseeds, watch: Watch) -> Graph:
     place = STEP_NAMES[task]
     recorder = Recorder(place, undo)
     batch = tree.map_structure(torch.clone, batch, none_is_leaf=False)
@@ -120,8 +125,11 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Resee
             torch.set_grad_enabled(task == "train"),
             recorder,
             HostReads(recorder),
+            watch,
         ):
             outputs = getattr(model, place)(batch)
+    except SideEffect as effect:
+        raise CaptureFailed(reason("side_effects", place, effect)) from None
     except Exception as error:
         # Keras re-raises errors of layers as new ones, so a failure is taken from the recorder.
         if recorder.failure is None:
@@ -130,7 +138,7 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Resee
     if recorder.failure is not None:
         raise CaptureFailed(recorder.failure)
     if printed.getvalue():
-        raise CaptureFailed(reason("data_dependent", place, "it prints"))
+        raise CaptureFailed(reason("side_effects", place, "it prints"))
     leaves = tree.flatten(outputs)
     recorder.graph.outputs = [recorder.refs(getattr(leaf, "value", leaf)) for leaf in leaves]
     recorder.graph.output_structure = tree.pack_sequence_as(outputs, list(range(len(leaves))))

@@ -19,7 +19,7 @@ from ..errors import reason
 from .base import Task
 from .torch_capture import STEP_NAMES, CapturedStep
 from .torch_codegen import compile_graph
-from .torch_graph import Graph, refs_in
+from .torch_graph import Graph, refs_in, results_of
 from .torch_host_seeds import HostSeeds
 from .torch_loop import Loop, Rows, longest_run
 from .torch_random import Reseed
@@ -252,9 +252,17 @@ def _generators(graph: Graph) -> list[torch.Generator]:
 
 
 def _check_is_on_device(graph: Graph, place: str) -> None:
-    """A CPU tensor that changes would stay as it was at capture."""
+    """A CPU tensor that changes would stay as it was at capture.
+
+    What an operation on the device returns beside its result may be on the CPU (the random state of fused attention):
+    inside a capture the operation puts it on the device.
+    """
+    made_by_device: set[int] = set()
     for instruction in graph.instructions:
-        for ref in refs_in((instruction.args, instruction.kwargs)):
-            value = graph.values[ref.index]
-            if value.device.type != "cuda" and value.kind != "constant":
+        used = refs_in((instruction.args, instruction.kwargs))
+        values = [graph.values[ref.index] for ref in used]
+        for ref, value in zip(used, values, strict=True):
+            if value.device.type != "cuda" and value.kind != "constant" and ref.index not in made_by_device:
                 raise CaptureFailed(reason("untraceable", f"the CUDA graph of {place}", "it uses a CPU tensor"))
+        if any(value.device.type == "cuda" for value in values):
+            made_by_device.update(results_of(instruction))

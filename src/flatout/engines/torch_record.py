@@ -65,6 +65,10 @@ class Journal(dict[int, tuple[torch.Tensor, torch.Tensor]]):
         self.first_storage = first_storage
 
 
+_LOOKS_AT_MEMORY = frozenset({_aten.set_.source_Storage, _aten.set_.source_Storage_storage_offset})
+_VIEWS_OF_A_LOOK = frozenset({_aten.slice.Tensor, _aten.narrow.default, _aten.resize_.default, _aten.view.default})
+
+
 class Recorder(TorchDispatchMode):
     """Builds a `Graph` of what runs inside `with recorder:`."""
 
@@ -81,6 +85,7 @@ class Recorder(TorchDispatchMode):
         self._outside: dict[int, int] = {}
         self._outside_memory: dict[int, int] = {}
         self._outside_tensor: dict[int, torch.Tensor] = {}
+        self._looks: dict[int, torch.Tensor] = {}
 
     def fail(self, code: str, detail: str) -> NoReturn:
         """Stop the recording; remembered even if the user's code swallows the exception."""
@@ -137,6 +142,8 @@ class Recorder(TorchDispatchMode):
             return func(*args, **kwargs)
         if func is _aten.lift_fresh.default:
             return self._lift(args[0])
+        if func in _LOOKS_AT_MEMORY or any(id(tensor) in self._looks for tensor in tensors):
+            return self._look(func, tuple(args), kwargs)
         if func in _READS_A_VALUE:
             if not all(map(self.is_constant, tensors)):
                 self.fail("data_dependent", f"{func} of a computed tensor")
@@ -144,6 +151,18 @@ class Recorder(TorchDispatchMode):
         if _takes_shape_from_values(func, args) and not all(map(self.is_constant, tensors)):
             self.fail("data_dependent", f"the shape of {func} depends on values")
         return self.record(func, tuple(args), kwargs, tensors)
+
+    def _look(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run what torch's recurrent layers do to find out whether their weights lie in one piece of memory.
+
+        They point a tensor at the weights' storage and measure it. It may not be used for anything else: at the next
+        step that storage is another one.
+        """
+        if func not in _LOOKS_AT_MEMORY and func not in _VIEWS_OF_A_LOOK:
+            self.fail("untraceable", f"{func} of a tensor that was pointed at other memory")
+        out = func(*args, **kwargs)
+        self._looks[id(out)] = out
+        return out
 
     def record(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any], tensors: list[torch.Tensor]) -> Any:
         """Run an operation and write it down."""

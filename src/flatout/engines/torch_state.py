@@ -25,7 +25,7 @@ class Surroundings:
         self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
         self._modes = [(module, module.training) for module in model.modules()]
         self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
-        self._objects = _owned_objects(model)
+        self._objects = owned_objects(model)
         self._attributes = [(thing, dict(vars(thing)), _contents(thing)) for thing in self._objects]
 
     def restore_random(self) -> None:
@@ -77,7 +77,7 @@ class Surroundings:
         ]
 
 
-def _owned_objects(model: Any) -> list[Any]:
+def owned_objects(model: Any) -> list[Any]:
     optimizer = getattr(model, "optimizer", None)
     things = [*model._flatten_layers(), *model.metrics, optimizer, getattr(optimizer, "inner_optimizer", None)]
     things += [getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)]
@@ -103,7 +103,7 @@ def fingerprint(model: Any) -> int:
     """A number that changes with what a recording has baked in: variables, trainable flags and plain attributes."""
     variables = list(model.variables) + list(getattr(getattr(model, "optimizer", None), "variables", []))
     seen: list[Any] = [(id(v._value), v.trainable) for v in variables]
-    for thing in _owned_objects(model):
+    for thing in owned_objects(model):
         for name, value in vars(thing).items():
             # Whether the module trains follows from the task.
             if name == "training":

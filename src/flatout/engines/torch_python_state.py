@@ -1,0 +1,194 @@
+"""Python containers and attributes that the user's code can change, as they were before a trial of the step.
+
+What is gone when the step has returned was its own. What lives on and has changed is an effect, and is put back.
+"""
+
+from __future__ import annotations
+
+import gc
+import pickle
+import sys
+import types
+from collections import OrderedDict, deque
+from typing import Any
+
+import numpy as np
+import torch
+
+CONTAINERS = (list, dict, set, deque, bytearray)
+GENERATORS = (np.random.Generator, np.random.RandomState)
+KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ABSENT = object()
+
+
+class PythonState:
+    """Remembers things before they are changed, in one or more recordings of a step."""
+
+    def __init__(self) -> None:
+        self._things: dict[int, Any] = {}
+        self._names: dict[int, str] = {}
+        self._first_contents: dict[int, Any] = {}
+        self._contents: dict[int, Any] = {}
+        self._first_attributes: dict[int, dict[str, Any]] = {}
+        self._attributes: dict[int, dict[str, Any]] = {}
+
+    def keep_contents(self, thing: Any, name: str) -> bool:
+        """Remember a container, array or generator; whether it is new in this recording."""
+        key = id(thing)
+        if key in self._contents:
+            return False
+        self._contents[key] = copy = _copy(thing)
+        self._first_contents.setdefault(key, copy)
+        self._things[key] = thing
+        self._names.setdefault(key, name)
+        return True
+
+    def keep_attributes(self, thing: Any, attributes: frozenset[str] | None, name: str) -> None:
+        """Remember attributes of an object, class or module; all of them if `attributes` is None."""
+        key = id(thing)
+        for table in (self._attributes, self._first_attributes):
+            known = table.setdefault(key, {})
+            for attribute in attributes if attributes is not None else list(getattr(thing, "__dict__", ())):
+                if attribute not in known:
+                    known[attribute] = _attribute(thing, attribute)
+        self._things[key] = thing
+        self._names.setdefault(key, name)
+
+    def begin_recording(self) -> None:
+        """Look at changes from here on; `restore` still goes back to the very first state."""
+        self._contents, self._attributes = {}, {}
+
+    def end_recording(self) -> None:
+        """Forget what the step has made itself, and its tensors with it."""
+        tables = (self._contents, self._first_contents, self._attributes, self._first_attributes, self._names)
+        while dead := [key for key in self._things if _references(self._things, key) <= _ALONE]:
+            for key in dead:
+                for table in tables:
+                    table.pop(key, None)
+                del self._things[key]
+
+    def change(self) -> str | None:
+        """What the last recording changed, in words."""
+        if self._changes(self._contents, self._attributes):
+            # A cycle can keep what the step has made itself.
+            gc.collect()
+            self.end_recording()
+        return next(iter(self._changes(self._contents, self._attributes)), None)
+
+    def restore(self) -> None:
+        """Put everything back as it was before the first recording."""
+        for key, attributes in self._first_attributes.items():
+            thing = self._things[key]
+            for attribute, before in attributes.items():
+                if not _same(_attribute(thing, attribute), before):
+                    _set_attribute(thing, attribute, before)
+        for key, copy in self._first_contents.items():
+            if not _has_contents(self._things[key], copy):
+                _refill(self._things[key], copy)
+
+    def _changes(self, contents: dict[int, Any], attributes: dict[int, dict[str, Any]]) -> list[str]:
+        found = []
+        for key, copy in contents.items():
+            if not _has_contents(self._things[key], copy):
+                found.append(f"it changes the {type(self._things[key]).__name__} {self._names[key]}")
+        for key, before in attributes.items():
+            thing, name = self._things[key], self._names[key]
+            found += [f"it sets {name}.{a}" for a, value in before.items() if not _same(_attribute(thing, a), value)]
+        return found
+
+
+def _references(things: dict[int, Any], key: int) -> int:
+    return sys.getrefcount(things[key])
+
+
+_ALONE = _references({0: object()}, 0)
+
+
+def _same(a: Any, b: Any) -> bool:
+    if a is b:
+        return True
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, tuple):
+        return len(a) == len(b) and all(map(_same, a, b))
+    return isinstance(a, _PLAIN) and (a == b or (a != a and b != b))
+
+
+def _bits(generator: Any) -> Any:
+    return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
+
+
+def _copy(thing: Any) -> Any:
+    if isinstance(thing, dict):
+        return list(thing.items())
+    if isinstance(thing, set):
+        return set(thing)
+    if isinstance(thing, bytearray):
+        return bytes(thing)
+    if isinstance(thing, np.ndarray):
+        return np.array(thing)
+    if isinstance(thing, GENERATORS):
+        return pickle.dumps(_bits(thing).state)
+    return list(thing)
+
+
+def _has_contents(thing: Any, copy: Any) -> bool:
+    if isinstance(thing, (bytearray, set)):
+        return thing == copy
+    if isinstance(thing, np.ndarray):
+        return thing.shape == copy.shape and thing.tobytes() == copy.tobytes()
+    if isinstance(thing, GENERATORS):
+        return _copy(thing) == copy
+    now = thing.items() if isinstance(thing, dict) else thing
+    return len(thing) == len(copy) and all(map(_same, now, copy))
+
+
+def _refill(thing: Any, copy: Any) -> None:
+    # Keras' tracked containers override the methods of their base classes.
+    if isinstance(thing, list):
+        list.__setitem__(thing, slice(None), copy)
+    elif isinstance(thing, dict):
+        base = OrderedDict if isinstance(thing, OrderedDict) else dict
+        base.clear(thing)
+        base.update(thing, copy)
+    elif isinstance(thing, set):
+        set.clear(thing)
+        set.update(thing, copy)
+    elif isinstance(thing, deque):
+        thing.clear()
+        thing.extend(copy)
+    elif isinstance(thing, GENERATORS):
+        _bits(thing).state = pickle.loads(copy)
+    elif isinstance(thing, np.ndarray):
+        np.copyto(thing, copy)
+    else:
+        thing[:] = copy
+
+
+def _attribute(thing: Any, attribute: str) -> Any:
+    """An attribute of the thing itself, without calling any code of its class."""
+    state = getattr(thing, "__dict__", {})
+    if attribute in state:
+        return state[attribute]
+    is_slot = isinstance(getattr(type(thing), attribute, None), types.MemberDescriptorType)
+    return getattr(thing, attribute, _ABSENT) if is_slot else _ABSENT
+
+
+def _set_attribute(thing: Any, attribute: str, value: Any) -> None:
+    state = getattr(thing, "__dict__", None)
+    # Keras' layers watch what is assigned to them.
+    if isinstance(state, dict):
+        if value is _ABSENT:
+            state.pop(attribute, None)
+        else:
+            state[attribute] = value
+    elif value is _ABSENT:
+        delattr(thing, attribute)
+    else:
+        setattr(thing, attribute, value)
+
+
+def is_opaque(thing: Any) -> bool:
+    """Whether a thing has nothing to remember: numbers, text, and tensors, whose changes are recorded."""
+    return isinstance(thing, (*_PLAIN, tuple, torch.Tensor, torch.dtype, torch.device))

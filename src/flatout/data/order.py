@@ -45,6 +45,8 @@ class Order:
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
         )
+        self._rows = rows
+        self._batch_size = batch_size
         self._shuffle = shuffle
         self._group = steps_per_execution
         self._batches = adapter.num_batches
@@ -71,18 +73,25 @@ class Order:
         """Start an epoch.
 
         Returns:
-            The first step within the current pass, the number of steps, and whether a new pass begins.
+            The first step within the current pass, the number of steps, and whether `rows_of_pass` is new.
         """
         self._enumerator = self.iterator._enumerate_iterator()
         _, _, batches = next(self._enumerator)
         begins = batches is not self._pass
-        if begins:
-            self._pass = batches
-            self.rows_of_pass = self._read(batches)
+        self._pass = batches
         first = self.iterator._steps_seen - self._group
         # Groups are never cut: an epoch of 5 steps in groups of 3 takes 6, if there are as many.
         wanted = -(-(self.iterator.steps_per_epoch or self._batches) // self._group) * self._group
-        return first, min(wanted, self._batches - first), begins
+        count = min(wanted, self._batches - first)
+        if self._shuffle == "batch":
+            # Drawn batch by batch, so no further than this epoch goes.
+            earlier = [] if begins or self.rows_of_pass is None else [self.rows_of_pass[: first * self._batch_size]]
+            numbers = np.concatenate([*earlier, *(_next_numbers(batches) for _ in range(count))])
+            self.rows_of_pass = np.resize(numbers, self._rows).astype(np.int32, copy=False)
+            return first, count, True
+        if self._shuffle and begins:
+            self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
+        return first, count, begins
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
@@ -93,14 +102,6 @@ class Order:
             for _ in range(-(-steps // self._group) - 1):
                 next(self._enumerator)
             self._enumerator.close()
-
-    def _read(self, batches: Any) -> np.ndarray | None:
-        if not self._shuffle:
-            return None
-        numbers = [_next_numbers(batches)]
-        while self._shuffle == "batch" and len(numbers) < self._batches:
-            numbers.append(_next_numbers(batches))
-        return np.concatenate(numbers).astype(np.int32, copy=False)
 
 
 def _next_numbers(batches: Any) -> np.ndarray:

@@ -95,6 +95,7 @@ class JaxProgram:
         self._full, self._rest = divmod(rows, self._batch_size)
         self._state: Any = None
         self._variables: list[list[Any]] = []
+        self._marks: tuple[Any, ...] = ()
         self._signature: Any = None
         self._order: Any = None
         self._rest_order: Any = None
@@ -175,12 +176,17 @@ class JaxProgram:
         return outputs
 
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
-        """Keras' `_get_jax_state`, which looks up the variables twice where it also purges them."""
+        """Keras' `_get_jax_state`, without its four walks through all layers where nothing has changed."""
         model = self._model
-        self._variables = [
-            model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
-            for part in _STATE_PARTS[self._task]
-        ]
+        known = itertools.chain.from_iterable(self._variables)
+        marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
+        if not self._variables or marks != self._marks:
+            self._variables = [
+                model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
+                for part in _STATE_PARTS[self._task]
+            ]
+            known = itertools.chain.from_iterable(self._variables)
+            self._marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
         state = tuple([variable.value for variable in variables] for variables in self._variables)
         if purge:
             for variable in itertools.chain.from_iterable(self._variables):

@@ -25,20 +25,34 @@ _executables: collections.OrderedDict[str, Callable[..., Any]] = collections.Ord
 def compile_shared(
     function: Callable[..., Any], arguments: tuple[Any, ...], donate: tuple[int, ...] = ()
 ) -> Callable[..., Any]:
-    """Compile `function` for the shapes of `arguments`, or return an executable that is the same."""
-    traced = jax.jit(function, donate_argnums=donate).trace(*arguments)
+    """Compile `function` for the shapes of `arguments`, or take an executable that does the same.
+
+    The executable takes and returns flat lists: the names in a model's logs (`auc`, `auc_1`) are no part of it.
+    """
+    structure = jax.tree.structure(arguments)
+    structure_of_result: Any = None
+
+    def flat(*leaves: Any) -> list[Any]:
+        nonlocal structure_of_result
+        results, structure_of_result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
+        return results
+
+    sizes = [jax.tree.structure(argument).num_leaves for argument in arguments]
+    donated = [n for number in donate for n in range(sum(sizes[:number]), sum(sizes[: number + 1]))]
+    traced = jax.jit(flat, donate_argnums=donated).trace(*jax.tree.leaves(arguments))
     lowered = traced.lower()
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in traced.jaxpr.consts:
         digest.update(np.asarray(constant).tobytes())
-    digest.update(repr((jax.tree.structure((arguments, traced.out_info)), donate, jax.default_backend())).encode())
+    digest.update(repr((donated, jax.default_backend())).encode())
     key = digest.hexdigest()
     if key not in _executables:
         _executables[key] = lowered.compile()
         if len(_executables) > _KEPT:
             _executables.popitem(last=False)
     _executables.move_to_end(key)
-    return _executables[key]
+    executable = _executables[key]
+    return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
 
 
 def use_persistent_cache() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 import jax
@@ -16,8 +17,25 @@ from keras.src.trainers.trainer import Trainer
 
 from . import jax_cache
 
-# The compiled functions of each model, with the variables they were compiled for: `compile()` makes new ones.
-_compiled: weakref.WeakKeyDictionary[Any, dict[str, tuple[list[Any], Callable[..., Any]]]] = weakref.WeakKeyDictionary()
+
+@dataclass
+class _Metrics:
+    """The metrics of a compiled model, found once: looking for them walks through all its layers.
+
+    Attributes:
+        owners: What `compile()` makes anew; with other owners there are other metrics.
+        variables: All variables of all metrics.
+        are_of_keras: Whether no Python but Keras' own is in them, which may be traced once and for all.
+        functions: Compiled functions of the variables, by the model's method that they stand for.
+    """
+
+    owners: tuple[Any, ...]
+    variables: list[Any]
+    are_of_keras: bool
+    functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+
+
+_known: weakref.WeakKeyDictionary[Any, _Metrics] = weakref.WeakKeyDictionary()
 
 
 def reset(model: Any) -> None:
@@ -25,7 +43,8 @@ def reset(model: Any) -> None:
     if not _can_be_compiled(model, "reset_metrics"):
         model.reset_metrics()
         return
-    for variable, value in zip(model.metrics_variables, _run(model, "reset_metrics", _reset_values), strict=True):
+    values = _run(model, "reset_metrics", _reset_values)
+    for variable, value in zip(_metrics_of(model).variables, values, strict=True):
         variable._value = value
 
 
@@ -40,34 +59,44 @@ def result(model: Any, logs: Any) -> dict[str, Any]:
 
 def _reset_values(model: Any, scope: StatelessScope) -> list[Any]:
     model.reset_metrics()
-    return [scope.get_current_value(variable) for variable in model.metrics_variables]
+    return [scope.get_current_value(variable) for variable in _metrics_of(model).variables]
 
 
 def _can_be_compiled(model: Any, method: str) -> bool:
-    return (
-        jax.default_backend() != "cpu"
-        and getattr(type(model), method) is getattr(Trainer, method)
-        and bool(model.metrics_variables)
-        and all(map(_is_of_keras, model.metrics))
+    if jax.default_backend() == "cpu" or getattr(type(model), method) is not getattr(Trainer, method):
+        return False
+    metrics = _metrics_of(model)
+    return bool(metrics.variables) and metrics.are_of_keras
+
+
+def _metrics_of(model: Any) -> _Metrics:
+    owners = (
+        model._loss_tracker,
+        model._compile_metrics,
+        model._compile_loss,
+        type(model).metrics,
+        len(model._metrics),
     )
+    found = _known.get(model)
+    if found is None or any(a is not b for a, b in zip(found.owners, owners, strict=True)):
+        found = _Metrics(owners, model.metrics_variables, all(map(_is_of_keras, model.metrics)))
+        _known[model] = found
+    return found
 
 
 def _is_of_keras(metric: Any) -> bool:
-    """Whether a metric's Python is nothing but Keras' own code, which may be traced once and for all."""
     parts = getattr(metric, "metrics", None) or []
     return type(metric).__module__.startswith("keras.") and all(map(_is_of_keras, parts))
 
 
 def _run(model: Any, name: str, function: Callable[[Any, StatelessScope], Any]) -> Any:
-    variables = model.metrics_variables
-    values = [variable.value for variable in variables]
-    known, compiled = _compiled.setdefault(model, {}).get(name, ([], None))
-    if compiled is None or [id(variable) for variable in known] != [id(variable) for variable in variables]:
+    metrics = _metrics_of(model)
+    values = [variable.value for variable in metrics.variables]
+    if name not in metrics.functions:
 
         def stateless(values: list[Any]) -> Any:
-            with StatelessScope(state_mapping=list(zip(variables, values, strict=True))) as scope:
+            with StatelessScope(state_mapping=list(zip(metrics.variables, values, strict=True))) as scope:
                 return function(model, scope)
 
-        compiled = jax_cache.compile_shared(stateless, (values,), donate=())
-        _compiled[model][name] = variables, compiled
-    return compiled(values)
+        metrics.functions[name] = jax_cache.compile_shared(stateless, (values,))
+    return metrics.functions[name](values)

@@ -96,7 +96,8 @@ class Watch:
         if kind is None:
             kind = self._kinds[code.co_filename] = kind_of(code.co_filename, self._user_packages or frozenset())
         if kind is Kind.USER:
-            self._enter(frame)
+            if self._is_users(frame):
+                self._enter(frame)
         elif kind is Kind.WRITER:
             raise SideEffect(f"it calls {_name_of(frame)}{_place(frame.f_back)}")
         elif kind is Kind.OTHER:
@@ -110,8 +111,12 @@ class Watch:
                 self._state.keep_contents(receiver, _place(frame.f_back).strip())
 
     def _is_users(self, frame: types.FrameType) -> bool:
+        code = frame.f_code
         # Importing a module runs its code once, in any case.
-        return self._kinds.get(frame.f_code.co_filename) is Kind.USER and frame.f_code.co_name != "<module>"
+        if self._kinds.get(code.co_filename) is not Kind.USER or code.co_name == "<module>":
+            return False
+        # The methods of dataclasses have no file.
+        return not (code.co_filename == "<string>" and is_free_of_effects(frame.f_globals.get("__name__", "")))
 
     def _first_caller(self, frame: types.FrameType) -> types.FrameType | None:
         """Who calls, through context managers and partial functions of the standard library."""
@@ -130,11 +135,11 @@ class Watch:
         return False
 
     def _called_c(self, frame: types.FrameType, function: Any) -> None:
+        if not self._is_users(frame):
+            return
         receiver, name = getattr(function, "__self__", None), function.__name__
         if isinstance(receiver, CONTAINERS):
             self._state.keep_contents(receiver, _place(frame).strip())
-            return
-        if frame.f_code.co_name == "<module>":
             return
         if isinstance(receiver, np.ndarray):
             if receiver.nbytes <= _MOST_ARRAY_BYTES:
@@ -152,8 +157,6 @@ class Watch:
     def _enter(self, frame: types.FrameType) -> None:
         """Remember what a function of the user can reach by the names in it."""
         code = frame.f_code
-        if code.co_name == "<module>":
-            return
         facts = self._facts.get(id(code))
         if facts is None:
             facts = self._facts[id(code)] = _Facts.of(code)

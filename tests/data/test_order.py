@@ -1,0 +1,81 @@
+"""The order of samples is the installed Keras', and so is what it leaves in the random generators."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import keras
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flatout.data.order import Order, iterator_class
+from flatout.engines.select import trainer_module
+
+BACKEND = keras.config.backend()
+EXTRA: dict[str, Any] = {}
+if BACKEND == "tensorflow":
+    import tensorflow as tf
+
+    EXTRA = {"distribute_strategy": tf.distribute.get_strategy()}
+
+
+def generators() -> list[Any]:
+    states: list[Any] = [random.getstate(), np.random.get_state()[1].tolist(), np.random.get_state()[2]]
+    if BACKEND == "torch":
+        import torch
+
+        states.append(torch.get_rng_state().tolist())
+    return states
+
+
+def keras_epochs(rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int) -> Any:
+    """The batches of row numbers that stock Keras' own iterator gives, epoch by epoch."""
+    iterator = iterator_class(trainer_module(BACKEND))(
+        x=np.arange(rows), batch_size=batch_size, shuffle=shuffle, steps_per_epoch=steps_per_epoch, **EXTRA
+    )
+    iterator.reset()
+    seen = []
+    for _ in range(epochs):
+        epoch = []
+        for _, _, data in iterator:
+            batch = data[0] if BACKEND == "torch" else next(data)
+            (numbers,) = batch if isinstance(batch, (tuple, list)) else (batch,)
+            epoch.append(np.asarray(numbers).tolist())
+        seen.append(epoch)
+    return seen
+
+
+def our_epochs(rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int) -> Any:
+    strategy = EXTRA.get("distribute_strategy")
+    order = Order(rows, batch_size, shuffle, steps_per_epoch, 1, trainer_module(BACKEND), strategy)
+    order.reset()
+    seen = []
+    for _ in range(epochs):
+        first, count, _ = order.begin_epoch()
+        numbers = order.rows_of_pass if order.rows_of_pass is not None else np.arange(rows)
+        epoch = [numbers[i * batch_size : (i + 1) * batch_size].tolist() for i in range(first, first + count)]
+        order.end_epoch(count, finished=True)
+        seen.append(epoch)
+    return seen
+
+
+@settings(max_examples=12 if BACKEND == "tensorflow" else 40, deadline=None)
+@given(
+    rows=st.integers(1, 40),
+    batch_size=st.integers(1, 12),
+    shuffle=st.sampled_from([True, False, "batch"]),
+    steps_per_epoch=st.none() | st.integers(1, 6),
+    epochs=st.integers(1, 4),
+    seed=st.integers(0, 5),
+)
+def test_order_and_generators_equal_those_of_keras(
+    rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int, seed: int
+) -> None:
+    arguments = (rows, batch_size, shuffle, steps_per_epoch, epochs)
+    keras.utils.set_random_seed(seed)
+    expected, state = keras_epochs(*arguments), generators()
+    keras.utils.set_random_seed(seed)
+    assert our_epochs(*arguments) == expected
+    assert generators() == state

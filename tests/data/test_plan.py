@@ -1,0 +1,59 @@
+"""The plan is a pure function: facts and options in, a decision with its reasons out."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+
+from flatout.data.plan import Facts, as_size, decide, version_tuple
+from flatout.errors import REASONS, reason
+from flatout.options import Options
+
+GOOD = Facts("fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10)
+
+
+def codes(facts: Facts, **options: object) -> list[str]:
+    return [why.code for why in decide(facts, Options(**options)).reasons]  # type: ignore[arg-type]
+
+
+def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
+    plan = decide(GOOD, Options())
+    assert (plan.engine, plan.data, plan.reasons) == ("jax", "resident", ())
+    assert "60,000" in plan.explain()
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"backend": "numpy"}, "backend"),
+        ({"keras_version": "3.99.0"}, "keras_version"),
+        ({"keras_version": "3.14.0"}, "keras_version"),
+        ({"nbytes": 7 * 10**9}, "memory"),
+        ({"steps": 3}, "small"),
+        ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
+    ],
+)
+def test_each_obstacle_hands_over_to_stock_keras_with_its_reason(change: dict[str, object], code: str) -> None:
+    facts = dataclasses.replace(GOOD, **change)  # type: ignore[arg-type]
+    assert codes(facts) == [code]
+    assert decide(facts, Options()).engine == "stock"
+
+
+def test_force_accelerates_small_work_and_unknown_versions_only() -> None:
+    assert codes(dataclasses.replace(GOOD, steps=1, keras_version="4.0"), force=True) == []
+    assert codes(dataclasses.replace(GOOD, nbytes=10**12), force=True) == ["memory"]
+
+
+def test_switched_off_and_asked_for_stock() -> None:
+    assert codes(GOOD, enabled=False) == ["disabled"]
+    assert codes(GOOD, engine="stock") == ["asked_for_stock"]
+
+
+def test_versions_and_sizes_read_well() -> None:
+    assert version_tuple("3.16.0.dev20260821") == (3, 16, 0)
+    assert (as_size(999), as_size(1_500_000)) == ("999 B", "1.5 MB")
+
+
+def test_every_reason_is_one_sentence() -> None:
+    assert all(text.count("{}") <= 2 for text in REASONS.values())

@@ -1,0 +1,150 @@
+"""The jax engine: shared programs, the loop's forms, metrics read in one dispatch."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import flatout
+
+pytestmark = pytest.mark.backend("jax")
+
+X = np.random.default_rng(1).standard_normal((200, 6)).astype("float32")
+Y = np.random.default_rng(2).integers(0, 2, 200)
+
+
+def make_model(rate: float = 0.1, **compiling: Any) -> keras.Model:
+    model = keras.Sequential([layers.Input((6,)), layers.Dense(5), layers.Dense(1, activation="sigmoid")])
+    compiling.setdefault("metrics", ["accuracy", keras.metrics.AUC(num_thresholds=10)])
+    model.compile(keras.optimizers.Adam(rate), "binary_crossentropy", **compiling)
+    return model
+
+
+def fit(model: keras.Model, **arguments: Any) -> Any:
+    with flatout.options(force=True):
+        return flatout.fit(model, X, Y, **{"batch_size": 16, "verbose": 0, **arguments})
+
+
+def test_models_of_the_same_architecture_compile_once() -> None:
+    from flatout.engines import jax_cache
+
+    fit(make_model(), validation_split=0.2)
+    known = set(jax_cache._executables)
+    for rate in (0.01, 0.02, 0.03):
+        fit(make_model(rate), validation_split=0.2)
+    assert set(jax_cache._executables) == known
+    fit(make_model(metrics=["mae"]), validation_split=0.2)
+    assert set(jax_cache._executables) != known
+
+
+def test_a_constant_in_the_loss_is_part_of_the_program() -> None:
+    """Two losses that differ in a captured array alone must not share an executable."""
+
+    def loss_with(weights: np.ndarray) -> Any:
+        return lambda y, p: keras.ops.mean(keras.ops.square(y - p) * weights)
+
+    results = []
+    for value in (1.0, 5.0):
+        keras.utils.set_random_seed(1)
+        model = make_model()
+        model.compile("sgd", loss_with(np.full((1,), value, "float32")))
+        results.append(fit(model).history["loss"][0])
+    assert results[1] > 2 * results[0]
+
+
+def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An inner loop, single steps at its end, and all outputs kept: the forms that a GPU uses."""
+    from flatout.engines.jax import JaxEngine
+
+    weights, logs = [], []
+    for unit, loops in ((1, True), (5, True), (1, False)):
+        keras.utils.set_random_seed(4)
+        model = make_model()
+        engine = JaxEngine()
+        model._symbolic_build(data_batch=(X[:16], Y[:16]))
+        program = engine.prepare(model, "train", engine.place((X, Y)), 200, 16)
+        program.unit, program._loops = unit, loops
+        program.begin_pass(None)
+        logs.append([float(log["loss"]) for log in program.run(0, 13, every_step=True)])
+        program.end_pass()
+        weights.append(model.get_weights())
+    assert logs[0] == logs[1] == logs[2]
+    for other in weights[1:]:
+        for one, two in zip(weights[0], other, strict=True):
+            np.testing.assert_array_equal(one, two)
+
+
+def test_moving_averages_survive_evaluate_after_fit() -> None:
+    """Stock Keras 3.15.1 fails here: a weight and its average share a buffer that is donated twice."""
+    keras.utils.set_random_seed(5)
+    model = make_model()
+    optimizer = keras.optimizers.AdamW(0.01, use_ema=True, gradient_accumulation_steps=2)
+    model.compile(optimizer, "binary_crossentropy")
+    fit(model, epochs=2)
+    with flatout.options(force=True):
+        assert np.isfinite(flatout.evaluate(model, X, Y, verbose=0)).all()
+    assert len(fit(model).history["loss"]) == 1
+
+
+def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What an accelerator does, done on the CPU."""
+    from flatout.engines import jax_metrics
+
+    class NotACpu:
+        @staticmethod
+        def default_backend() -> str:
+            return "gpu"
+
+        device_get = staticmethod(jax_metrics.jax.device_get)
+
+    model = make_model()
+    fit(model)
+    expected = {name: float(value) for name, value in model.get_metrics_result().items()}
+    monkeypatch.setattr(jax_metrics, "jax", NotACpu)
+    got = jax_metrics.result(model, dict.fromkeys(expected))
+    assert got.keys() == expected.keys()
+    np.testing.assert_allclose([got[name] for name in expected], list(expected.values()), rtol=1e-6)
+    assert jax_metrics.result(model, {"other": np.float32(1)}) == {"other": 1}
+    jax_metrics.reset(model)
+    assert all(float(np.sum(variable.numpy())) == 0 for variable in model.metrics_variables)
+    # compile() makes new metrics, which must be found.
+    model.compile("sgd", "mse", metrics=["mae"])
+    fit(model)
+    assert jax_metrics.result(model, dict.fromkeys(model.get_metrics_result())).keys() == {"loss", "mae"}
+
+
+@pytest.mark.parametrize("steps", [1, 7, 200, 1875, 1876, 40_000])
+def test_units_leave_few_steps_over(steps: int) -> None:
+    from flatout.engines.jax_loop import Cost, choose_unit
+
+    unit = choose_unit(steps, Cost(operations=1e7, has_loop=False, has_convolution=False))
+    assert 1 <= unit <= 128
+    assert steps % unit <= 3
+    assert choose_unit(steps, Cost(1e15, has_loop=False, has_convolution=False)) == 1
+
+
+def test_loops_on_the_cpu_only_for_short_steps_without_convolution() -> None:
+    from flatout.engines.jax_loop import Cost, pays_on_cpu
+
+    assert pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=False))
+    assert not pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=True))
+    assert not pays_on_cpu(Cost(1e7, has_loop=True, has_convolution=False))
+    assert not pays_on_cpu(Cost(1e10, has_loop=False, has_convolution=False))
+
+
+def test_a_step_that_cannot_be_traced_runs_on_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Python(keras.Sequential):
+        def train_step(self, state: Any, data: Any) -> Any:
+            logs, state = super().train_step(state, data)
+            return {**logs, "note": "a string"}, state
+
+    model = Python([layers.Input((6,)), layers.Dense(1)])
+    model.compile("sgd", "mse", jit_compile=True)
+    with pytest.raises(Exception, match="str"):
+        fit(model)
+    with flatout.options(force=True, strict=True), pytest.raises(flatout.FallbackRefused, match="untraceable"):
+        fit(model)

@@ -1,0 +1,291 @@
+"""What a user sees of fit, evaluate and predict: callbacks, results, reasons, errors. Every backend."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import flatout
+
+ROWS, BATCH = 203, 16
+STEPS = 13
+X = np.random.default_rng(1).standard_normal((ROWS, 12)).astype("float32")
+Y = np.random.default_rng(2).integers(0, 4, ROWS)
+
+
+def make_model(**compiling: Any) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    model = keras.Sequential([layers.Input((12,)), layers.Dense(8, activation="relu"), layers.Dense(4)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(keras.optimizers.SGD(0.1), loss, metrics=["accuracy"], **compiling)
+    return model
+
+
+def fit(model: keras.Model, engine: str = "auto", **arguments: Any) -> Any:
+    arguments = {"x": X, "y": Y, "batch_size": BATCH, "verbose": 0, **arguments}
+    with flatout.options(force=True):
+        return flatout.fit(model, engine=engine, **arguments)
+
+
+def both(run: Any) -> tuple[Any, Any]:
+    """What `run(engine)` gives with stock Keras and with flatout, which must have been accelerated."""
+    expected = run("stock")
+    got = run("auto")
+    assert flatout.explain()[-1].accelerated, flatout.explain()[-1]
+    return expected, got
+
+
+def assert_same(expected: Any, got: Any) -> None:
+    for one, other in zip(keras.tree.flatten(expected), keras.tree.flatten(got), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-6, atol=1e-7)
+
+
+class Diary(keras.callbacks.Callback):
+    """Writes down every hook, with the logs and a weight as they are at that moment."""
+
+    def __init__(self, stop_at: int | None = None):
+        super().__init__()
+        self.pages: list[Any] = []
+        self.stop_at = stop_at
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.pages.append(("epoch begins", epoch))
+
+    def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+        self.pages.append(("batch begins", batch))
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        weight = float(np.asarray(self.model.get_weights()[0]).sum())
+        self.pages.append(("batch ends", batch, dict(logs), weight))
+        if batch == self.stop_at:
+            self.model.stop_training = True
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.pages.append(("epoch ends", epoch, dict(logs)))
+
+
+def compare_pages(expected: list[Any], got: list[Any]) -> None:
+    assert [page[:2] for page in got] == [page[:2] for page in expected]
+    for one, other in zip(expected, got, strict=True):
+        assert_same(list(one[2:]), list(other[2:]))
+
+
+@pytest.mark.parametrize("stop_at", [None, 4])
+def test_a_users_batch_hook_sees_every_step_and_may_stop(stop_at: int | None) -> None:
+    def run(engine: str) -> Any:
+        diary = Diary(stop_at)
+        fit(make_model(), engine, epochs=2, callbacks=[diary], validation_data=(X[:40], Y[:40]))
+        return diary.pages
+
+    compare_pages(*both(run))
+
+
+def test_a_batch_hook_may_change_weights() -> None:
+    class Zero(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            if batch == 5:
+                self.model.set_weights([w * 0 for w in self.model.get_weights()])
+
+    def run(engine: str) -> Any:
+        model = make_model()
+        return [fit(model, engine, callbacks=[Zero()]).history, model.get_weights()]
+
+    assert_same(*both(run))
+
+
+def test_terminate_on_nan_stops_at_its_step_inside_a_chunk() -> None:
+    x = X.copy()
+    x[7 * BATCH + 3] = np.nan
+
+    def run(engine: str) -> Any:
+        model = make_model()
+        callbacks = [keras.callbacks.TerminateOnNaN()]
+        history = fit(model, engine, x=x, epochs=3, shuffle=False, callbacks=callbacks)
+        return [len(history.epoch), int(model.optimizer.iterations)]
+
+    expected, got = both(run)
+    assert got == expected == [1, 8]
+
+
+def test_model_checkpoint_saves_every_fifth_batch_what_was_there_then(tmp_path: Path) -> None:
+    def run(engine: str) -> Any:
+        folder = tmp_path / engine
+        name = str(folder / "{epoch}-{batch}.weights.h5")
+        checkpoint = keras.callbacks.ModelCheckpoint(name, save_weights_only=True, save_freq=5)
+        fit(make_model(), engine, epochs=2, callbacks=[checkpoint])
+        saved = {}
+        for path in sorted(folder.iterdir()):
+            model = make_model()
+            model.load_weights(path)
+            saved[path.name] = model.get_weights()
+        return saved
+
+    expected, got = both(run)
+    assert got.keys() == expected.keys()
+    assert len(got) == 5
+    assert_same(expected, got)
+
+
+def test_early_stopping_restores_the_best_weights() -> None:
+    def run(engine: str) -> Any:
+        model = make_model()
+        stopping = keras.callbacks.EarlyStopping("loss", min_delta=0.05, patience=1, restore_best_weights=True)
+        history = fit(model, engine, epochs=30, callbacks=[stopping])
+        return [history.history, model.get_weights()]
+
+    expected, got = both(run)
+    assert len(got[0]["loss"]) < 30
+    assert_same(expected, got)
+
+
+def test_steps_per_execution_keeps_its_cadence() -> None:
+    if keras.config.backend() == "torch":
+        pytest.skip("Keras' torch backend refuses steps_per_execution")
+
+    def run(engine: str) -> Any:
+        diary = Diary()
+        fit(make_model(steps_per_execution=4), engine, epochs=2, callbacks=[diary])
+        return diary.pages
+
+    compare_pages(*both(run))
+
+
+def test_csv_logger_and_learning_rate_scheduler(tmp_path: Path) -> None:
+    def run(engine: str) -> Any:
+        path = tmp_path / f"{engine}.csv"
+        callbacks = [
+            keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (epoch + 1)),
+            keras.callbacks.CSVLogger(str(path)),
+        ]
+        fit(make_model(), engine, epochs=3, callbacks=callbacks)
+        return path.read_text().splitlines()
+
+    expected, got = both(run)
+    assert len(got) == 4
+    assert got == expected
+
+
+def test_evaluate_and_predict_equal_stock_keras() -> None:
+    model = make_model()
+    with flatout.options(force=True):
+        for call in (
+            lambda engine: flatout.evaluate(model, X, Y, batch_size=BATCH, verbose=0, return_dict=True, engine=engine),
+            lambda engine: flatout.evaluate(model, X, Y, sample_weight=Y + 1.0, verbose=0, engine=engine),
+            lambda engine: flatout.evaluate(model, X, Y, steps=3, verbose=0, engine=engine),
+            lambda engine: flatout.predict(model, X, batch_size=BATCH, verbose=0, engine=engine),
+            lambda engine: flatout.predict(model, X, verbose=0, steps=2, batch_size=8, engine=engine),
+        ):
+            expected, got = both(call)
+            assert type(got) is type(expected)
+            assert_same(expected, got)
+
+
+def test_predict_of_several_outputs_keeps_its_structure() -> None:
+    inputs = layers.Input((12,))
+    model = keras.Model(inputs, {"a": layers.Dense(2)(inputs), "b": [layers.Dense(3)(inputs)]})
+    with flatout.options(force=True):
+        expected, got = both(lambda engine: flatout.predict(model, X, verbose=0, engine=engine))
+    assert keras.tree.map_structure(np.shape, got) == keras.tree.map_structure(np.shape, expected)
+    assert_same(expected, got)
+
+
+def test_an_overridden_evaluate_is_used_for_validation() -> None:
+    class Own(keras.Sequential):
+        def evaluate(self, *args: Any, **kwargs: Any) -> Any:
+            return {name: value + 100 for name, value in super().evaluate(*args, **kwargs).items()}
+
+    def run(engine: str) -> Any:
+        keras.utils.set_random_seed(3)
+        model = Own([layers.Input((12,)), layers.Dense(4, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return fit(model, engine, validation_data=(X[:40], Y[:40])).history
+
+    expected, got = both(run)
+    assert got["val_loss"][0] > 100
+    assert_same(expected, got)
+
+
+def test_enabled_models_run_accelerated_and_disabled_ones_do_not(forced: None) -> None:
+    flatout.enable()
+    make_model().fit(X, Y, verbose=0)
+    assert flatout.explain()[-1].accelerated
+    flatout.disable()
+    before = len(flatout.explain())
+    make_model().fit(X, Y, verbose=0)
+    assert len(flatout.explain()) == before
+
+
+def test_small_work_and_generators_go_to_stock_keras_with_a_reason() -> None:
+    flatout.fit(make_model(), X[:32], Y[:32], verbose=0)
+    report = flatout.explain()[-1]
+    assert (report.accelerated, [why.code for why in report.reasons]) == (False, ["small"])
+    fit(make_model(), x=((X[:8], Y[:8]) for _ in range(4)), y=None, batch_size=None, steps_per_epoch=2)
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["source"]
+
+
+def test_strict_mode_refuses_stock_keras_before_step_0() -> None:
+    model = make_model(run_eagerly=True)
+    before = model.get_weights()
+    with flatout.options(strict=True), pytest.raises(flatout.FallbackRefused, match="run_eagerly"):
+        fit(model)
+    assert_same(before, model.get_weights())
+    with flatout.options(strict=True):
+        fit(model, engine="stock")
+
+
+def test_an_engine_of_another_backend_is_an_invalid_option() -> None:
+    other = "torch" if keras.config.backend() != "torch" else "jax"
+    with pytest.raises(flatout.InvalidOption, match=f"Received: engine='{other}'"):
+        flatout.fit(make_model(), X, Y, engine=other)
+
+
+def test_unknown_arguments_raise_type_error() -> None:
+    with pytest.raises(TypeError, match="epoch"):
+        flatout.fit(make_model(), X, Y, epoch=3)
+
+
+def test_an_error_in_a_callback_reaches_the_user_and_leaves_a_usable_model() -> None:
+    class Bad(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise RuntimeError("mine")
+
+    model = make_model()
+    with pytest.raises(RuntimeError, match="mine"):
+        fit(model, callbacks=[Bad()])
+    assert np.isfinite(model.get_weights()[0]).all()
+    assert len(fit(model).history["loss"]) == 1
+
+
+def test_the_progress_bar_looks_as_keras_does(capsys: pytest.CaptureFixture[str]) -> None:
+    def run(engine: str) -> list[str]:
+        fit(make_model(), engine, epochs=2, verbose=2)
+        lines = capsys.readouterr().out.splitlines()
+        return [line for line in lines if "s/step" not in line] + [line.split(" - ")[0] for line in lines]
+
+    expected, got = both(run)
+    assert got == expected
+    fit(make_model(), epochs=1, verbose=1)
+    assert f"{STEPS}/{STEPS}" in capsys.readouterr().out
+
+
+def test_plan_says_beforehand_what_will_happen() -> None:
+    plan = flatout.plan(make_model(), X, Y, epochs=100)
+    assert (plan.engine, plan.facts.rows, plan.facts.steps) == (keras.config.backend(), ROWS, 700)
+    assert "resident" in plan.explain()
+
+
+def test_zero_rows_is_one_clear_error() -> None:
+    with pytest.raises(ValueError, match="`x` has no rows"):
+        fit(make_model(), x=X[:0], y=Y[:0])
+
+
+def test_history_can_be_written_as_json() -> None:
+    history = fit(make_model(), epochs=2, validation_split=0.2)
+    assert json.loads(json.dumps(history.history)).keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
+    assert history.params == {"verbose": 0, "epochs": 2, "steps": 11}

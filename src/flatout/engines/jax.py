@@ -162,7 +162,7 @@ class JaxProgram:
         model = self._model
         if self._state is None or model._jax_state_synced:
             # A callback, or the pass before, has put the state back into the variables.
-            self._state = _unshared(self._read_state(purge=True))
+            self._state = _unshared(self._read_state(purge=True), self._kept_values())
             self._signature = _signature(self._state)
             model._jax_state_synced = False
         order = self._rest_order if form == ("rest",) else self._order
@@ -192,6 +192,13 @@ class JaxProgram:
             for variable in itertools.chain.from_iterable(self._variables):
                 variable._value = None
         return state
+
+    def _kept_values(self) -> list[Any]:
+        """Values of variables that this task does not take, and so must not lose by donation."""
+        optimizer = getattr(self._model, "optimizer", None)
+        if self._task == "train" or optimizer is None:
+            return []
+        return [variable.value for variable in optimizer.variables]
 
     def _function(self, form: str, stacked: bool = False) -> Callable[..., Any]:
         if form == "rest":
@@ -237,13 +244,13 @@ def _signature(state: Any) -> tuple[Any, ...]:
     return (structure, *((tuple(leaf.shape), jnp.dtype(leaf.dtype)) for leaf in leaves))
 
 
-def _unshared(state: Any) -> Any:
-    """Copy arrays that occur twice: a donated buffer may be given once only.
+def _unshared(state: Any, kept: list[Any]) -> Any:
+    """Copy arrays that occur twice, or also in `kept`: a donated buffer may be given once only, and is gone then.
 
     Keras' exponential moving average leaves a weight and its average in one buffer, and stock `evaluate` after
     `fit` then fails with "Array has been deleted".
     """
-    seen: set[int] = set()
+    seen = {id(value) for value in kept}
 
     def once(leaf: Any) -> Any:
         if id(leaf) in seen:

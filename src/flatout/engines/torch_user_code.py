@@ -154,11 +154,12 @@ def user_packages_of(model: Any) -> frozenset[str] | None:
     return None
 
 
-def _root(module: str | None) -> str:
-    return (module or "").partition(".")[0]
+def _root(module: Any) -> str:
+    # Some extension modules (psutil's) set `__module__` to the module itself.
+    return str(getattr(module, "__name__", module) or "").partition(".")[0]
 
 
-def _is_users(module: str | None) -> bool:
+def _is_users(module: Any) -> bool:
     root = _root(module)
     if root in ("keras", "flatout"):
         return str(module).endswith("_test")

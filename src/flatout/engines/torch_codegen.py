@@ -110,14 +110,18 @@ def interpret(graph: Graph, inputs: list[torch.Tensor], calls: Calls) -> list[An
     with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
         for position, instruction in enumerate(graph.instructions):
             out = calls.call(instruction, map_refs(value, instruction.args), map_refs(value, instruction.kwargs))
-            numbers = instruction.results
-            if isinstance(numbers, int):
-                environment[numbers] = out
-            elif numbers is not None:
-                environment.update((n, o) for n, o in zip(numbers, out or (), strict=False) if n is not None)
+            _assign(environment, instruction.results, out)
             for index in last_use.get(position, ()):
                 environment.pop(index, None)
         return [value(o).clone() if isinstance(o, Ref) else o for o in graph.outputs]
+
+
+def _assign(environment: dict[int, Any], numbers: Any, out: Any) -> None:
+    if isinstance(numbers, int):
+        environment[numbers] = out
+    elif numbers is not None:
+        for number, item in zip(numbers, out or (), strict=False):
+            _assign(environment, number, item)
 
 
 def compile_graph(graph: Graph, calls: Calls) -> Step:
@@ -185,16 +189,18 @@ def late_step(graph: Graph, calls: Calls) -> Step:
 
 
 def _assignment(instruction: Instruction, names: dict[int, str]) -> str:
-    results = instruction.results
     known = {ref.index for ref in refs_in((instruction.args, instruction.kwargs))}
     fresh = [number for number in results_of(instruction) if number not in known and number not in names]
     if not fresh:
         return ""
     names.update((number, f"v{number}") for number in fresh)
-    if isinstance(results, int):
-        return f"v{results} = "
-    targets = [f"v{number}" if number in fresh else "_" for number in results]
-    return f"{', '.join(targets)}{',' if len(targets) == 1 else ''} = "
+
+    def target(numbers: Any) -> str:
+        if isinstance(numbers, (list, tuple)):
+            return f"[{', '.join(map(target, numbers))}]"
+        return f"v{numbers}" if numbers in fresh else "_"
+
+    return f"{target(instruction.results)} = "
 
 
 def _last_uses(graph: Graph) -> dict[int, list[int]]:

@@ -144,14 +144,16 @@ def _collect(structure: Any, found: list[Ref]) -> None:
 
 
 def results_of(instruction: Instruction) -> Iterator[int]:
-    """The numbers of the values that an instruction returns."""
-    results = instruction.results
+    """The numbers of the values that an instruction returns, also of lists among them."""
+    yield from _numbers_in(instruction.results)
+
+
+def _numbers_in(results: Any) -> Iterator[int]:
     if isinstance(results, int):
         yield results
     elif isinstance(results, (list, tuple)):
         for result in results:
-            if isinstance(result, int):
-                yield result
+            yield from _numbers_in(result)
 
 
 @functools.cache

@@ -112,6 +112,8 @@ def _fold(graph: Graph, instruction: Instruction) -> bool:
     sizes = [graph.values[r] for r in results_of(instruction)]
     if "empty" in instruction.target.__name__ or any(_bytes(v) > _LARGEST_CONSTANT for v in sizes):
         return False
+    if isinstance(instruction.results, list) and any(isinstance(number, list) for number in instruction.results):
+        return False
 
     def tensor(ref: Ref) -> Any:
         value = graph.values[ref.index]

@@ -229,6 +229,33 @@ def test_small_work_and_generators_go_to_stock_keras_with_a_reason() -> None:
     assert [why.code for why in flatout.explain()[-1].reasons] == ["source"]
 
 
+def test_validation_on_a_generator_is_keras_own_and_reported() -> None:
+    def batches() -> Any:
+        while True:
+            yield X[:20], Y[:20]
+
+    history = fit(make_model(), epochs=2, validation_data=batches(), validation_steps=2)
+    assert len(history.history["val_loss"]) == 2
+    report = flatout.explain()[-1]
+    assert report.accelerated
+    assert [why.code for why in report.reasons] == ["source"]
+    assert "In validation" in report.reasons[0].message
+
+
+def test_no_room_for_the_data_hands_over_to_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flatout.engines.select import engine_for
+
+    def full(inputs: Any) -> Any:
+        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.")
+
+    engine = engine_for(keras.config.backend())
+    model = make_model()
+    fit(model)
+    monkeypatch.setattr(engine, "place", full)
+    assert len(fit(model).history["loss"]) == 1
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["memory"]
+
+
 def test_strict_mode_refuses_stock_keras_before_step_0() -> None:
     model = make_model(run_eagerly=True)
     before = model.get_weights()

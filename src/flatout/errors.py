@@ -69,7 +69,7 @@ REASONS = {
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",
-    "no_gain": "{}",
+    "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 
 

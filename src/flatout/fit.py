@@ -132,12 +132,13 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
             return _stock(method, model, args, kwargs, decision.reasons, started)
         if method != "predict":
             model._assert_compile_called(method)
-        prepared = prepare(method, model, call, decision)
+        prepared = prepare(method, model, call, decision, force=current().force)
     except Refusal as refusal:
         return _stock(method, model, args, kwargs, (refusal.reason,), started)
     result, steps = run(model, call, prepared)
     seconds = time.perf_counter() - started
-    record(RunReport(method, True, prepared.engine.name, "resident", steps, seconds, prepared.program.reasons))
+    why = (*prepared.program.reasons, *validation.take_reasons(model))
+    record(RunReport(method, True, prepared.engine.name, "resident", steps, seconds, why))
     return result
 
 

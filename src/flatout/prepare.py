@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .data.order import Order
-from .data.plan import Facts, Plan, decide, obstacles_of_model
+from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model
 from .data.source import ArraySource, describe
 from .engines.base import Engine, Program, Task
 from .engines.select import engine_for, trainer_module
@@ -80,11 +80,12 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, m
     return decide(facts, options)
 
 
-def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan) -> Prepared:
+def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bool = False) -> Prepared:
     """Carry out a plan up to step 0.
 
     Raises:
-        Refusal: The step cannot be compiled. The model may have been built, as stock Keras would have built it.
+        Refusal: The step cannot be compiled, or (unless `force`) would gain nothing. The model may have been built, as
+            stock Keras would have built it.
     """
     engine = engine_for(plan.engine)
     source = describe_call(method, call)
@@ -99,9 +100,24 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan) -> Prepar
     )
     if method != "predict":
         _build(model, engine, source, order)
-    data = engine.place(source.inputs)
+    data = _place(engine, source)
     program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
+    if not program.pays and not force:
+        raise Refusal(reason("no_gain"))
     return Prepared(plan, engine, program, order, source)
+
+
+def _place(engine: Engine, source: ArraySource) -> Any:
+    try:
+        return engine.place(source.inputs)
+    except Exception as error:
+        # Each backend has its own error for this; all say it in one of these words.
+        text = f"{type(error).__name__}: {error}".lower()
+        if not any(
+            words in text for words in ("resource_exhausted", "out of memory", "resourceexhausted", "memoryerror")
+        ):
+            raise
+        raise Refusal(reason("memory", as_size(source.nbytes), "less")) from error
 
 
 def _build(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:

@@ -9,12 +9,14 @@ from typing import Any
 from .data.order import iterator_class
 from .engines import stock
 from .engines.select import trainer_module
-from .errors import Refusal
+from .errors import Reason, Refusal
 from .options import Options, current
 from .prepare import Prepared, make_plan, prepare
 
 # The validation run of each model that is being fitted.
 _prepared: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
+# Why stock Keras validated a model instead; read once, for the report of the fit.
+_refused: weakref.WeakKeyDictionary[Any, tuple[Reason, ...]] = weakref.WeakKeyDictionary()
 
 
 def split(call: dict[str, Any]) -> dict[str, Any]:
@@ -59,6 +61,11 @@ def forget(model: Any) -> None:
     _prepared.pop(model, None)
 
 
+def take_reasons(model: Any) -> tuple[Reason, ...]:
+    """Why the last fit of a model validated with stock Keras; empty if it did not."""
+    return tuple(Reason(why.code, f"In validation: {why.message}") for why in _refused.pop(model, ()))
+
+
 def _is_overridden(model: Any) -> bool:
     return type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
 
@@ -70,11 +77,12 @@ def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
         try:
             plan = make_plan("evaluate", model, evaluation, Options(engine=current().engine, force=True))
             if plan.accelerated:
-                _prepared[model] = prepare("evaluate", model, evaluation, plan)
+                _prepared[model] = prepare("evaluate", model, evaluation, plan, force=True)
                 model._eval_epoch_iterator = _prepared[model].order.iterator
                 return
-        except Refusal:
-            pass
+            _refused[model] = plan.reasons
+        except Refusal as refusal:
+            _refused[model] = (refusal.reason,)
     import keras
 
     extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}

@@ -128,12 +128,33 @@ def test_units_leave_few_steps_over(steps: int) -> None:
 
 
 def test_loops_on_the_cpu_only_for_short_steps_without_convolution() -> None:
-    from flatout.engines.jax_loop import Cost, pays_on_cpu
+    from flatout.engines.jax_loop import Cost, loop_pays_on_cpu
 
-    assert pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=False))
-    assert not pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=True))
-    assert not pays_on_cpu(Cost(1e7, has_loop=True, has_convolution=False))
-    assert not pays_on_cpu(Cost(1e10, has_loop=False, has_convolution=False))
+    assert loop_pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=False))
+    assert not loop_pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=True))
+    assert not loop_pays_on_cpu(Cost(1e7, has_loop=True, has_convolution=False))
+    assert not loop_pays_on_cpu(Cost(1e10, has_loop=False, has_convolution=False))
+
+
+def test_the_operations_of_a_step_are_counted() -> None:
+    import jax
+
+    from flatout.engines.jax_loop import cost_of
+
+    product = jax.make_jaxpr(lambda a, b: a @ b)(np.zeros((3, 5)), np.zeros((5, 7)))
+    assert cost_of(product.jaxpr).operations == 2 * 3 * 5 * 7
+    convolution = jax.make_jaxpr(lambda a, k: jax.lax.conv(a, k, (1, 1), "SAME"))
+    cost = cost_of(convolution(np.zeros((2, 3, 8, 8)), np.zeros((4, 3, 3, 3))).jaxpr)
+    assert cost.operations == 2 * (2 * 4 * 8 * 8) * 3 * 3 * 3
+    assert cost.has_convolution
+
+
+def test_a_model_whose_steps_take_long_is_left_to_stock_keras() -> None:
+    model = keras.Sequential([layers.Input((600, 6)), layers.LSTM(4), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x = np.zeros((80, 600, 6), "float32")
+    flatout.fit(model, x, np.zeros(80), batch_size=80, epochs=60, steps_per_epoch=1, verbose=0)
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["no_gain"]
 
 
 def test_a_step_that_cannot_be_traced_runs_on_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:

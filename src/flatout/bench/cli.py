@@ -59,6 +59,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", metavar="FILE", type=Path, help="also write the results to FILE")
     parser.add_argument("--backends", metavar="LIST", help="such as jax,tensorflow,torch: each in its own process")
     parser.add_argument("--against", choices=["scan"], help="also measure a plain lax.scan (jax only)")
+    parser.add_argument(
+        "--jit-compile", action="store_true", help="compile(jit_compile=True) on both sides (tensorflow on a CPU)"
+    )
     parser.add_argument("--steps", type=_positive, help="steps of an epoch (default: by workload and device)")
     parser.add_argument("--epochs", type=_positive, default=3, help="epochs, the first not counted (default: 3)")
     parser.add_argument("--repeats", type=_positive, default=3, help="trainings of each side (default: 3)")
@@ -97,7 +100,13 @@ def _here(arguments: argparse.Namespace) -> int:
     comparisons = []
     for name in names:
         with console.status(f"{name} ..."):
-            one = compare(WORKLOADS[name], steps=arguments.steps, epochs=arguments.epochs, repeats=arguments.repeats)
+            one = compare(
+                WORKLOADS[name],
+                steps=arguments.steps,
+                epochs=arguments.epochs,
+                repeats=arguments.repeats,
+                jit_compile=arguments.jit_compile,
+            )
             if arguments.against == "scan":
                 from . import scan
 
@@ -126,6 +135,7 @@ def _in_processes(arguments: argparse.Namespace) -> int:
             command += ["--epochs", str(arguments.epochs), "--repeats", str(arguments.repeats)]
             command += ["--steps", str(arguments.steps)] if arguments.steps else []
             command += ["--against", "scan"] if arguments.against and name == "jax" else []
+            command += ["--jit-compile"] if arguments.jit_compile else []
             run = subprocess.run(command, env={**os.environ, "KERAS_BACKEND": name}, check=False)
             status = max(status, run.returncode)
             if file.exists():

@@ -26,11 +26,13 @@ class Program(Protocol):
 
     Attributes:
         unit: A chunk whose length is a multiple of this runs best; any other length is right too.
+        pays: False if nothing is to be gained: the step takes so long that Keras' own overhead is lost in it.
         longest: The most steps that `run` may be asked for at once, or None.
         reasons: Why a slower form than the usual one was taken; often empty.
     """
 
     unit: int
+    pays: bool
     longest: int | None
     reasons: tuple[Reason, ...]
 

@@ -17,7 +17,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
-from .jax_loop import choose_unit, cost_of, loop, pays_on_cpu
+from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -101,7 +101,9 @@ class JaxProgram:
         self._rest_order: Any = None
         self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
         self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._cost = Cost(0.0, has_loop=False, has_convolution=False)
         self._loops = True
+        self.pays = True
         self.unit = 1
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
@@ -113,12 +115,11 @@ class JaxProgram:
         output, after = self._trace_step(self._batch_size)[1]
         if _signature(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
-        numbers = jax.ShapeDtypeStruct((self._batch_size,), np.int32)
-        cost = cost_of(self._trace_step(self._batch_size)[0], (self._state, self._data, numbers))
         if jax.default_backend() == "cpu":
-            self._loops = pays_on_cpu(cost)
+            self._loops = loop_pays_on_cpu(self._cost)
+            self.pays = anything_pays_on_cpu(self._cost)
         else:
-            self.unit = choose_unit(self._full, cost)
+            self.unit = choose_unit(self._full, self._cost)
         if self._task == "predict":
             nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
             self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
@@ -129,7 +130,7 @@ class JaxProgram:
         if order is None:
             order = np.arange(cut + self._rest, dtype=np.int32)
         self._order = jax.device_put(order[:cut].reshape(self._full, self._batch_size))
-        self._rest_order = jax.device_put(order[cut:])
+        self._rest_order = jax.device_put(order[cut:]) if self._rest else None
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         stacked = every_step or self._task == "predict"
@@ -217,6 +218,7 @@ class JaxProgram:
         if key not in self._traced:
             numbers = jax.ShapeDtypeStruct((length,), np.int32)
             jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, self._data, numbers)
+            self._cost = cost_of(jaxpr.jaxpr)
             operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
 
             def step(*arguments: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +18,9 @@ from .base import Structure
 # What a modest GPU reaches on the small operations of a small model; only the pace of the progress bar hangs on it.
 _SLOW_GPU_FLOPS = 2e12
 _LONGEST_UNIT = 128
+# On two cores: about 5 ms, and about 50 ms.
 _CPU_OPERATIONS_OF_A_SHORT_STEP = 2e8
+_CPU_OPERATIONS_OF_A_LONG_STEP = 1e9
 
 
 def loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None) -> Callable[..., Any]:
@@ -63,7 +66,7 @@ class Cost:
     """What a step does, as far as its jax operations tell.
 
     Attributes:
-        operations: Floating-point operations.
+        operations: Floating-point operations in products and convolutions.
         has_loop: Whether it loops itself, as recurrent layers do.
         has_convolution: Whether it convolves.
     """
@@ -73,24 +76,29 @@ class Cost:
     has_convolution: bool
 
 
-def cost_of(step: Callable[..., Any], arguments: tuple[Any, ...]) -> Cost:
-    """Look at a step, a function of jax operations; `arguments` may be shapes."""
-    traced = jax.jit(step).trace(*arguments)
-    names = set(_primitives(traced.jaxpr.jaxpr))
+def cost_of(jaxpr: Any) -> Cost:
+    """Add up what a step's jaxpr does; a loop inside counts once."""
+    equations = list(_equations(jaxpr))
+    names = {equation.primitive.name for equation in equations}
     return Cost(
-        operations=float((traced.lower().cost_analysis() or {}).get("flops", 0.0)),
+        operations=sum(map(_operations, equations)),
         has_loop=bool(names & {"scan", "while"}),
         has_convolution="conv_general_dilated" in names,
     )
 
 
-def pays_on_cpu(cost: Cost) -> bool:
+def loop_pays_on_cpu(cost: Cost) -> bool:
     """Whether a loop of steps is faster on a CPU than one dispatch a step.
 
     Inside a loop XLA's CPU compiler does not call its fast convolution (measured: 9 times slower), and a step that
     takes milliseconds gains nothing by sparing a dispatch of 0.1 ms.
     """
     return not cost.has_convolution and not cost.has_loop and cost.operations < _CPU_OPERATIONS_OF_A_SHORT_STEP
+
+
+def anything_pays_on_cpu(cost: Cost) -> bool:
+    """Whether sparing Keras' half a millisecond a step can be noticed at all."""
+    return not cost.has_loop and cost.operations < _CPU_OPERATIONS_OF_A_LONG_STEP
 
 
 def choose_unit(steps: int, cost: Cost) -> int:
@@ -103,8 +111,20 @@ def choose_unit(steps: int, cost: Cost) -> int:
     return min(range(most, most // 4, -1), key=lambda unit: steps % unit)
 
 
-def _primitives(jaxpr: Any) -> Iterator[str]:
+def _equations(jaxpr: Any) -> Iterator[Any]:
     for equation in jaxpr.eqns:
-        yield equation.primitive.name
+        yield equation
         for inner in jaxprs_in_params(equation.params):
-            yield from _primitives(inner)
+            yield from _equations(inner)
+
+
+def _operations(equation: Any) -> float:
+    if equation.primitive.name == "dot_general":
+        (contracted, _), _ = equation.params["dimension_numbers"]
+        shape = equation.invars[0].aval.shape
+        return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(shape[axis] for axis in contracted)
+    if equation.primitive.name == "conv_general_dilated":
+        kernel = equation.invars[1].aval.shape
+        outputs = kernel[equation.params["dimension_numbers"].rhs_spec[0]]
+        return 2.0 * math.prod(equation.outvars[0].aval.shape) * math.prod(kernel) / max(1, outputs)
+    return 0.0

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import io
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -33,6 +34,9 @@ from .torch_state import Surroundings
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
 # Bits are equal on a CPU; on a GPU some kernels add up in no fixed order.
+# A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
+# recording it costs six such steps.
+_LONGEST_RECORDING = 1.0
 _TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
 
 
@@ -79,10 +83,13 @@ def capture(model: Any, task: Task, batches: list[Structure], verify: bool = Tru
     surroundings, undo, reseeds, watch = Surroundings(model), Undo(), Reseeds(), Watch.of(model)
     try:
         graphs, pictures = [], []
+        began = time.perf_counter()
         for batch in batches:
             graphs.append(_record(model, task, batch, undo, reseeds, watch))
             watch.end_recording()
             pictures.append(surroundings.attributes_now())
+            if time.perf_counter() - began > _LONGEST_RECORDING and leaves_of(batch)[0].device.type == "cpu":
+                raise CaptureFailed(reason("no_gain"))
         if surroundings.drew_python_numbers():
             raise CaptureFailed(reason("side_effects", place, "it draws from Python's or NumPy's random generator"))
         if change := watch.change():

@@ -53,6 +53,7 @@ class Loop:
     """What all loops share: the rows, and the shape of the results."""
 
     unit = 1
+    pays = True
     longest: int | None = None
 
     def __init__(self, model: Any, task: Task, rows: Rows) -> None:

@@ -75,7 +75,7 @@ def main() -> None:
     start = time.perf_counter()
     program = engine.prepare(model, "train", data, rows, BATCH)
     wait()
-    print(f"{type(program).__name__}, prepared in {time.perf_counter() - start:.2f} s, reasons: {program.reasons}")
+    print(f"{type(program.loop).__name__}, prepared in {time.perf_counter() - start:.2f} s, reasons: {program.reasons}")
     model.reset_metrics()
     program.begin_pass(np.arange(rows))
     first = seconds(lambda: program.run(0, arguments.steps, False))
@@ -92,7 +92,7 @@ def main() -> None:
         print(f"every_step={every_step!s:<5}      {step:9.1f} us/step   {stock_step / step:.1f} times stock")
 
     if arguments.source:
-        captured = getattr(program, "full", None) or program._full._captured
+        captured = getattr(program.loop, "full", None) or program.loop._full._captured
         for instruction in captured.quiet_graph.instructions:
             print(" ", instruction.target, instruction.args, instruction.kwargs, "->", instruction.results)
     if torch.cuda.is_available():

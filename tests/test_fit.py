@@ -12,6 +12,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.engines.stock import are_replaced
 
 ROWS, BATCH = 203, 16
 STEPS = 13
@@ -254,6 +255,88 @@ def test_no_room_for_the_data_hands_over_to_stock_keras(monkeypatch: pytest.Monk
     monkeypatch.setattr(engine, "place", full)
     assert len(fit(model).history["loss"]) == 1
     assert [why.code for why in flatout.explain()[-1].reasons] == ["memory"]
+
+
+def test_a_callback_may_change_what_the_models_python_reads() -> None:
+    class Weighted(keras.Sequential):
+        factor = 1.0
+
+        def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+            return self.factor * super().compute_loss(*args, **kwargs)
+
+    class Setter(keras.callbacks.Callback):
+        def on_train_begin(self, logs: Any = None) -> None:
+            self.model.factor = 3.0
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.model.factor += epoch
+
+    def run(engine: str) -> Any:
+        keras.utils.set_random_seed(3)
+        model = Weighted([layers.Input((12,)), layers.Dense(4, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return fit(model, engine, epochs=3, callbacks=[Setter()]).history
+
+    assert_same(*both(run))
+
+
+def test_flatout_fit_goes_through_the_users_own_fit() -> None:
+    class Own(keras.Sequential):
+        def fit(self, x: Any, y: Any, **arguments: Any) -> Any:
+            return super().fit(x, y * 0, **arguments)
+
+    def run(engine: str) -> Any:
+        keras.utils.set_random_seed(3)
+        model = Own([layers.Input((12,)), layers.Dense(4, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return fit(model, engine, epochs=2).history
+
+    expected, got = both(run)
+    assert_same(expected, got)
+    assert not are_replaced()
+
+
+def test_an_error_inside_a_chunk_leaves_the_model_at_its_step() -> None:
+    x = X.copy()
+    x[7 * BATCH + 3] = np.nan
+
+    def run(engine: str) -> int:
+        model = make_model()
+        callbacks = [keras.callbacks.TerminateOnNaN(raise_error=True)]
+        with pytest.raises(RuntimeError, match="batch 7"):
+            fit(model, engine, x=x, shuffle=False, callbacks=callbacks)
+        return int(model.optimizer.iterations)
+
+    assert run("auto") == run("stock") == 8
+
+
+def test_a_step_without_logs_trains() -> None:
+    class Silent(keras.Sequential):
+        def train_step(self, *arguments: Any) -> Any:
+            result = super().train_step(*arguments)
+            return ({}, result[1]) if keras.config.backend() == "jax" else {}
+
+    model = Silent([layers.Input((12,)), layers.Dense(4, activation="softmax")])
+    model.compile("sgd", "sparse_categorical_crossentropy")
+    assert fit(model, epochs=2, batch_size=2).history == {}
+
+
+def test_a_limit_of_steps_chooses_the_batch_size_as_in_keras() -> None:
+    def run(engine: str) -> Any:
+        return fit(make_model(), engine, batch_size=None).history
+
+    keras.config.set_max_steps_per_epoch(4)
+    try:
+        expected, got = both(run)
+    finally:
+        keras.config.set_max_steps_per_epoch(None)
+    assert_same(expected, got)
+
+
+def test_strict_mode_also_refuses_stock_validation() -> None:
+    batches = ((X[:20], Y[:20]) for _ in range(9))
+    with flatout.options(strict=True), pytest.raises(flatout.FallbackRefused, match="source"):
+        fit(make_model(), validation_data=batches, validation_steps=2)
 
 
 def test_strict_mode_refuses_stock_keras_before_step_0() -> None:

@@ -63,6 +63,7 @@ REASONS = {
     "source": "x is {}, which is read batch by batch; only arrays and frames are placed on the device.",
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
+    "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
     "memory": "The data take {} and only {} of memory may be used for them.",
     "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
     "profiling": "TensorBoard profiles batch by batch (profile_batch), which needs single steps.",

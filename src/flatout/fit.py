@@ -58,7 +58,7 @@ def fit(
         2
     """
     with options(engine=engine, data=data, precision=precision):
-        return conduct("fit", model, (x, y), arguments)
+        return _call("fit", model, (x, y), arguments)
 
 
 def evaluate(
@@ -80,7 +80,7 @@ def evaluate(
         >>> loss = flatout.evaluate(model, np.ones((64, 4)), np.ones(64), verbose=0)
     """
     with options(engine=engine, data=data, precision=precision):
-        return conduct("evaluate", model, (x, y), arguments)
+        return _call("evaluate", model, (x, y), arguments)
 
 
 def predict(
@@ -95,7 +95,7 @@ def predict(
         (64, 1)
     """
     with options(engine=engine, data=data, precision=precision):
-        return conduct("predict", model, (x,), arguments)
+        return _call("predict", model, (x,), arguments)
 
 
 def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arguments: Any) -> Plan:
@@ -110,6 +110,24 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
     """
     call = _bound(method, (x, y) if method != "predict" else (x,), arguments)
     return make_plan(method, model, call, current())
+
+
+def _call(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Run a method, by way of the user's own override of it if there is one, whose `super()` call then reaches us."""
+    is_overridden = method in vars(model) or getattr(type(model), method) is not vars(stock.trainer_class())[method]
+    if not is_overridden:
+        return conduct(method, model, args, kwargs)
+    if stock.are_replaced():
+        return getattr(model, method)(*args, **kwargs)
+
+    def replacement(name: str) -> Any:
+        return lambda self, *args, **kwargs: conduct(name, self, args, kwargs)
+
+    stock.replace_methods({name: replacement(name) for name in stock.METHODS})
+    try:
+        return getattr(model, method)(*args, **kwargs)
+    finally:
+        stock.restore_methods()
 
 
 def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -130,6 +148,8 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         decision = make_plan(method, model, call, current())
         if not decision.accelerated:
             return _stock(method, model, args, kwargs, decision.reasons, started)
+        if method == "fit" and current().strict and (refusals := validation.refusals(model, call)):
+            return _stock(method, model, args, kwargs, refusals, started)
         if method != "predict":
             model._assert_compile_called(method)
         prepared = prepare(method, model, call, decision, force=current().force)
@@ -137,7 +157,9 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return _stock(method, model, args, kwargs, (refusal.reason,), started)
     result, steps = run(model, call, prepared)
     seconds = time.perf_counter() - started
-    why = (*prepared.program.reasons, *validation.take_reasons(model))
+    why = prepared.program.reasons
+    if method == "fit":
+        why = (*why, *validation.take_reasons(model))
     record(RunReport(method, True, prepared.engine.name, "resident", steps, seconds, why))
     return result
 
@@ -183,6 +205,16 @@ def _callback_list(model: Any, call: dict[str, Any], steps: int, epochs: int = 1
     )
 
 
+def _has_users_callbacks(callbacks: Any) -> bool:
+    """Whether code of the user runs between epochs; it may have changed what the model's Python reads."""
+    import keras
+
+    return any(
+        not type(callback).__module__.startswith("keras.") or isinstance(callback, keras.callbacks.LambdaCallback)
+        for callback in callbacks.callbacks
+    )
+
+
 def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
     import keras
 
@@ -203,6 +235,8 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     training_finished = False
     steps = 0
     order.reset()
+    validation.take_reasons(model)
+    watched = _has_users_callbacks(callbacks)
     callbacks.on_train_begin()
     try:
         ledger = Ledger(callbacks, model, "train", model.steps_per_execution)
@@ -210,6 +244,8 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
+            if watched:
+                prepared.program.renew(is_first=steps == 0)
             done = run_pass(model, prepared, ledger)
             steps += done.steps
             prepared.program.end_pass()

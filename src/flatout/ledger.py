@@ -51,7 +51,7 @@ def service_for(callback: Any, mode: Mode) -> Service:
             if not hasattr(callback, "_should_save_on_batch"):
                 return "step"
             return "none" if callback.save_freq == "epoch" else "cut"
-    return "replay" if getattr(callback, "async_safe", False) else "step"
+    return "replay" if getattr(callback, "async_safe", False) and mode != "predict" else "step"
 
 
 def _hooks_are_those_of(callback: Any, hooks: list[str], kind: type) -> bool:
@@ -95,6 +95,8 @@ class Ledger:
             for callback, service in services
         )
         self._seconds_per_chunk = _SECONDS_PER_CHUNK if shows_progress else _SECONDS_BEFORE_CTRL_C
+        # The step after the last one that callbacks have heard of, in this epoch.
+        self.told = 0
         self._chunks = 0
         self._chunk_began = 0.0
         self._seconds_per_step: float | None = None
@@ -158,12 +160,14 @@ class Ledger:
                 # Nobody asks for the values: the device need not be waited for, and its time is not known.
                 return stop
             elif not self.keeps_outputs:
-                ops.convert_to_numpy(tree.flatten(results[-1])[0])
+                for leaf in tree.flatten(results[-1])[:1]:
+                    ops.convert_to_numpy(leaf)
             self._measure(stop - start)
             return stop
         for step in range(start, stop):
             if not self._is_told(step, end):
                 continue
+            self.told = step + 1
             self._begin(step - step % self._group)
             self._end(self._named(step), python_utils.pythonify_logs(results[step - start]))
             if getattr(self._callbacks, "_async_train", False):

@@ -35,11 +35,19 @@ def run_pass(model: Any, prepared: Prepared, ledger: Ledger) -> Pass:
     while done.steps < count:
         start, stop = done.steps, ledger.next_stop(done.steps, count, program.unit, program.longest)
         ledger.begin(start)
+        if ledger.single_steps:
+            program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
         results = program.run(first + start, first + stop, ledger.every_step)
+        try:
+            reached = ledger.end(start, stop, count, results)
+        except BaseException:
+            if saved is not None and ledger.told < stop:
+                saved.restore()
+                program.run(first + start, first + ledger.told, False)
+            raise
         if ledger.keeps_outputs:
-            done.outputs.extend(results)
-        reached = ledger.end(start, stop, count, results)
+            done.outputs.extend(results[: reached - start])
         if reached < stop and saved is not None:
             # Stopped inside the chunk: the steps after that one must not have happened.
             saved.restore()

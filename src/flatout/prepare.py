@@ -38,9 +38,20 @@ def describe_call(method: str, call: dict[str, Any]) -> ArraySource:
         call.get("y"),
         call.get("sample_weight"),
         batch_size=call.get("batch_size"),
-        steps=call.get("steps_per_epoch" if method == "fit" else "steps"),
+        steps=_steps(method, call),
         class_weight=call.get("class_weight"),
     )
+
+
+def _steps(method: str, call: dict[str, Any]) -> int | None:
+    """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`."""
+    import keras
+
+    steps = call.get("steps_per_epoch" if method == "fit" else "steps")
+    if steps is not None and steps < 0:
+        raise Refusal(reason("steps", steps))
+    most = keras.config.max_steps_per_epoch()
+    return min(most, steps or most) if most else steps
 
 
 def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, more_bytes: int = 0) -> Plan:
@@ -65,7 +76,7 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, m
     if method == "predict" and not all(layer.built for layer in model._flatten_layers()):
         obstacles.append(reason("unbuilt"))
     epochs = max(0, call.get("epochs", 1) - call.get("initial_epoch", 0))
-    per_epoch = call.get("steps_per_epoch" if method == "fit" else "steps") or source.batches
+    per_epoch = _steps(method, call) or source.batches
     facts = Facts(
         method,
         backend,
@@ -102,6 +113,9 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bo
         _build(model, engine, source, order)
     data = _place(engine, source)
     program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
+    group = getattr(model, "steps_per_execution", 1)
+    if program.longest is not None:
+        program.longest = max(group, program.longest // group * group)
     if not program.pays and not force:
         raise Refusal(reason("no_gain"))
     return Prepared(plan, engine, program, order, source)

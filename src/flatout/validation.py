@@ -33,10 +33,20 @@ def split(call: dict[str, Any]) -> dict[str, Any]:
 
 def run(model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any]) -> dict[str, Any]:
     """Evaluate a model on the validation data of a fit, by the user's own `evaluate` if there is one."""
+    evaluation = _evaluation(call, callbacks)
+    if getattr(model, "_eval_epoch_iterator", None) is None:
+        _prepare(model, evaluation)
+    if model in _prepared and not _is_overridden(model):
+        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model])[0]
+    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
+
+
+def _evaluation(call: dict[str, Any], callbacks: Any) -> dict[str, Any]:
+    """The arguments of evaluate that validate a fit."""
     from keras.src.trainers.data_adapters import data_adapter_utils
 
     x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(call["validation_data"])
-    evaluation = {
+    return {
         "x": x,
         "y": y,
         "sample_weight": sample_weight,
@@ -45,16 +55,18 @@ def run(model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[...
         "callbacks": callbacks,
         "return_dict": True,
     }
-    if getattr(model, "_eval_epoch_iterator", None) is None:
-        _prepare(model, evaluation)
-    if model in _prepared and not _is_overridden(model):
-        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model])[0]
-    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
 
 
 def prepared_for(model: Any) -> Prepared | None:
     """What `evaluate(_use_cached_eval_dataset=True)` shall run, if an engine fits this model."""
     return _prepared.get(model)
+
+
+def refusals(model: Any, call: dict[str, Any]) -> tuple[Reason, ...]:
+    """Why the validation of a fit will run on stock Keras; empty if it will not."""
+    if call["validation_data"] is None:
+        return ()
+    return make_plan("evaluate", model, _evaluation(call, None), Options(engine=current().engine, force=True)).reasons
 
 
 def forget(model: Any) -> None:
@@ -67,7 +79,7 @@ def take_reasons(model: Any) -> tuple[Reason, ...]:
 
 
 def _is_overridden(model: Any) -> bool:
-    return type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
+    return "evaluate" in vars(model) or type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
 
 
 def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
@@ -83,6 +95,9 @@ def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
             _refused[model] = plan.reasons
         except Refusal as refusal:
             _refused[model] = (refusal.reason,)
+        except ValueError:
+            # Data that Keras takes with a warning (no rows) or refuses in words of its own.
+            pass
     import keras
 
     extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}

@@ -56,6 +56,23 @@ def test_a_constant_in_the_loss_is_part_of_the_program() -> None:
     assert results[1] > 2 * results[0]
 
 
+def test_python_called_back_from_the_program_is_part_of_it() -> None:
+    import jax
+
+    def metric_with(factor: float) -> Any:
+        def metric(y: Any, p: Any) -> Any:
+            result = jax.ShapeDtypeStruct((), np.float32)
+            return jax.pure_callback(lambda _: np.float32(factor), result, p)
+
+        return metric
+
+    results = []
+    for factor in (1.0, 5.0):
+        model = make_model(metrics=[metric_with(factor)])
+        results.append(fit(model).history["metric"][0])
+    assert results == [1.0, 5.0]
+
+
 def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner loop, single steps at its end, and all outputs kept: the forms that a GPU uses."""
     from flatout.engines.jax import JaxEngine

@@ -46,12 +46,12 @@ def everything(model):
 
 
 def run_pass(program, steps=3, every_step=True, order=None):
-    program.model.reset_metrics()
-    TorchEngine().begin_epoch(program.model, program.task)
+    program.loop.model.reset_metrics()
+    TorchEngine().begin_epoch(program.loop.model, program.loop.task)
     program.begin_pass(order)
     logs = program.run(0, steps, every_step)
     program.end_pass()
-    TorchEngine().end_epoch(program.model, program.task)
+    TorchEngine().end_epoch(program.loop.model, program.loop.task)
     return logs
 
 
@@ -62,7 +62,7 @@ def test_preparing_changes_nothing():
     before, gradients = everything(model), [v.value.grad.clone() for v in model.trainable_variables]
     states = torch.get_rng_state(), random.getstate(), np.random.get_state()[1].copy()
     program = prepare(model)
-    assert isinstance(program, ReplayLoop)
+    assert isinstance(program.loop, ReplayLoop)
     assert all(torch.equal(a, b) for a, b in zip(before, everything(model), strict=True))
     assert all(torch.equal(a, v.value.grad) for a, v in zip(gradients, model.trainable_variables, strict=True))
     assert torch.equal(states[0], torch.get_rng_state())
@@ -174,7 +174,7 @@ def test_steps_with_python_in_them_run_as_they_are(code, cls, capsys):
     a = make(cls)
     random.seed(1)
     program = prepare(a)
-    assert isinstance(program, EagerLoop)
+    assert isinstance(program.loop, EagerLoop)
     assert [why.code for why in program.reasons] == [code]
     assert capsys.readouterr().out == ""
     assert getattr(a, "count", 0) == 0
@@ -256,7 +256,7 @@ def test_captured_steps_do_not_keep_the_model():
 def test_seeds_computed_on_the_host_are_those_of_the_step():
     model = make(keras.Sequential, layers.Dropout(0.5, seed=3), layers.GaussianNoise(0.1, seed=4))
     program = prepare(model)
-    graph = program.full.graph
+    graph = program.loop.full.graph
     drawn = []
     for instruction in graph.instructions:
         if type(instruction.target).__name__ == "Reseed":
@@ -289,7 +289,7 @@ def test_a_model_that_is_not_built_yet_is_built_by_its_first_step():
     keras.utils.set_random_seed(3)
     model = keras.Sequential([layers.Dense(3)])
     program = prepare(model, "predict")
-    assert isinstance(program, EagerLoop)
+    assert isinstance(program.loop, EagerLoop)
     keras.utils.set_random_seed(3)
     outputs = np.concatenate(run_pass(program))
     assert outputs.shape == (ROWS, 3)

@@ -284,7 +284,7 @@ def test_an_effect_happens_once_per_step(kind, rows, tmp_path):
     model = make(Effect(effect))
     before = count()
     program = prepare(model, rows)
-    assert isinstance(program, EagerLoop)
+    assert isinstance(program.loop, EagerLoop)
     assert [why.code for why in program.reasons] == ["side_effects"], program.reasons
     assert count() == before
     run(program, steps)
@@ -337,7 +337,7 @@ def test_effects_in_losses_metrics_and_test_steps_are_found():
     for model in (make(loss=loss), make(metrics=[Steps()])):
         for task in ("train", "test"):
             assert [why.code for why in prepare(model, task=task).reasons] == ["side_effects"]
-        assert isinstance(prepare(model, task="predict"), ReplayLoop)
+        assert isinstance(prepare(model, task="predict").loop, ReplayLoop)
 
 
 def test_an_effect_before_the_end_of_a_swallowed_error_is_found():
@@ -470,7 +470,7 @@ def test_ordinary_custom_code_is_captured(rows):
     assert Watch.of(model)._user_packages is not None
     for task in ("train", "test", "predict"):
         program = prepare(model, rows, task)
-        assert isinstance(program, ReplayLoop), program.reasons
+        assert isinstance(program.loop, ReplayLoop), program.reasons
 
 
 def test_a_cache_that_is_filled_once_is_no_effect():
@@ -481,7 +481,7 @@ def test_a_cache_that_is_filled_once_is_no_effect():
             cache["mask"] = 1.0
         layer.ready = True
 
-    assert isinstance(prepare(make(Effect(effect))), ReplayLoop)
+    assert isinstance(prepare(make(Effect(effect))).loop, ReplayLoop)
 
 
 def test_models_of_keras_parts_are_not_watched():

@@ -74,7 +74,7 @@ def test_ends_where_plain_steps_end(case, every_step):
     torch.cuda.set_rng_state(random_state)
     before = everything(model)
     program = engine.prepare(model, "train", engine.place((X, Y)), ROWS, BATCH)
-    assert isinstance(program, CudaGraphLoop), program.reasons
+    assert isinstance(program.loop, CudaGraphLoop), program.reasons
     assert all(torch.equal(a, b) for a, b in zip(before, everything(model), strict=True))
     assert torch.equal(random_state, torch.cuda.get_rng_state())
     for _ in range(2):
@@ -94,7 +94,7 @@ def test_ends_where_plain_steps_end(case, every_step):
 def test_predicts_as_keras_does():
     model, engine = make("batch_norm"), TorchEngine()
     program = engine.prepare(model, "predict", engine.place((X, Y)), ROWS, BATCH)
-    assert isinstance(program, CudaGraphLoop), program.reasons
+    assert isinstance(program.loop, CudaGraphLoop), program.reasons
     program.begin_pass(None)
     outputs = np.concatenate(program.run(0, STEPS, True))
     np.testing.assert_allclose(outputs, model.predict(X, batch_size=BATCH, verbose=0), rtol=1e-5, atol=1e-6)
@@ -114,7 +114,7 @@ def test_a_step_that_waits_for_the_device_is_replayed_without_a_graph_and_leaves
     model.optimizer.build(model.trainable_variables)
     engine = TorchEngine()
     program = engine.prepare(model, "train", engine.place((X, Y)), ROWS, BATCH)
-    assert not isinstance(program, CudaGraphLoop)
+    assert not isinstance(program.loop, CudaGraphLoop)
     assert program.reasons
     program.begin_pass(None)
     program.run(0, STEPS, False)

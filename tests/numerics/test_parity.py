@@ -45,7 +45,15 @@ def generators() -> list[Any]:
     return states
 
 
-@pytest.mark.parametrize("combination", COMBINATIONS, ids=lambda combination: combination.name)
+# `make check` takes the first ones; each compiles two models.
+FAST = 6
+CASES = [
+    pytest.param(combination, id=combination.name, marks=[pytest.mark.slow] if number >= FAST else [])
+    for number, combination in enumerate(COMBINATIONS)
+]
+
+
+@pytest.mark.parametrize("combination", CASES)
 def test_history_variables_and_generators_equal_stock_keras(combination: Combination) -> None:
     _, stock_history, stock_variables, stock_generators = train(combination, "stock")
     report, history, variables, after = train(combination, "auto")

@@ -64,7 +64,8 @@ def describe(
         for leaf in tree.flatten(value):
             if leaf is not None and not _is_dense_numeric(leaf):
                 raise Refusal(reason("sparse", name))
-    if class_weight is not None and sample_weight is None and y is not None and not tree.is_nested(y):
+    one_label_a_row = y is not None and not tree.is_nested(y) and len(y.shape) <= 2
+    if class_weight is not None and sample_weight is None and one_label_a_row:
         sample_weight, class_weight = weights_of_classes(y, class_weight), None
     # Keras' own adapter checks the lengths, replicates sample weights and chooses the batch size.
     adapter = array_data_adapter.ArrayDataAdapter(

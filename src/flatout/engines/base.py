@@ -36,6 +36,14 @@ class Program(Protocol):
     longest: int | None
     reasons: tuple[Reason, ...]
 
+    def renew(self, is_first: bool) -> None:
+        """Look again at the Python of the model where stock Keras would; callbacks of the user may have changed it.
+
+        Args:
+            is_first: Nothing has run yet. Backends that trace do so at the first step, and never again.
+        """
+        ...
+
     def begin_pass(self, order: np.ndarray | None) -> None:
         """Take the row numbers of a new pass over the data; None means 0, 1, 2, ..."""
         ...

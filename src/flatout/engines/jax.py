@@ -60,7 +60,8 @@ class JaxEngine:
 
     def place(self, inputs: Structure) -> Structure:
         def whole(sliceable: Any) -> Any:
-            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]))
+            # A copy, also on a CPU: what the user writes into the array later must not reach half of the batches.
+            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
 
         sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="jax")
         return tree.map_structure(whole, sliceables, none_is_leaf=False)
@@ -124,6 +125,11 @@ class JaxProgram:
             nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
             self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
         self._state = None
+
+    def renew(self, is_first: bool) -> None:
+        if is_first:
+            self._traced.clear()
+            self._compiled.clear()
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         cut = self._full * self._batch_size

@@ -11,11 +11,12 @@ import collections
 import hashlib
 import os
 import pathlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
+from jax.extend.core import jaxprs_in_params
 
 # Executables hold memory on the device; a search over architectures must not fill it.
 _KEPT = 64
@@ -44,8 +45,13 @@ def compile_shared(
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in traced.jaxpr.consts:
         digest.update(np.asarray(constant).tobytes())
-    digest.update(repr((donated, jax.default_backend())).encode())
+    places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    digest.update(repr((donated, jax.default_backend(), places)).encode())
     key = digest.hexdigest()
+    if traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr)):
+        # The program's text does not tell one Python function from another.
+        executable = lowered.compile()
+        return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
     if key not in _executables:
         _executables[key] = lowered.compile()
         if len(_executables) > _KEPT:
@@ -53,6 +59,18 @@ def compile_shared(
     _executables.move_to_end(key)
     executable = _executables[key]
     return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, those inside its loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
+def primitives(jaxpr: Any) -> set[str]:
+    return {equation.primitive.name for equation in equations(jaxpr)}
 
 
 def use_persistent_cache() -> None:

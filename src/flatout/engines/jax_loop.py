@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.extend.core import jaxprs_in_params
 
 from .base import Structure
+from .jax_cache import equations, primitives
 
 # What a modest GPU reaches on the small operations of a small model; only the pace of the progress bar hangs on it.
 _SLOW_GPU_FLOPS = 2e12
@@ -78,10 +78,9 @@ class Cost:
 
 def cost_of(jaxpr: Any) -> Cost:
     """Add up what a step's jaxpr does; a loop inside counts once."""
-    equations = list(_equations(jaxpr))
-    names = {equation.primitive.name for equation in equations}
+    names = primitives(jaxpr)
     return Cost(
-        operations=sum(map(_operations, equations)),
+        operations=sum(map(_operations, equations(jaxpr))),
         has_loop=bool(names & {"scan", "while"}),
         has_convolution="conv_general_dilated" in names,
     )
@@ -109,13 +108,6 @@ def choose_unit(steps: int, cost: Cost) -> int:
     if steps <= most:
         return max(1, steps)
     return min(range(most, most // 4, -1), key=lambda unit: steps % unit)
-
-
-def _equations(jaxpr: Any) -> Iterator[Any]:
-    for equation in jaxpr.eqns:
-        yield equation
-        for inner in jaxprs_in_params(equation.params):
-            yield from _equations(inner)
 
 
 def _operations(equation: Any) -> float:

@@ -79,6 +79,8 @@ class TensorFlowProgram:
         self._data = data
         self._batch_size = min(batch_size, rows)
         self._full, self._rest = divmod(rows, self._batch_size)
+        # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
+        self._length = None if rows % batch_size else self._batch_size
         self._loops = True
         self._order: Any = None
         self._rest_order: Any = None
@@ -92,14 +94,26 @@ class TensorFlowProgram:
         """Trace a step: one that cannot be a graph fails here, before step 0."""
         step = self._function("step").get_concrete_function()
         self._output = step.structured_outputs
-        if not tf.config.list_physical_devices("GPU"):
-            self._loops = not _is_slower_in_a_loop(step.graph.as_graph_def())
+        leaves = tree.flatten(self._output)
+        if not all(isinstance(leaf, tf.Tensor) for leaf in leaves):
+            raise TypeError("the step returns something else than dense tensors")
+        if self._task == "predict":
+            if any(leaf.shape.rank in (None, 0) or None in leaf.shape[1:] for leaf in leaves):
+                raise TypeError("the shape of the outputs is not known beforehand")
+        elif not all(leaf.shape.is_fully_defined() for leaf in leaves):
+            self._loops = False
+        if not tf.config.list_physical_devices("GPU") and _is_slower_in_a_loop(step.graph.as_graph_def()):
+            self._loops = False
         if self._task == "predict":
             sizes = [
                 math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size
                 for leaf in tree.flatten(self._output)
             ]
             self.longest = max(1, OUTPUT_BYTES_PER_CHUNK // max(1, sum(sizes)))
+
+    def renew(self, is_first: bool) -> None:
+        if is_first:
+            self._functions.clear()
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         cut = self._full * self._batch_size
@@ -131,10 +145,9 @@ class TensorFlowProgram:
             # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of
             # each output's loss) and TensorFlow's optimizer (division by a constant) give other results where the
             # length is known.
-            length = None if self._rest else self._batch_size
-            numbers = tf.TensorSpec((length,), tf.int32)
+            numbers = tf.TensorSpec((self._length,), tf.int32)
             bound = tf.TensorSpec((), tf.int32)
-            signature = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
+            signature = [tf.TensorSpec((None, self._length), tf.int32), bound, bound] if form == "loop" else [numbers]
             self._functions[key] = tf.function(
                 self._loop(stacked) if form == "loop" else self._step,
                 input_signature=signature,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import torch
 from keras.src import tree
 from keras.src.backend.torch.core import convert_to_tensor, get_device
@@ -17,9 +18,9 @@ from ..errors import Reason, reason
 from .base import Program, Structure, Task
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
 from .torch_cuda_graph import CudaGraphLoop
-from .torch_loop import EagerLoop, ReplayLoop, Rows
+from .torch_loop import EagerLoop, Loop, ReplayLoop, Rows
 from .torch_record import CaptureFailed
-from .torch_state import fingerprint
+from .torch_state import fingerprint, settings
 
 _MOST_STEPS_PER_MODEL = 8
 
@@ -77,10 +78,11 @@ class TorchEngine:
             return None
 
     def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Program:
-        """Capture the step for whole batches and for the smaller last one.
+        """Capture the step for whole batches and for the smaller last one."""
+        return _Renewable(model, lambda: self._loop(model, task, data, rows, batch_size))
 
-        A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why.
-        """
+    def _loop(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Loop:
+        """A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why."""
         placed = Rows(data, rows, batch_size)
         placed.begin_pass(None)
         whole, rest = divmod(rows, batch_size)
@@ -95,6 +97,39 @@ class TorchEngine:
             return CudaGraphLoop(model, task, placed, full, last)
         except CaptureFailed as failure:
             return ReplayLoop(model, task, placed, full, last, (failure.reason,))
+
+
+class _Renewable:
+    """A loop that is made again when a user's callback has changed what the model's Python reads.
+
+    Stock Keras runs that Python at every step, so a change takes effect at the next one.
+    """
+
+    def __init__(self, model: Any, make: Callable[[], Loop]) -> None:
+        self._model, self._make = model, make
+        self.loop = make()
+        self._settings = settings(model)
+        self._order: Any = None
+        self.unit, self.pays, self.longest = self.loop.unit, self.loop.pays, self.loop.longest
+        self.reasons = self.loop.reasons
+
+    def renew(self, is_first: bool) -> None:
+        now = settings(self._model)
+        if now != self._settings:
+            self.loop = self._make()
+            self.loop.begin_pass(self._order)
+            self._settings = settings(self._model)
+            self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        self._order = order
+        self.loop.begin_pass(order)
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        return self.loop.run(start, stop, every_step)
+
+    def end_pass(self) -> None:
+        self.loop.end_pass()
 
 
 # What was captured for a model lives as long as the model does.

@@ -99,6 +99,21 @@ def _refill(container: Any, items: Any) -> None:
         container.update(items)
 
 
+# What fit, evaluate and predict themselves set.
+_OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting"})
+
+
+def settings(model: Any) -> list[Any]:
+    """The plain attributes that a user's callback may have changed: those of users' classes, public ones of Keras'."""
+    found: list[Any] = [variable.trainable for variable in model.variables]
+    for thing in owned_objects(model):
+        is_of_keras = type(thing).__module__.startswith("keras.")
+        for name, value in vars(thing).items():
+            if isinstance(value, _PLAIN) and name not in _OF_THE_LOOP and not (is_of_keras and name.startswith("_")):
+                found.append((name, value))
+    return found
+
+
 def fingerprint(model: Any) -> int:
     """A number that changes with what a recording has baked in: variables, trainable flags and plain attributes."""
     variables = list(model.variables) + list(getattr(getattr(model, "optimizer", None), "variables", []))

@@ -57,12 +57,8 @@ def service_for(callback: Any, mode: Mode) -> Service:
 def _hooks_are_those_of(callback: Any, hooks: list[str], kind: type) -> bool:
     """Whether a callback's batch hooks are a Keras class' own, overridden neither in a subclass nor on the instance."""
     return isinstance(callback, kind) and all(
-        getattr(getattr(callback, name), "__func__", None) is _inherited(kind, name) for name in hooks
+        getattr(getattr(callback, name), "__func__", None) is getattr(kind, name) for name in hooks
     )
-
-
-def _inherited(kind: type, name: str) -> Any:
-    return getattr(kind, name)
 
 
 class Ledger:

@@ -54,7 +54,7 @@ def _steps(method: str, call: dict[str, Any]) -> int | None:
     return min(most, steps or most) if most else steps
 
 
-def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, more_bytes: int = 0) -> Plan:
+def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -> Plan:
     """Plan a call without changing anything; `call` holds the arguments by name."""
     import keras
 
@@ -84,7 +84,7 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options, m
         rows=source.rows,
         batch_size=source.batch_size,
         steps=epochs * per_epoch,
-        nbytes=source.nbytes + more_bytes,
+        nbytes=source.nbytes,
         free_bytes=None if obstacles else engine_for(backend).free_memory(),
         obstacles=tuple(obstacles),
     )

@@ -28,7 +28,7 @@ class Facts:
         rows: Number of samples.
         batch_size: Rows a step takes.
         steps: Steps that the whole call will take.
-        nbytes: Bytes of data to place, validation data included.
+        nbytes: Bytes of data to place.
         free_bytes: Free memory of the device, or None if unknown.
         obstacles: What the model, its callbacks or its data put in the way.
     """

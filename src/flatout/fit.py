@@ -43,7 +43,7 @@ def fit(
         y: As for `keras.Model.fit`.
         engine: `"auto"`, the name of the backend, or `"stock"` for Keras' own loop.
         data: `"auto"` or `"resident"`.
-        precision: `"exact"`.
+        precision: `"exact"` (the default) or `"fast"`, which may round in another order than Keras does.
         **arguments: Every other argument of `keras.Model.fit`.
 
     Returns:

@@ -13,7 +13,7 @@ from .errors import InvalidOption
 
 ENGINES = ("auto", "jax", "tensorflow", "torch", "stock")
 PLACEMENTS = ("auto", "resident")
-PRECISIONS = ("exact",)
+PRECISIONS = ("exact", "fast")
 _CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
 
 
@@ -25,7 +25,7 @@ class Options:
         enabled: False hands everything to stock Keras.
         engine: `"auto"`, a backend's name, or `"stock"`.
         data: `"auto"` or `"resident"` (all rows in device memory).
-        precision: `"exact"`.
+        precision: `"exact"` (Keras' own results) or `"fast"` (sums may be rounded in another order).
         strict: Raise `FallbackRefused` instead of running stock Keras.
         force: Accelerate even work too small to gain, and untested versions of Keras.
     """
@@ -57,12 +57,12 @@ def _flag(variable: str, text: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-    """Read `FLATOUT`, `FLATOUT_ENGINE`, `FLATOUT_DATA`, `FLATOUT_STRICT` and `FLATOUT_FORCE`."""
+    """Read `FLATOUT`, `FLATOUT_ENGINE`, `FLATOUT_DATA`, `FLATOUT_PRECISION`, `FLATOUT_STRICT` and `FLATOUT_FORCE`."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     if "FLATOUT" in environ:
         settings["enabled"] = _flag("FLATOUT", environ["FLATOUT"])
-    for name in ("engine", "data"):
+    for name in ("engine", "data", "precision"):
         if value := environ.get(f"FLATOUT_{name.upper()}"):
             settings[name] = value
     for name in ("strict", "force"):

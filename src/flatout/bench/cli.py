@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 
 from ..errors import FlatoutError
+from ..options import PRECISIONS
 from . import backend
 from .workloads import WORKLOADS
 
@@ -60,7 +61,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--backends", metavar="LIST", help="such as jax,tensorflow,torch: each in its own process")
     parser.add_argument("--against", choices=["scan"], help="also measure a plain lax.scan (jax only)")
     parser.add_argument(
-        "--jit-compile", action="store_true", help="compile(jit_compile=True) on both sides (tensorflow on a CPU)"
+        "--precision", choices=PRECISIONS, default="exact", help="of flatout's side: fast may round otherwise"
     )
     parser.add_argument("--steps", type=_positive, help="steps of an epoch (default: by workload and device)")
     parser.add_argument("--epochs", type=_positive, default=3, help="epochs, the first not counted (default: 3)")
@@ -105,7 +106,7 @@ def _here(arguments: argparse.Namespace) -> int:
                 steps=arguments.steps,
                 epochs=arguments.epochs,
                 repeats=arguments.repeats,
-                jit_compile=arguments.jit_compile,
+                precision=arguments.precision,
             )
             if arguments.against == "scan":
                 from . import scan
@@ -135,7 +136,7 @@ def _in_processes(arguments: argparse.Namespace) -> int:
             command += ["--epochs", str(arguments.epochs), "--repeats", str(arguments.repeats)]
             command += ["--steps", str(arguments.steps)] if arguments.steps else []
             command += ["--against", "scan"] if arguments.against and name == "jax" else []
-            command += ["--jit-compile"] if arguments.jit_compile else []
+            command += ["--precision", arguments.precision]
             run = subprocess.run(command, env={**os.environ, "KERAS_BACKEND": name}, check=False)
             status = max(status, run.returncode)
             if file.exists():

@@ -122,14 +122,12 @@ def train(
     y: Any,
     epochs: int,
     planned: int | None = None,
-    jit_compile: bool = False,
+    precision: str = "exact",
     **arguments: Any,
 ) -> Run:
     """Build the workload's model from the seed and fit it for `epochs`, the first ones of `planned`."""
     keras.utils.set_random_seed(SEED)
     model = workload.build()
-    if jit_compile:
-        model.jit_compile = True
     timer = EpochTimer(epochs)
     began = time.perf_counter()
     history = fit(
@@ -141,6 +139,7 @@ def train(
         verbose=0,
         callbacks=[timer],
         engine=ENGINES[side],
+        precision=precision,
         **arguments,
     )
     seconds = time.perf_counter() - began
@@ -173,7 +172,7 @@ def agree(one: dict[str, list[float]], other: dict[str, list[float]]) -> bool:
 
 
 def compare(
-    workload: Workload, *, steps: int | None = None, epochs: int = 3, repeats: int = 3, jit_compile: bool = False
+    workload: Workload, *, steps: int | None = None, epochs: int = 3, repeats: int = 3, precision: str = "exact"
 ) -> Comparison:
     """Measure a workload on the backend that Keras runs on.
 
@@ -182,7 +181,7 @@ def compare(
         steps: Steps of an epoch; the workload's own number for this device if None.
         epochs: Epochs of a training; the first one warms up and does not count.
         repeats: Trainings of each side, in turns, so that a slow minute of the machine hits both.
-        jit_compile: Compile both sides' models with `jit_compile=True`, whatever Keras would choose.
+        precision: Of flatout's side, as `flatout.fit` takes it.
     """
     on = device()
     steps = steps or (workload.gpu_steps if on.is_gpu else workload.cpu_steps)
@@ -192,13 +191,13 @@ def compare(
     runs: dict[Side, list[Run]] = {"stock": [], "flatout": []}
     for _, order in zip(range(repeats), itertools.cycle((SIDES, SIDES[::-1])), strict=False):
         for side in order:
-            runs[side].append(train(side, workload, x, y, epochs, planned, jit_compile))
+            runs[side].append(train(side, workload, x, y, epochs, planned, precision))
     stock, flatout = (_timing(runs[side], steps) for side in SIDES)
     histories = [runs[side][0].history for side in SIDES]
     report = runs["flatout"][0].report
     return Comparison(
         workload=workload.name,
-        title=f"{workload.title}, jit_compile=True" if jit_compile else workload.title,
+        title=workload.title if precision == "exact" else f"{workload.title}, precision={precision}",
         backend=keras.backend.backend(),
         device=on.name,
         batch_size=workload.batch_size,

@@ -194,7 +194,7 @@ class JaxProgram:
             ]
             known = itertools.chain.from_iterable(self._variables)
             self._marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
-        state = tuple([variable.value for variable in variables] for variables in self._variables)
+        state = tuple([_value(variable) for variable in variables] for variables in self._variables)
         if purge:
             for variable in itertools.chain.from_iterable(self._variables):
                 variable._value = None
@@ -241,6 +241,12 @@ class JaxProgram:
         step = self._model.train_step if self._task == "train" else self._model.test_step
         logs, state = step(state, batch)
         return jax.tree.map(jnp.asarray, logs), state
+
+
+def _value(variable: Any) -> Any:
+    # `variable.value` looks for scopes first, none of which is open here: 5 us a variable.
+    value = variable._value
+    return variable.value if value is None else value
 
 
 def _gather(rows: Any, numbers: Any) -> Any:

@@ -97,12 +97,16 @@ class TensorFlowProgram:
         leaves = tree.flatten(self._output)
         if not all(isinstance(leaf, tf.Tensor) for leaf in leaves):
             raise TypeError("the step returns something else than dense tensors")
-        if self._task == "predict":
-            if any(leaf.shape.rank in (None, 0) or None in leaf.shape[1:] for leaf in leaves):
-                raise TypeError("the shape of the outputs is not known beforehand")
-        elif not all(leaf.shape.is_fully_defined() for leaf in leaves):
-            self._loops = False
+        if self._task == "predict" and any(leaf.shape.rank in (None, 0) or None in leaf.shape[1:] for leaf in leaves):
+            raise TypeError("the shape of the outputs is not known beforehand")
         if not tf.config.list_physical_devices("GPU") and _is_slower_in_a_loop(step.graph.as_graph_def()):
+            self._loops = False
+        elif self._task == "predict" and self._length is None and self._full > 1:
+            # Batches of unknown length give outputs of unknown length; so does a mask over rows, whatever their number.
+            whole = tf.TensorSpec((self._batch_size,), tf.int32)
+            traced = tf.function(self._step, input_signature=[whole], autograph=False).get_concrete_function()
+            leaves = tree.flatten(traced.structured_outputs)
+        if not all(leaf.shape.is_fully_defined() for leaf in leaves):
             self._loops = False
         if self._task == "predict":
             sizes = [

@@ -1,0 +1,57 @@
+"""What only the tensorflow engine does: XLA where Keras uses it, or where the user allows other rounding."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+
+import flatout
+from flatout.engines.select import engine_for
+
+pytestmark = pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="the tensorflow engine")
+
+
+def _model(*, jit_compile: bool | str = "auto", convolution: bool = False) -> keras.Model:
+    keras.utils.set_random_seed(3)
+    layers = [keras.layers.Conv2D(4, 3)] if convolution else []
+    layers += [keras.layers.Flatten(), keras.layers.Dense(16, activation="tanh"), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((6, 6, 1)), *layers])
+    model.compile("adam", "mse", jit_compile=jit_compile)
+    return model
+
+
+def _data() -> tuple[np.ndarray, np.ndarray]:
+    generator = np.random.default_rng(0)
+    return generator.normal(size=(100, 6, 6, 1)).astype("float32"), generator.normal(size=(100, 1)).astype("float32")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "precision", "uses_xla"),
+    [
+        ({}, "exact", False),
+        ({}, "fast", True),
+        ({"jit_compile": True}, "exact", True),
+        ({"convolution": True}, "fast", False),
+    ],
+)
+def test_xla_is_used_where_keras_or_the_user_says_so(arguments: dict, precision: str, uses_xla: bool) -> None:
+    model = _model(**arguments)
+    engine = engine_for("tensorflow")
+    with flatout.options(precision=precision):
+        program = engine.prepare(model, "train", engine.place(_data()), 100, 32)
+        program.begin_pass(None)
+        program.run(0, 3, every_step=False)
+    compiled = [function._jit_compile for function in program._functions.values()]
+    assert compiled
+    assert set(compiled) == {uses_xla}
+
+
+def test_fast_differs_from_stock_by_rounding_only() -> None:
+    x, y = _data()
+    histories = []
+    for settings in ({"engine": "stock"}, {"precision": "fast"}):
+        with flatout.options(force=True, **settings):
+            histories.append(flatout.fit(_model(), x, y, epochs=3, verbose=0).history["loss"])
+    assert flatout.explain()[-1].accelerated
+    np.testing.assert_allclose(*histories, rtol=1e-5)

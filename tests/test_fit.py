@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+import scipy.sparse
 from keras import layers
 
 import flatout
@@ -222,39 +223,38 @@ def test_enabled_models_run_accelerated_and_disabled_ones_do_not(forced: None) -
     assert len(flatout.explain()) == before
 
 
-def test_small_work_and_generators_go_to_stock_keras_with_a_reason() -> None:
+def test_small_work_goes_to_stock_keras_with_a_reason() -> None:
     flatout.fit(make_model(), X[:32], Y[:32], verbose=0)
     report = flatout.explain()[-1]
     assert (report.accelerated, [why.code for why in report.reasons]) == (False, ["small"])
-    fit(make_model(), x=((X[:8], Y[:8]) for _ in range(4)), y=None, batch_size=None, steps_per_epoch=2)
-    assert [why.code for why in flatout.explain()[-1].reasons] == ["source"]
 
 
-def test_validation_on_a_generator_is_keras_own_and_reported() -> None:
-    def batches() -> Any:
-        while True:
-            yield X[:20], Y[:20]
-
-    history = fit(make_model(), epochs=2, validation_data=batches(), validation_steps=2)
+@pytest.mark.backend("jax", "tensorflow")
+def test_validation_that_only_keras_can_do_is_reported() -> None:
+    history = fit(make_model(), epochs=2, validation_data=(scipy.sparse.csr_matrix(X[:20]), Y[:20]))
     assert len(history.history["val_loss"]) == 2
     report = flatout.explain()[-1]
     assert report.accelerated
-    assert [why.code for why in report.reasons] == ["source"]
+    assert [why.code for why in report.reasons] == ["sparse"]
     assert "In validation" in report.reasons[0].message
 
 
-def test_no_room_for_the_data_hands_over_to_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_for_the_data_sends_them_in_chunks_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     from flatout.engines.select import engine_for
 
-    def full(inputs: Any) -> Any:
-        raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.")
-
     engine = engine_for(keras.config.backend())
-    model = make_model()
-    fit(model)
+    place = engine.place
+
+    def full(inputs: Any) -> Any:
+        if len(inputs[0]) == len(X):
+            raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 12 bytes.")
+        return place(inputs)
+
+    expected = fit(make_model(), engine="stock").history
     monkeypatch.setattr(engine, "place", full)
-    assert len(fit(model).history["loss"]) == 1
-    assert [why.code for why in flatout.explain()[-1].reasons] == ["memory"]
+    with pytest.warns(UserWarning, match="sent in chunks"):
+        assert_same(expected, fit(make_model()).history)
+    assert flatout.explain()[-1].data == "streamed"
 
 
 def test_a_callback_may_change_what_the_models_python_reads() -> None:
@@ -334,9 +334,9 @@ def test_a_limit_of_steps_chooses_the_batch_size_as_in_keras() -> None:
 
 
 def test_strict_mode_also_refuses_stock_validation() -> None:
-    batches = ((X[:20], Y[:20]) for _ in range(9))
-    with flatout.options(strict=True), pytest.raises(flatout.FallbackRefused, match="source"):
-        fit(make_model(), validation_data=batches, validation_steps=2)
+    sparse = scipy.sparse.csr_matrix(X[:20])
+    with flatout.options(strict=True), pytest.raises(flatout.FallbackRefused, match="sparse"):
+        fit(make_model(), validation_data=(sparse, Y[:20]))
 
 
 def test_strict_mode_refuses_stock_keras_before_step_0() -> None:

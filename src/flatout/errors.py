@@ -12,6 +12,7 @@ Inside the library it travels as `Refusal`, which never reaches the user.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 class FlatoutError(Exception):
@@ -59,11 +60,13 @@ REASONS = {
     "nnx": "Keras runs with Flax NNX variables, which have their own state handling.",
     "custom_step_function": "{} was replaced by the user, so its own step function must run.",
     "torch_compile": "The model was compiled with jit_compile=True, which asks for torch.compile.",
-    "source": "x is {}, which is read batch by batch; only arrays and frames are placed on the device.",
+    "source": "x is {}, which flatout cannot read.",
+    "batches": "{} is read batch by batch, in the background.",
+    "placement": "data='{}' was asked for, which is not to be had for {}.",
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
     "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
-    "memory": "The data take {} and only {} of memory may be used for them.",
+    "memory": "The data take {} and only {} of memory may be used for them: they are sent in chunks.",
     "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
@@ -78,8 +81,14 @@ def reason(code: str, *details: object) -> Reason:
 
 
 class Refusal(Exception):
-    """Carries a `Reason` from where it is found to the planner; stock Keras runs."""
+    """Carries a `Reason` from where it is found to the planner; stock Keras runs.
 
-    def __init__(self, why: Reason):
+    Attributes:
+        reason: Why.
+        x: What stock Keras shall take in the place of `x`, of which something has been read; or None.
+    """
+
+    def __init__(self, why: Reason, x: Any = None):
         super().__init__(str(why))
         self.reason = why
+        self.x = x

@@ -12,12 +12,14 @@ import functools
 import inspect
 import time
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from . import validation
 from .data.plan import Plan
+from .data.resolve import resolve
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
 from .options import current, options
@@ -141,6 +143,9 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return stock.original(method)(model, *args, **kwargs)
     started = time.perf_counter()
     call = _bound(method, args, kwargs)
+    arrays = _resolved(method, model, call)
+    if arrays is not call:
+        call, args, kwargs = arrays, (), arrays
     run = {"fit": _fit, "evaluate": _evaluate, "predict": _predict}[method]
     try:
         if method == "fit":
@@ -154,14 +159,39 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
             model._assert_compile_called(method)
         prepared = prepare(method, model, call, decision, force=current().force)
     except Refusal as refusal:
+        if refusal.x is not None:
+            args, kwargs = (), {**call, "x": refusal.x}
         return _stock(method, model, args, kwargs, (refusal.reason,), started)
-    result, steps = run(model, call, prepared)
+    try:
+        result, steps = run(model, call, prepared)
+    finally:
+        prepared.feed.close()
     seconds = time.perf_counter() - started
-    why = prepared.program.reasons
+    why = (*prepared.plan.reasons, *prepared.program.reasons)
     if method == "fit":
         why = (*why, *validation.take_reasons(model))
-    record(RunReport(method, True, prepared.engine.name, "resident", steps, seconds, why))
+    record(RunReport(method, True, prepared.engine.name, prepared.feed.placement, steps, seconds, why, prepared.loads))
     return result
+
+
+def _resolved(method: str, model: Any, call: dict[str, Any]) -> dict[str, Any]:
+    """The call with arrays in the place of paths, frames and names of columns; the same one if there are none."""
+    names = ("x",) if method == "predict" else ("x", "y", "sample_weight")
+    changes = _changes(model, names, [call[name] for name in names])
+    data = call.get("validation_data")
+    if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
+        changed = _changes(model, names, data)
+        if changed:
+            changes["validation_data"] = tuple(
+                changed.get(name, value) for name, value in zip(names, data, strict=False)
+            )
+    return {**call, **changes} if changes else call
+
+
+def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
+    resolved = resolve(model, *values)
+    before = (*values, None, None)
+    return {name: new for name, new, old in zip(names, resolved, before, strict=False) if new is not old}
 
 
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
@@ -194,7 +224,7 @@ def _signature(method: str) -> inspect.Signature:
     return inspect.Signature(parameters)
 
 
-def _callback_list(model: Any, call: dict[str, Any], steps: int, epochs: int = 1, **extra: Any) -> Any:
+def _callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: int = 1, **extra: Any) -> Any:
     import keras
 
     callbacks, verbose = call["callbacks"], call["verbose"]
@@ -221,20 +251,20 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     from .ledger import Ledger
     from .passes import run_pass
 
-    engine, order = prepared.engine, prepared.order
+    engine, feed = prepared.engine, prepared.feed
     epochs = call["epochs"]
     max_epochs = keras.config.max_epochs()
     if max_epochs and max_epochs < epochs:
         warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=4)
         epochs = max_epochs
     model._eval_epoch_iterator = None
-    callbacks = _callback_list(model, call, order.steps, epochs, add_history=True)
+    callbacks = _callback_list(model, call, feed.steps, epochs, add_history=True)
     model.make_train_function()
     model.stop_training = False
     training_logs: dict[str, Any] | None = None
     training_finished = False
     steps = 0
-    order.reset()
+    feed.reset()
     validation.take_reasons(model)
     watched = _has_users_callbacks(callbacks)
     callbacks.on_train_begin()
@@ -256,7 +286,7 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
                 epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
             callbacks.on_epoch_end(epoch, epoch_logs)
             training_logs = epoch_logs
-            if model.stop_training:
+            if model.stop_training or feed.is_exhausted:
                 break
         training_finished = True
     finally:
@@ -280,8 +310,8 @@ def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any
     from .passes import run_pass
 
     engine = prepared.engine
-    prepared.order.reset()
-    callbacks = _callback_list(model, call, prepared.order.steps)
+    prepared.feed.reset()
+    callbacks = _callback_list(model, call, prepared.feed.steps)
     engine.begin_epoch(model, "test")
     model.make_test_function()
     model.stop_evaluating = False
@@ -304,7 +334,7 @@ def _predict(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any,
     from .passes import run_pass
 
     engine = prepared.engine
-    callbacks = _callback_list(model, call, prepared.order.steps)
+    callbacks = _callback_list(model, call, prepared.feed.steps)
     engine.begin_epoch(model, "predict")
     model.make_predict_function()
     model.stop_predicting = False

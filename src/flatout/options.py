@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import os
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -12,8 +13,10 @@ from typing import Any
 from .errors import InvalidOption
 
 ENGINES = ("auto", "jax", "tensorflow", "torch", "stock")
-PLACEMENTS = ("auto", "resident")
+PLACEMENTS = ("auto", "resident", "streamed", "direct")
 PRECISIONS = ("exact", "fast")
+# Data must leave room for the model, its activations and XLA's workspace.
+SHARE_OF_FREE_MEMORY = 0.6
 _CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
 
 
@@ -24,8 +27,10 @@ class Options:
     Attributes:
         enabled: False hands everything to stock Keras.
         engine: `"auto"`, a backend's name, or `"stock"`.
-        data: `"auto"` or `"resident"` (all rows in device memory).
+        data: `"auto"`, `"resident"` (all rows in device memory), `"streamed"` (chunks sent ahead of their use) or
+            `"direct"` (files read straight into device memory).
         precision: `"exact"` (Keras' own results) or `"fast"` (sums may be rounded in another order).
+        vram: What data may take of the device's memory: a share of what is free (`"0.6"`) or an amount (`"8GB"`).
         strict: Raise `FallbackRefused` instead of running stock Keras.
         force: Accelerate even work too small to gain, and untested versions of Keras.
     """
@@ -34,10 +39,12 @@ class Options:
     engine: str = "auto"
     data: str = "auto"
     precision: str = "exact"
+    vram: str = f"{SHARE_OF_FREE_MEMORY}"
     strict: bool = False
     force: bool = False
 
     def __post_init__(self) -> None:
+        self.budget(0)
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -45,6 +52,18 @@ class Options:
                     f"Invalid value for option `{name}`. Received: {name}={value!r}. "
                     f"Expected one of {', '.join(map(repr, choices))}."
                 )
+
+    def budget(self, free: int) -> int:
+        """Bytes that data may take of a device with so many free."""
+        match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kMGT]?)(i?)(B?)\s*", self.vram)
+        if match is None or (not match[2] and not match[4] and float(match[1]) > 1):
+            raise InvalidOption(
+                f"Invalid value for option `vram`. Received: vram={self.vram!r}. Expected a share of the free memory "
+                "from 0 to 1, or an amount such as '8GB'."
+            )
+        if not match[2] and not match[4]:
+            return int(float(match[1]) * free)
+        return int(float(match[1]) * (1024 if match[3] else 1000) ** " kMGT".index(match[2] or " "))
 
 
 def _flag(variable: str, text: str) -> bool:
@@ -57,12 +76,12 @@ def _flag(variable: str, text: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-    """Read `FLATOUT`, `FLATOUT_ENGINE`, `FLATOUT_DATA`, `FLATOUT_PRECISION`, `FLATOUT_STRICT` and `FLATOUT_FORCE`."""
+    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT or FORCE."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     if "FLATOUT" in environ:
         settings["enabled"] = _flag("FLATOUT", environ["FLATOUT"])
-    for name in ("engine", "data", "precision"):
+    for name in ("engine", "data", "precision", "vram"):
         if value := environ.get(f"FLATOUT_{name.upper()}"):
             settings[name] = value
     for name in ("strict", "force"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,36 +26,65 @@ class Pass:
     steps: int = 0
 
 
-def run_pass(model: Any, prepared: Prepared, ledger: Ledger) -> Pass:
-    """Run all steps of an epoch, or those up to the one at which a callback stops it."""
-    program, order = prepared.program, prepared.order
-    done = Pass()
-    first, count, begins = order.begin_epoch()
-    if begins:
-        program.begin_pass(order.rows_of_pass)
-    while done.steps < count:
-        start, stop = done.steps, ledger.next_stop(done.steps, count, program.unit, program.longest)
-        ledger.begin(start)
+def run_pass(
+    model: Any,
+    prepared: Prepared,
+    ledger: Ledger,
+    first_step: int = 0,
+    take_outputs: Callable[[list[Any]], None] | None = None,
+) -> Pass:
+    """Run all steps of an epoch, or those up to the one at which a callback stops it.
+
+    Args:
+        model: The model.
+        prepared: Its compiled step, and what feeds it.
+        ledger: Tells the callbacks.
+        first_step: Those before it have been done, in another call.
+        take_outputs: Takes the outputs of predict, chunk by chunk; by default all are kept.
+    """
+    program, feed = prepared.program, prepared.feed
+    done = Pass(steps=first_step)
+    take_outputs = take_outputs or done.outputs.extend
+    # Steps that have run and of which callbacks have not heard: a group of steps is not yet complete.
+    untold: list[Any] = []
+    begun = first_step
+    feed.begin_epoch()
+    while (place := feed.ready(done.steps)) is not None:
+        start, (position, there) = done.steps, place
+        first = position - start
+        # One more than is there, where nobody knows whether that is all.
+        end = start + there + 1 if feed.end is None else feed.end
+        longest = there if program.longest is None else min(there, program.longest)
+        stop = min(ledger.next_stop(start, end, program.unit, longest), start + there)
+        if start == begun:
+            ledger.begin(start)
         if ledger.single_steps:
             program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
-        results = program.run(first + start, first + stop, ledger.every_step)
+        results = [*untold, *program.run(first + start, first + stop, ledger.every_step)]
+        if stop % model.steps_per_execution and stop < end:
+            if feed.ready(stop) is not None:
+                # A batch of another shape cuts a group in two.
+                untold, done.steps = results, stop
+                continue
+            end = stop
         try:
-            reached = ledger.end(start, stop, count, results)
+            reached = ledger.end(begun, stop, end, results)
         except BaseException:
             if saved is not None and ledger.told < stop:
                 saved.restore()
                 program.run(first + start, first + ledger.told, False)
             raise
         if ledger.keeps_outputs:
-            done.outputs.extend(results[: reached - start])
+            take_outputs(results[: reached - begun])
         if reached < stop and saved is not None:
             # Stopped inside the chunk: the steps after that one must not have happened.
             saved.restore()
             results = program.run(first + start, first + reached, False)
         done.logs = results[-1]
-        done.steps = reached
+        done.steps = begun = reached
+        untold = []
         if ledger.stopped:
             break
-    order.end_epoch(done.steps, finished=not ledger.stopped)
+    feed.end_epoch(done.steps, finished=not ledger.stopped)
     return done

@@ -6,12 +6,24 @@ Keras do anything else than it would have done.
 
 from __future__ import annotations
 
+import dataclasses
+import types
+import warnings
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
-from .data.order import Order
+import numpy as np
+
+from .data import placing
+from .data.chunks import Ring, RowReader, fresh_memory
+from .data.direct_report import DirectReport
+from .data.feed import Feed as BatchFeed
+from .data.feed import feed as feed_of
+from .data.order import Order, iterator_class
 from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model
-from .data.source import ArraySource, describe
+from .data.resident import ResidentFeed
+from .data.source import ArraySource, BatchSource, describe
+from .data.streamed import CHUNKS_ON_HOST, ArrayStream, BatchStream, Sender, UnfitBatch
 from .engines.base import Engine, Program, Task
 from .engines.select import engine_for, trainer_module
 from .errors import InvalidOption, Refusal, reason
@@ -20,18 +32,37 @@ from .options import Options
 _TASKS: dict[str, Task] = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
 
+class Feed(Protocol):
+    """Has the rows of each step in the program when they are needed, in the order in which stock Keras takes them."""
+
+    placement: str
+    end: int | None
+
+    @property
+    def iterator(self) -> Any: ...
+    @property
+    def steps(self) -> int | None: ...
+    @property
+    def is_exhausted(self) -> bool: ...
+    def reset(self) -> None: ...
+    def begin_epoch(self) -> None: ...
+    def ready(self, step: int) -> tuple[int, int] | None: ...
+    def end_epoch(self, steps: int, finished: bool) -> None: ...
+    def close(self) -> None: ...
+
+
 @dataclass(frozen=True)
 class Prepared:
-    """A compiled step, its data on the device and the order in which it takes them."""
+    """A compiled step, what feeds it, and how the bytes of files came to the device."""
 
     plan: Plan
     engine: Engine
     program: Program
-    order: Order
-    source: ArraySource
+    feed: Feed
+    loads: tuple[DirectReport, ...] = ()
 
 
-def describe_call(method: str, call: dict[str, Any]) -> ArraySource:
+def describe_call(method: str, call: dict[str, Any]) -> ArraySource | BatchSource:
     """The training, test or prediction data of a call, `validation_split` already taken off."""
     return describe(
         call.get("x"),
@@ -75,20 +106,35 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         return decide(Facts(method, backend, keras.__version__, obstacles=(*obstacles, refusal.reason)), options)
     if method == "predict" and not all(layer.built for layer in model._flatten_layers()):
         obstacles.append(reason("unbuilt"))
-    epochs = max(0, call.get("epochs", 1) - call.get("initial_epoch", 0))
     per_epoch = _steps(method, call) or source.batches
+    steps = None if per_epoch is None else _epochs(call) * per_epoch
     facts = Facts(
         method,
         backend,
         keras.__version__,
-        rows=source.rows,
-        batch_size=source.batch_size,
-        steps=epochs * per_epoch,
-        nbytes=source.nbytes,
+        source="arrays",
+        rows=None,
+        batch_size=None,
+        steps=steps,
+        nbytes=None,
         free_bytes=None if obstacles else engine_for(backend).free_memory(),
         obstacles=tuple(obstacles),
     )
+    if isinstance(source, BatchSource):
+        return decide(dataclasses.replace(facts, source=source.kind), options)
+    facts = dataclasses.replace(
+        facts,
+        rows=source.rows,
+        batch_size=source.batch_size,
+        nbytes=source.nbytes,
+        is_file=placing.lies_in_files(source.inputs),
+        copies=engine_for(backend).reuses_memory,
+    )
     return decide(facts, options)
+
+
+def _epochs(call: dict[str, Any]) -> int:
+    return max(0, call.get("epochs", 1) - call.get("initial_epoch", 0))
 
 
 def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bool = False) -> Prepared:
@@ -100,50 +146,161 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bo
     """
     engine = engine_for(plan.engine)
     source = describe_call(method, call)
+    if isinstance(source, BatchSource):
+        program, feed = _feed_batches(method, model, call, source, engine)
+        return Prepared(plan, engine, program, feed)
+    program, feed, loads = _feed_rows(method, model, call, source, engine, plan.data)
+    group = model.steps_per_execution
+    if program.longest is not None:
+        program.longest = max(group, program.longest // group * group)
+    if not program.pays and not force:
+        raise Refusal(reason("no_gain"))
+    return Prepared(plan, engine, program, feed, loads)
+
+
+def _feed_rows(
+    method: str, model: Any, call: dict[str, Any], source: ArraySource, engine: Engine, placement: str
+) -> tuple[Program, Feed, tuple[DirectReport, ...]]:
+    group = model.steps_per_execution
     order = Order(
         source.rows,
         source.batch_size,
         shuffle=call.get("shuffle", False),
         steps_per_epoch=call.get("steps_per_epoch" if method == "fit" else "steps"),
-        steps_per_execution=getattr(model, "steps_per_execution", 1),
-        trainer_module=trainer_module(plan.engine),
+        steps_per_execution=group,
+        trainer_module=trainer_module(engine.name),
         strategy=getattr(model, "distribute_strategy", None),
     )
     if method != "predict":
         _build(model, engine, source, order)
-    data = _place(engine, source)
-    program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
-    group = getattr(model, "steps_per_execution", 1)
-    if program.longest is not None:
-        program.longest = max(group, program.longest // group * group)
-    if not program.pays and not force:
-        raise Refusal(reason("no_gain"))
-    return Prepared(plan, engine, program, order, source)
+    loads: tuple[DirectReport, ...] = ()
+    if placement in ("resident", "direct"):
+        try:
+            if placement == "direct":
+                dtypes = [dtype.name for dtype in _dtypes_on_device(engine, source)]
+                data, reports = placing.place_files(source.inputs, engine.place, engine.sink, dtypes)
+                loads = tuple(reports)
+            else:
+                data = engine.place(source.inputs)
+        except Exception as error:
+            if not _is_out_of_memory(error):
+                raise
+            warnings.warn(f"{reason('memory', as_size(source.nbytes), 'less')}", stacklevel=2)
+        else:
+            program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
+            return program, ResidentFeed(order, program, placement), loads
+    memory = _memory(engine)
+    reader = RowReader(source.inputs, _dtypes_on_device(engine, source), source.batch_size, group, memory)
+    sender = Sender(engine.send, engine.reuses_memory)
+    first = sender.one(reader.chunk(None, 0, min(reader.steps_per_chunk, max(1, reader.rows // reader.batch_size))))
+    any_length = source.rows % source.batch_size != 0
+    program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)
+    return program, ArrayStream(order, reader, sender, program), loads
 
 
-def _place(engine: Engine, source: ArraySource) -> Any:
+def _feed_batches(
+    method: str, model: Any, call: dict[str, Any], source: BatchSource, engine: Engine
+) -> tuple[Program, Feed]:
+    steps, group = _steps(method, call), model.steps_per_execution
+    shuffle = call["shuffle"] if method == "fit" else False
+    batches = (
+        source.x
+        if isinstance(source.x, BatchFeed)
+        else feed_of(
+            source.x,
+            shuffle=shuffle,
+            class_weight=source.class_weight,
+            steps_per_epoch=steps,
+            limit=steps and steps * _epochs(call),
+        )
+    )
+    stream = BatchStream(
+        _epoch_iterator(model, engine, source, batches, steps),
+        batches,
+        group,
+        Sender(engine.send, engine.reuses_memory),
+        _memory(engine),
+    )
     try:
-        return engine.place(source.inputs)
-    except Exception as error:
-        # Each backend has its own error for this; all say it in one of these words.
-        text = f"{type(error).__name__}: {error}".lower()
-        if not any(
-            words in text for words in ("resource_exhausted", "out of memory", "resourceexhausted", "memoryerror")
-        ):
-            raise
-        raise Refusal(reason("memory", as_size(source.nbytes), "less")) from error
+        if method != "predict" and engine.peeks_to_build:
+            model._symbolic_build(iterator=stream.iterator)
+        first = stream.first_chunk()
+        if method != "predict" and not engine.peeks_to_build:
+            _symbolic_build(model, engine, _head(first.data, first.batch_size))
+        stream.program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, True)
+    except (Refusal, UnfitBatch) as error:
+        why = error.reason if isinstance(error, Refusal) else reason("sparse", "a batch")
+        if isinstance(source.x, types.GeneratorType):
+            raise Refusal(why, x=(batch for batch in stream.unused())) from error
+        stream.close()
+        raise Refusal(why) from error
+    except BaseException:
+        stream.close()
+        raise
+    return stream.program, stream
 
 
-def _build(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
-    """Build what is not built yet, drawing the random numbers that stock Keras draws for it."""
-    unbuilt = (
+def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: Any, steps: int | None) -> Any:
+    """Keras' epoch iterator, of the kind that draws the random numbers that stock Keras draws from this source."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    kind, extra = EpochIterator, {}
+    if engine.name == "torch":
+        kind = iterator_class(trainer_module("torch"))
+    elif engine.name == "tensorflow" and source.kind == "a tf.data.Dataset":
+        kind = iterator_class(trainer_module("tensorflow"))
+        extra = {"distribute_strategy": model.distribute_strategy}
+    elif engine.name == "tensorflow":
+        # Stock Keras asks for two batches, to see their shapes.
+        batches.get_tf_dataset()
+    return kind(x=batches, steps_per_epoch=steps, steps_per_execution=model.steps_per_execution, **extra)
+
+
+def _memory(engine: Engine) -> Any:
+    return Ring(CHUNKS_ON_HOST + 1) if engine.reuses_memory else fresh_memory
+
+
+def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype]:
+    """What a row's parts become on the device, seen on the first one."""
+    import keras
+    from keras import tree
+
+    leaves = [leaf for leaf in tree.flatten(engine.place(source.head(1))) if leaf is not None]
+    try:
+        return [np.dtype(keras.backend.standardize_dtype(leaf.dtype)) for leaf in leaves]
+    except TypeError as error:
+        raise Refusal(reason("sparse", "x")) from error
+
+
+def _is_out_of_memory(error: Exception) -> bool:
+    # Each backend has its own error for this; all say it in one of these words.
+    text = f"{type(error).__name__}: {error}".lower()
+    return any(words in text for words in ("resource_exhausted", "out of memory", "resourceexhausted", "memoryerror"))
+
+
+def _head(data: Any, rows: int) -> Any:
+    from keras import tree
+
+    return tree.map_structure(lambda leaf: leaf if leaf is None else leaf[:rows], data)
+
+
+def _is_unbuilt(model: Any) -> bool:
+    return (
         not all(layer.built for layer in model._flatten_layers())
         or (model._compile_metrics is not None and not model._compile_metrics.built)
         or (model._compile_loss is not None and not model._compile_loss.built)
     )
+
+
+def _build(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
+    """Build what is not built yet, drawing the random numbers that stock Keras draws for it."""
+    unbuilt = _is_unbuilt(model)
     if unbuilt and engine.peeks_to_build:
         order.peek()
-    batch = engine.place(source.head(source.batch_size)) if unbuilt else ()
+    _symbolic_build(model, engine, engine.place(source.head(source.batch_size)) if unbuilt else ())
+
+
+def _symbolic_build(model: Any, engine: Engine, batch: Any) -> None:
     try:
         model._symbolic_build(data_batch=batch)
     except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 from dataclasses import dataclass
+from typing import Any
 
 from .errors import Reason
 
@@ -20,10 +21,11 @@ class RunReport:
         method: `"fit"`, `"evaluate"` or `"predict"`.
         accelerated: False when stock Keras ran.
         engine: `"jax"`, `"tensorflow"`, `"torch"` or `"stock"`.
-        data: Where the rows lived: `"resident"`, or `"host"` under stock Keras.
+        data: Where the rows lived: `"resident"`, `"streamed"`, `"direct"`, or `"host"` under stock Keras.
         steps: Training, test or prediction steps taken; 0 where stock Keras ran and did not say.
         seconds: Wall time of the call.
         reasons: Why stock Keras ran, or why a slower way was taken; often empty.
+        loads: For files that were read into device memory: a `DirectReport` each, of the path that the bytes took.
     """
 
     method: str
@@ -33,10 +35,11 @@ class RunReport:
     steps: int
     seconds: float
     reasons: tuple[Reason, ...] = ()
+    loads: tuple[Any, ...] = ()
 
     def __str__(self) -> str:
         what = f"{self.method}: {self.engine}, {self.data} data, {self.steps} steps, {self.seconds:.2f} s"
-        return "\n".join([what, *(f"  {why}" for why in self.reasons)])
+        return "\n".join([what, *(f"  {line}" for line in (*self.reasons, *self.loads))])
 
 
 def record(report: RunReport) -> None:

@@ -66,11 +66,14 @@ def refusals(model: Any, call: dict[str, Any]) -> tuple[Reason, ...]:
     """Why the validation of a fit will run on stock Keras; empty if it will not."""
     if call["validation_data"] is None:
         return ()
-    return make_plan("evaluate", model, _evaluation(call, None), Options(engine=current().engine, force=True)).reasons
+    plan = make_plan("evaluate", model, _evaluation(call, None), Options(engine=current().engine, force=True))
+    return () if plan.accelerated else plan.reasons
 
 
 def forget(model: Any) -> None:
-    _prepared.pop(model, None)
+    prepared = _prepared.pop(model, None)
+    if prepared is not None:
+        prepared.feed.close()
 
 
 def take_reasons(model: Any) -> tuple[Reason, ...]:
@@ -90,7 +93,7 @@ def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
             plan = make_plan("evaluate", model, evaluation, Options(engine=current().engine, force=True))
             if plan.accelerated:
                 _prepared[model] = prepare("evaluate", model, evaluation, plan, force=True)
-                model._eval_epoch_iterator = _prepared[model].order.iterator
+                model._eval_epoch_iterator = _prepared[model].feed.iterator
                 return
             _refused[model] = plan.reasons
         except Refusal as refusal:

@@ -29,7 +29,6 @@ def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
         ({"backend": "numpy"}, "backend"),
         ({"keras_version": "3.99.0"}, "keras_version"),
         ({"keras_version": "3.14.0"}, "keras_version"),
-        ({"nbytes": 7 * 10**9}, "memory"),
         ({"steps": 3}, "small"),
         ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
     ],
@@ -42,7 +41,31 @@ def test_each_obstacle_hands_over_to_stock_keras_with_its_reason(change: dict[st
 
 def test_force_accelerates_small_work_and_unknown_versions_only() -> None:
     assert codes(dataclasses.replace(GOOD, steps=1, keras_version="4.0"), force=True) == []
-    assert codes(dataclasses.replace(GOOD, nbytes=10**12), force=True) == ["memory"]
+
+
+def test_what_does_not_fit_is_streamed() -> None:
+    large = dataclasses.replace(GOOD, nbytes=10**12)
+    plan = decide(large, Options())
+    assert (plan.engine, plan.data, [why.code for why in plan.reasons]) == ("jax", "streamed", ["memory"])
+    assert "budget" in plan.explain()
+    assert decide(large, Options(data="resident")).data == "resident"
+    assert decide(GOOD, Options(vram="1kB")).data == "streamed"
+    assert decide(GOOD, Options(data="streamed")).data == "streamed"
+
+
+def test_files_go_straight_into_the_memory_of_a_device_that_has_its_own() -> None:
+    files = dataclasses.replace(GOOD, is_file=True)
+    assert decide(files, Options()).data == "resident"
+    assert decide(files, Options(data="direct")).data == "direct"
+    assert decide(dataclasses.replace(files, copies=True), Options()).data == "direct"
+    assert codes(GOOD, data="direct") == ["placement"]
+
+
+def test_sources_of_batches_are_streamed() -> None:
+    batches = dataclasses.replace(GOOD, source="a generator", rows=None, batch_size=None, steps=None, nbytes=None)
+    plan = decide(batches, Options())
+    assert (plan.data, [why.code for why in plan.reasons]) == ("streamed", ["batches"])
+    assert codes(batches, data="resident") == ["placement"]
 
 
 def test_switched_off_and_asked_for_stock() -> None:

@@ -121,6 +121,8 @@ def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch)
     model = make_model()
     fit(model)
     expected = {name: float(value) for name, value in model.get_metrics_result().items()}
+    # Keras' own steps return the results as logs, which need not be computed again.
+    monkeypatch.setattr(jax_metrics, "_returns_results", lambda model: False)
     monkeypatch.setattr(jax_metrics, "jax", NotACpu)
     got = jax_metrics.result(model, dict.fromkeys(expected))
     assert got.keys() == expected.keys()

@@ -104,6 +104,35 @@ class Order:
             self._enumerator.close()
 
 
+class FileOrder:
+    """The order in which the rows lie, for a single pass: nothing of it grows with their number.
+
+    Args:
+        rows: Number of samples.
+        batch_size: Rows a step takes.
+        steps: As given to `predict`.
+        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
+    """
+
+    iterator = None
+    rows_of_pass = None
+
+    def __init__(self, rows: int, batch_size: int, steps: int | None, steps_per_execution: int):
+        batches = -(-rows // batch_size)
+        self.steps = steps or batches
+        self._count = min(-(-self.steps // steps_per_execution) * steps_per_execution, batches)
+
+    def reset(self) -> None:
+        pass
+
+    def begin_epoch(self) -> tuple[int, int, bool]:
+        """As `Order.begin_epoch`."""
+        return 0, self._count, True
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        pass
+
+
 def _next_numbers(batches: Any) -> np.ndarray:
     import keras
 

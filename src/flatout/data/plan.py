@@ -7,12 +7,11 @@ from typing import Any
 
 from ..errors import Reason, reason
 from ..options import Options
+from .chunks import even_chunks, steps_per_chunk
 
 BACKENDS = ("jax", "tensorflow", "torch")
 # Keras' internals that we touch were read in these versions, and its own test suite passes under us on them.
 TESTED_KERAS = ((3, 15, 1), (3, 16))
-# Resident data must leave room for the model, its activations and XLA's workspace.
-SHARE_OF_FREE_MEMORY = 0.6
 # Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own.
 WORTHWHILE_STEPS = 60
 
@@ -25,10 +24,13 @@ class Facts:
         method: `"fit"`, `"evaluate"` or `"predict"`.
         backend: Keras' backend.
         keras_version: Of the installed Keras.
-        rows: Number of samples.
-        batch_size: Rows a step takes.
-        steps: Steps that the whole call will take.
-        nbytes: Bytes of data to place.
+        source: What the data are, in words.
+        rows: Number of samples, or None for a source that is read batch by batch.
+        batch_size: Rows a step takes, if known.
+        steps: Steps that the whole call will take, if known.
+        nbytes: Bytes of data to place, if known.
+        is_file: Whether some of it is in files that can be read straight into device memory.
+        copies: Whether the device has memory of its own.
         free_bytes: Free memory of the device, or None if unknown.
         obstacles: What the model, its callbacks or its data put in the way.
     """
@@ -36,10 +38,13 @@ class Facts:
     method: str
     backend: str
     keras_version: str
-    rows: int = 0
-    batch_size: int = 0
-    steps: int = 0
-    nbytes: int = 0
+    source: str = "arrays"
+    rows: int | None = 0
+    batch_size: int | None = 0
+    steps: int | None = 0
+    nbytes: int | None = 0
+    is_file: bool = False
+    copies: bool = False
     free_bytes: int | None = None
     obstacles: tuple[Reason, ...] = ()
 
@@ -63,6 +68,8 @@ class Plan:
     engine: str
     data: str
     reasons: tuple[Reason, ...] = ()
+    budget: int | None = None
+    chunk_steps: int | None = None
 
     @property
     def accelerated(self) -> bool:
@@ -71,15 +78,20 @@ class Plan:
     def explain(self) -> str:
         """The plan in words, a line for each fact and reason."""
         facts = self.facts
-        lines = [
-            f"{facts.method} on {self.engine}, {self.data} data",
-            f"  rows        {facts.rows:,}",
-            f"  batch size  {facts.batch_size:,}",
-            f"  steps       {facts.steps:,}",
-            f"  data        {as_size(facts.nbytes)}",
-        ]
-        if facts.free_bytes is not None:
-            lines.append(f"  free memory {as_size(facts.free_bytes)}")
+        numbers = {
+            "source": facts.source,
+            "rows": facts.rows,
+            "batch size": facts.batch_size,
+            "steps": facts.steps,
+            "data": None if facts.nbytes is None else as_size(facts.nbytes),
+            "free memory": None if facts.free_bytes is None else as_size(facts.free_bytes),
+            "budget": None if self.budget is None else as_size(self.budget),
+            "chunk": None if self.chunk_steps is None else f"{self.chunk_steps:,} steps",
+        }
+        lines = [f"{facts.method} on {self.engine}, {self.data} data"]
+        for name, value in numbers.items():
+            if value is not None:
+                lines.append(f"  {name:<12}{value:,}" if isinstance(value, int) else f"  {name:<12}{value}")
         return "\n".join([*lines, *(f"  {why}" for why in self.reasons)])
 
     __str__ = explain
@@ -90,7 +102,21 @@ def decide(facts: Facts, options: Options) -> Plan:
     why = _refusals(facts, options)
     if why:
         return Plan(facts, "stock", "host", tuple(why))
-    return Plan(facts, facts.backend, "resident")
+    if facts.rows is None:
+        return Plan(facts, facts.backend, "streamed", (reason("batches", facts.source),))
+    budget = None if facts.free_bytes is None else options.budget(facts.free_bytes)
+    nbytes = facts.nbytes or 0
+    placement, notes = options.data, list[Reason]()
+    if options.data == "auto" and budget is not None and nbytes > budget:
+        placement, notes = "streamed", [reason("memory", as_size(nbytes), as_size(budget))]
+    elif options.data == "auto":
+        placement = "direct" if facts.is_file and facts.copies else "resident"
+    chunk = None
+    if placement == "streamed":
+        batch_size = facts.batch_size or 1
+        most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows))
+        chunk = even_chunks(facts.rows // batch_size, most)
+    return Plan(facts, facts.backend, placement, tuple(notes), budget, chunk)
 
 
 def _refusals(facts: Facts, options: Options) -> list[Reason]:
@@ -107,11 +133,11 @@ def _refusals(facts: Facts, options: Options) -> list[Reason]:
     why.extend(facts.obstacles)
     if why:
         return why
-    if facts.free_bytes is not None:
-        budget = int(facts.free_bytes * SHARE_OF_FREE_MEMORY)
-        if facts.nbytes > budget:
-            return [reason("memory", as_size(facts.nbytes), as_size(budget))]
-    if facts.steps < WORTHWHILE_STEPS and not options.force:
+    if facts.rows is None and options.data in ("resident", "direct"):
+        return [reason("placement", options.data, facts.source)]
+    if options.data == "direct" and not facts.is_file:
+        return [reason("placement", options.data, facts.source)]
+    if facts.steps is not None and facts.steps < WORTHWHILE_STEPS and not options.force:
         return [reason("small", facts.steps)]
     return []
 

@@ -1,8 +1,9 @@
-"""What the user gave as data: rows, batch size, bytes, and whether every row can be placed on the device."""
+"""What the user gave as data: arrays whose rows have numbers, or a source that gives batch after batch."""
 
 from __future__ import annotations
 
 import math
+import types
 from dataclasses import dataclass
 from typing import Any
 
@@ -41,6 +42,23 @@ class ArraySource:
         )
 
 
+@dataclass(frozen=True)
+class BatchSource:
+    """A source that gives batch after batch: its rows have no numbers, and nothing is known of them beforehand.
+
+    Attributes:
+        x: What the user gave.
+        kind: What that is, in words.
+        batches: Batches of a pass, or None if it does not say.
+        class_weight: As given to `fit`.
+    """
+
+    x: Any
+    kind: str
+    batches: int | None
+    class_weight: Any
+
+
 def describe(
     x: Any,
     y: Any = None,
@@ -48,18 +66,21 @@ def describe(
     batch_size: int | None = None,
     steps: int | None = None,
     class_weight: Any = None,
-) -> ArraySource:
+) -> ArraySource | BatchSource:
     """Look at the user's data without reading it.
 
     Raises:
-        Refusal: The data are not arrays, or arrays that only Keras can convert batch by batch.
+        Refusal: Arrays that only Keras can convert, batch by batch, or something that Keras itself will refuse.
         ValueError: Keras would refuse them too (lengths that differ), or there are no rows.
     """
     from keras import tree
     from keras.src.trainers.data_adapters import array_data_adapter
 
     if not array_data_adapter.can_convert_arrays((x, y, sample_weight)):
-        raise Refusal(reason("source", f"a {type(x).__name__}"))
+        kind = _kind_of_batches(x)
+        if kind is None or y is not None or sample_weight is not None:
+            raise Refusal(reason("source", f"a {type(x).__name__}"))
+        return BatchSource(x, kind, _batches_of(x), class_weight)
     for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
         for leaf in tree.flatten(value):
             if leaf is not None and not _is_dense_numeric(leaf):
@@ -76,6 +97,36 @@ def describe(
         raise ValueError("`x` has no rows. Received: arrays of length 0. Expected at least one sample.")
     leaves = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
     return ArraySource(adapter._inputs, rows, int(adapter._batch_size), sum(map(_placed_bytes, leaves)))
+
+
+def _kind_of_batches(x: Any) -> str | None:
+    from keras.src.trainers.data_adapters import is_grain_dataset, is_tf_dataset, is_torch_dataloader
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+
+    from .feed import Feed
+
+    if isinstance(x, types.GeneratorType):
+        return "a generator"
+    if isinstance(x, PyDataset):
+        return "a PyDataset"
+    if isinstance(x, Feed):
+        return "a flatout.feed"
+    if is_tf_dataset(x):
+        return "a tf.data.Dataset"
+    if is_torch_dataloader(x):
+        return "a DataLoader"
+    return "a grain dataset" if is_grain_dataset(x) else None
+
+
+def _batches_of(x: Any) -> int | None:
+    """As far as can be told without reading anything."""
+    try:
+        if hasattr(x, "cardinality"):
+            count = int(x.cardinality())
+            return count if count >= 0 else None
+        return x.num_batches if hasattr(x, "num_batches") else len(x)
+    except (TypeError, NotImplementedError):
+        return None
 
 
 def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:

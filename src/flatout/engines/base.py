@@ -9,6 +9,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
+from ..data.direct_sinks import MakeSink
 from ..errors import Reason
 
 Task = Literal["train", "test", "predict"]
@@ -21,8 +22,8 @@ OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
 class Program(Protocol):
     """`K` times the model's own step per dispatch, over rows that live on the device.
 
-    A program belongs to one model, one task and one set of placed data. Steps are numbered from 0 within a
-    pass; step `i` takes the rows `order[i * batch_size : (i + 1) * batch_size]`, the last one possibly fewer.
+    A program belongs to one model and one task. Steps are numbered from 0 within the rows that it holds; step `i` takes
+    the rows `order[i * batch_size : (i + 1) * batch_size]`, the last one possibly fewer.
 
     Attributes:
         unit: A chunk whose length is a multiple of this runs best; any other length is right too.
@@ -41,6 +42,14 @@ class Program(Protocol):
 
         Args:
             is_first: Nothing has run yet. Backends that trace do so at the first step, and never again.
+        """
+        ...
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        """Take other rows in the place of those held, in the order in which they are.
+
+        Their number, shapes and batch size may be new; what they need is then compiled. Rows of the same shapes take
+        the place of the last ones at once.
         """
         ...
 
@@ -72,6 +81,11 @@ class Engine(Protocol):
     # Whether stock Keras takes a batch from the data to build a model before training, and so draws random numbers.
     peeks_to_build: bool
 
+    @property
+    def reuses_memory(self) -> bool:
+        """Whether the memory of arrays that were sent may be written again: not on a CPU, where nothing is copied."""
+        ...
+
     def begin_epoch(self, model: Any, task: Task) -> None:
         """What the backend's own loop does to the model before the first step of an epoch."""
         ...
@@ -102,12 +116,33 @@ class Engine(Protocol):
         """Put whole arrays on the device, converted as Keras converts each batch of them."""
         ...
 
+    def sink(self, dtype: str) -> MakeSink:
+        """Makes an array of this dtype on the device, to be filled piece by piece from files."""
+        ...
+
+    def send(self, arrays: Structure) -> Structure:
+        """Put NumPy arrays on the device, from any thread, beside what runs there.
+
+        When it returns, the arrays are on the device, and their memory may be written again if `reuses_memory`.
+        """
+        ...
+
     def free_memory(self) -> int | None:
         """Bytes free on the device, or None if nobody can say."""
         ...
 
-    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Program:
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> Program:
         """Compile the model's step; changes no state of the model and draws no random number.
+
+        Args:
+            model: Built and compiled.
+            task: Which of its steps.
+            data: Placed rows, as `place` or `send` returned them.
+            rows: How many there are.
+            batch_size: Rows of a step.
+            any_length: Stock Keras knows no fixed length of a batch here, which is a matter of results to TensorFlow.
 
         Raises:
             Refusal: The step cannot be compiled; stock Keras must run. Nothing has been changed.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import os
 from collections.abc import Callable
@@ -14,10 +15,12 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
+from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
 from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
+from .jax_sink import JaxSink
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -66,13 +69,25 @@ class JaxEngine:
         sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="jax")
         return tree.map_structure(whole, sliceables, none_is_leaf=False)
 
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(JaxSink, cast_to=dtype)
+
+    @property
+    def reuses_memory(self) -> bool:
+        return jax.default_backend() != "cpu"
+
+    def send(self, arrays: Structure) -> Structure:
+        return jax.block_until_ready(jax.device_put(arrays))
+
     def free_memory(self) -> int | None:
         statistics = jax.local_devices()[0].memory_stats()
         if statistics and "bytes_limit" in statistics:
             return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
-    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> JaxProgram:
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> JaxProgram:
         program = JaxProgram(model, task, data, rows, batch_size)
         try:
             program.trace()
@@ -91,13 +106,11 @@ class JaxProgram:
     def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
         self._model = model
         self._task = task
-        self._data = data
-        self._batch_size = min(batch_size, rows)
-        self._full, self._rest = divmod(rows, self._batch_size)
         self._state: Any = None
         self._variables: list[list[Any]] = []
         self._marks: tuple[Any, ...] = ()
         self._signature: Any = None
+        self._is_in_order = False
         self._order: Any = None
         self._rest_order: Any = None
         self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
@@ -108,6 +121,7 @@ class JaxProgram:
         self.unit = 1
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
+        self._hold(data, rows, batch_size)
 
     def trace(self) -> None:
         """Trace a step on shapes alone: one that cannot be compiled fails here, before step 0."""
@@ -131,7 +145,22 @@ class JaxProgram:
             self._traced.clear()
             self._compiled.clear()
 
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        before = self._layout
+        self._hold(data, rows, batch_size)
+        if self._layout != before and jax.default_backend() != "cpu":
+            self.unit = choose_unit(self._full, self._cost)
+        if self._layout != before or not self._is_in_order:
+            self.begin_pass(None)
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+        self._layout = (self._batch_size, *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(data)))
+
     def begin_pass(self, order: np.ndarray | None) -> None:
+        self._is_in_order = order is None
         cut = self._full * self._batch_size
         if order is None:
             order = np.arange(cut + self._rest, dtype=np.int32)
@@ -174,7 +203,7 @@ class JaxProgram:
             model._jax_state_synced = False
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (self._state, self._data, order, *position)
-        key = (form, self._signature)
+        key = (form, self._signature, self._layout)
         if key not in self._compiled:
             self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         outputs, self._state = self._compiled[key](*arguments)
@@ -220,7 +249,7 @@ class JaxProgram:
 
         The model's Python runs once for each length of a batch, whatever forms are built from it.
         """
-        key = (length, self._signature)
+        key = (length, self._signature, self._layout)
         if key not in self._traced:
             numbers = jax.ShapeDtypeStruct((length,), np.int32)
             jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, self._data, numbers)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import operator
@@ -13,9 +14,13 @@ import numpy as np
 import tensorflow as tf
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
+from keras.src.trainers.trainer import model_supports_jit
 
+from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
+from ..options import current
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+from .tensorflow_sink import TensorFlowSink
 
 
 class TensorFlowEngine:
@@ -48,17 +53,28 @@ class TensorFlowEngine:
 
     def place(self, inputs: Structure) -> Structure:
         arrays = array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow")
-        placed = tree.map_structure(tf.convert_to_tensor, arrays, none_is_leaf=False)
+        return self.send(arrays)
+
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(TensorFlowSink, cast_to=dtype)
+
+    @property
+    def reuses_memory(self) -> bool:
+        return bool(tf.config.list_physical_devices("GPU"))
+
+    def send(self, arrays: Structure) -> Structure:
         # As they come out of the tf.data pipeline of stock Keras.
-        return tree.lists_to_tuples(placed)
+        return tree.lists_to_tuples(tree.map_structure(tf.convert_to_tensor, arrays, none_is_leaf=False))
 
     def free_memory(self) -> int | None:
         if tf.config.list_physical_devices("GPU"):
             return None
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
-    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> TensorFlowProgram:
-        program = TensorFlowProgram(model, task, data, rows, batch_size)
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> TensorFlowProgram:
+        program = TensorFlowProgram(model, task, data, rows, batch_size, any_length)
         try:
             program.trace()
         except Exception as error:
@@ -73,14 +89,12 @@ class TensorFlowProgram:
     unit = 1
     pays = True
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool):
         self._model = model
         self._task = task
-        self._data = data
-        self._batch_size = min(batch_size, rows)
-        self._full, self._rest = divmod(rows, self._batch_size)
         # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
-        self._length = None if rows % batch_size else self._batch_size
+        self._length = None if any_length or rows % batch_size else min(batch_size, rows)
+        self._is_in_order = False
         self._loops = True
         self._order: Any = None
         self._rest_order: Any = None
@@ -89,6 +103,7 @@ class TensorFlowProgram:
         self._xla = bool(model.jit_compile)
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
+        self._hold(data, rows, batch_size)
 
     def trace(self) -> None:
         """Trace a step: one that cannot be a graph fails here, before step 0."""
@@ -104,10 +119,15 @@ class TensorFlowProgram:
         elif self._task == "predict" and self._length is None and self._full > 1:
             # Batches of unknown length give outputs of unknown length; so does a mask over rows, whatever their number.
             whole = tf.TensorSpec((self._batch_size,), tf.int32)
-            traced = tf.function(self._step, input_signature=[whole], autograph=False).get_concrete_function()
+            signature = [list(self._layout[1:]), whole]
+            traced = tf.function(self._step, input_signature=signature, autograph=False).get_concrete_function()
             leaves = tree.flatten(traced.structured_outputs)
         if not all(leaf.shape.is_fully_defined() for leaf in leaves):
             self._loops = False
+        if self._loops and not self._xla and current().precision == "fast" and model_supports_jit(self._model):
+            # Keras leaves XLA off on a CPU; what XLA rounds otherwise is allowed here.
+            self._xla = True
+            self._functions.clear()
         if self._task == "predict":
             sizes = [
                 math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size
@@ -119,7 +139,21 @@ class TensorFlowProgram:
         if is_first:
             self._functions.clear()
 
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        before = self._layout
+        self._hold(data, rows, batch_size)
+        if self._layout != before or not self._is_in_order:
+            self.begin_pass(None)
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in _leaves(data)]
+        self._layout = (self._batch_size, *specs)
+
     def begin_pass(self, order: np.ndarray | None) -> None:
+        self._is_in_order = order is None
         cut = self._full * self._batch_size
         if order is None:
             order = np.arange(cut + self._rest, dtype=np.int32)
@@ -131,10 +165,12 @@ class TensorFlowProgram:
         looped = max(0, min(stop, self._full) - start) if self._loops else 0
         results: list[Any] = []
         if looped:
-            outputs = self._function("loop", stacked)(self._order, tf.constant(start), tf.constant(start + looped))
+            bounds = tf.constant(start), tf.constant(start + looped)
+            outputs = self._function("loop", stacked)(_leaves(self._data), self._order, *bounds)
             results = _unstack(outputs, looped) if stacked else [outputs]
         for number in range(start + looped, stop):
-            outputs = self._function("step")(self._order[number] if number < self._full else self._rest_order)
+            numbers = self._order[number] if number < self._full else self._rest_order
+            outputs = self._function("step")(_leaves(self._data), numbers)
             results = [*results, outputs] if stacked else [outputs]
         if self._task == "predict":
             results = [tree.map_structure(np.asarray, output) for output in results]
@@ -144,25 +180,26 @@ class TensorFlowProgram:
         """The variables are TensorFlow's own; nothing to put back."""
 
     def _function(self, form: str, stacked: bool = False) -> Any:
-        key = (form, stacked)
+        key = (form, stacked, self._layout)
         if key not in self._functions:
             # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of
             # each output's loss) and TensorFlow's optimizer (division by a constant) give other results where the
             # length is known.
             numbers = tf.TensorSpec((self._length,), tf.int32)
             bound = tf.TensorSpec((), tf.int32)
-            signature = [tf.TensorSpec((None, self._length), tf.int32), bound, bound] if form == "loop" else [numbers]
+            rest = [tf.TensorSpec((None, self._length), tf.int32), bound, bound] if form == "loop" else [numbers]
             self._functions[key] = tf.function(
                 self._loop(stacked) if form == "loop" else self._step,
-                input_signature=signature,
+                input_signature=[list(self._layout[1:]), *rest],
                 autograph=False,
                 jit_compile=self._xla,
             )
         return self._functions[key]
 
     @tf.autograph.experimental.do_not_convert
-    def _step(self, numbers: Any) -> Any:
-        batch = tree.map_structure(lambda rows: tf.gather(rows, numbers), self._data, none_is_leaf=False)
+    def _step(self, leaves: list[Any], numbers: Any) -> Any:
+        rows = iter(leaves)
+        batch = tree.map_structure(lambda _: tf.gather(next(rows), numbers), self._data, none_is_leaf=False)
         step = {"train": self._model.train_step, "test": self._model.test_step, "predict": self._model.predict_step}
         return self._model.distribute_strategy.run(step[self._task], args=(batch,))
 
@@ -170,7 +207,7 @@ class TensorFlowProgram:
         capacity = min(self._full, self.longest or self._full)
 
         @tf.autograph.experimental.do_not_convert
-        def run(order: Any, start: Any, stop: Any) -> Any:
+        def run(rows: list[Any], order: Any, start: Any, stop: Any) -> Any:
             leaves = tree.flatten(self._output)
             if stacked:
                 initial = [tf.TensorArray(leaf.dtype, capacity, element_shape=leaf.shape) for leaf in leaves]
@@ -179,7 +216,7 @@ class TensorFlowProgram:
 
             def body(position: Any, *outputs: Any) -> Any:
                 # Not `order[position]`: XLA wants the bounds of a slice as constants, and compiles for each start anew.
-                new = tree.flatten(self._step(tf.gather(order, position)))
+                new = tree.flatten(self._step(rows, tf.gather(order, position)))
                 if stacked:
                     new = [room.write(position - start, leaf) for room, leaf in zip(outputs, new, strict=True)]
                 return (position + 1, *new)
@@ -191,6 +228,10 @@ class TensorFlowProgram:
             return tree.pack_sequence_as(self._output, outputs)
 
         return run
+
+
+def _leaves(data: Structure) -> list[Any]:
+    return [leaf for leaf in tree.flatten(data) if leaf is not None]
 
 
 def _is_slower_in_a_loop(graph: Any) -> bool:

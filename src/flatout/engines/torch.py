@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import keras
 import numpy as np
 import torch
 from keras.src import tree
 from keras.src.backend.torch.core import convert_to_tensor, get_device
 from keras.src.trainers.data_adapters import array_slicing
 
+from ..data.direct_sinks import MakeSink
 from ..errors import Reason, reason
 from .base import Program, Structure, Task
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
 from .torch_cuda_graph import CudaGraphLoop
 from .torch_loop import EagerLoop, Loop, ReplayLoop, Rows
 from .torch_record import CaptureFailed
+from .torch_sink import TorchSink
 from .torch_state import fingerprint, settings
 
 _MOST_STEPS_PER_MODEL = 8
@@ -68,6 +72,30 @@ class TorchEngine:
         with torch.no_grad():
             return tree.map_structure(convert, sliceables, none_is_leaf=False)
 
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(TorchSink, cast_to=dtype)
+
+    @property
+    def reuses_memory(self) -> bool:
+        return str(get_device()).startswith("cuda")
+
+    def send(self, arrays: Structure) -> Structure:
+        """On a GPU by a stream of its own, so that copies from pinned memory run beside the steps."""
+        if not self.reuses_memory:
+            return tree.map_structure(convert_to_tensor, arrays, none_is_leaf=False)
+        device = torch.device(get_device())
+
+        def copy(array: np.ndarray) -> torch.Tensor:
+            with keras.device("cpu"):
+                tensor = convert_to_tensor(array)
+            return tensor.to(device, non_blocking=True)
+
+        stream = _stream_of_copies(device)
+        with torch.no_grad(), torch.cuda.stream(stream):
+            placed = tree.map_structure(copy, arrays, none_is_leaf=False)
+        stream.synchronize()
+        return placed
+
     def free_memory(self) -> int | None:
         """Bytes free on Keras' device."""
         if str(get_device()).startswith("cuda"):
@@ -77,9 +105,11 @@ class TorchEngine:
         except (AttributeError, ValueError, OSError):
             return None
 
-    def prepare(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Program:
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> Program:
         """Capture the step for whole batches and for the smaller last one."""
-        return _Renewable(model, lambda: self._loop(model, task, data, rows, batch_size))
+        return TorchProgram(model, functools.partial(self._loop, model, task), data, rows, batch_size)
 
     def _loop(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Loop:
         """A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why."""
@@ -99,27 +129,51 @@ class TorchEngine:
             return ReplayLoop(model, task, placed, full, last, (failure.reason,))
 
 
-class _Renewable:
-    """A loop that is made again when a user's callback has changed what the model's Python reads.
+@functools.cache
+def _stream_of_copies(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)
+
+
+class TorchProgram:
+    """A loop for each layout of rows, made again when a user's callback has changed what the model's Python reads.
 
     Stock Keras runs that Python at every step, so a change takes effect at the next one.
+
+    Attributes:
+        loop: The one for the rows that are held.
     """
 
-    def __init__(self, model: Any, make: Callable[[], Loop]) -> None:
+    def __init__(self, model: Any, make: Callable[..., Loop], data: Structure, rows: int, batch_size: int) -> None:
         self._model, self._make = model, make
-        self.loop = make()
-        self._settings = settings(model)
+        self._loops: dict[Any, Loop] = {}
         self._order: Any = None
+        self._settings = settings(model)
+        self.reasons: tuple[Reason, ...] = ()
+        self._hold(data, rows, batch_size)
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        layout = (rows, batch_size, *((leaf.shape, leaf.dtype) for leaf in leaves_of(data)))
+        if layout in self._loops:
+            self._loops[layout].replace(data)
+        else:
+            self._loops[layout] = self._make(data, rows, batch_size)
+            self._settings = settings(self._model)
+        self.loop = self._loops[layout]
+        self._held = (data, rows, batch_size)
         self.unit, self.pays, self.longest = self.loop.unit, self.loop.pays, self.loop.longest
-        self.reasons = self.loop.reasons
+        self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
 
     def renew(self, is_first: bool) -> None:
-        now = settings(self._model)
-        if now != self._settings:
-            self.loop = self._make()
+        if settings(self._model) != self._settings:
+            self._loops.clear()
+            self._hold(*self._held)
             self.loop.begin_pass(self._order)
-            self._settings = settings(self._model)
-            self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        before = self.loop
+        self._hold(data, rows, batch_size)
+        if self.loop is not before or self._order is not None:
+            self.begin_pass(None)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order

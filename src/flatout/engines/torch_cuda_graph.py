@@ -16,8 +16,8 @@ import torch
 from keras.src import backend, tree
 
 from ..errors import reason
-from .base import Task
-from .torch_capture import STEP_NAMES, CapturedStep
+from .base import Structure, Task
+from .torch_capture import STEP_NAMES, CapturedStep, leaves_of
 from .torch_codegen import compile_graph
 from .torch_graph import Graph, refs_in, results_of
 from .torch_host_seeds import HostSeeds
@@ -64,6 +64,13 @@ class CudaGraphLoop(Loop):
 
         self._full = launches(full, full_batch, self._whole) if full else None
         self._last = launches(last, last_batch, 1) if last else None
+
+    def replace(self, data: Structure) -> None:
+        # The graphs read the rows where they were when they were captured.
+        stream = torch.cuda.current_stream()
+        for held, new in zip(self.rows.leaves, leaves_of(data), strict=True):
+            held.copy_(new)
+            new.record_stream(stream)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         super().begin_pass(None)

@@ -25,6 +25,10 @@ class Rows:
         self.batch_size = batch_size
         self._order: torch.Tensor | None = None
 
+    def replace(self, data: Structure) -> None:
+        """Take other rows of the same shapes."""
+        self.structure, self.leaves = data, leaves_of(data)
+
     def begin_pass(self, order: np.ndarray | None) -> None:
         if order is None:
             self._order = None
@@ -61,6 +65,10 @@ class Loop:
         self.task = task
         self.rows = rows
         self.reasons: tuple[Reason, ...] = ()
+
+    def replace(self, data: Structure) -> None:
+        """Take other rows of the same shapes."""
+        self.rows.replace(data)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self.rows.begin_pass(order)

@@ -1,0 +1,95 @@
+"""Streamed data against resident data, and against what the bus can carry.
+
+    KERAS_BACKEND=jax python benchmarks/streamed.py [NAME...] [--epochs 4]
+
+Trains each model of `flatout bench` with its rows on the device and with its rows in host memory, sent in chunks ahead
+of their use, in one process from the same seed. A third way trains a bare linear layer on wide rows, which does hardly
+anything but wait for them: its rate is to be compared with that of copies from pinned memory, measured beside it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+from typing import Any
+
+import keras
+import numpy as np
+
+import flatout
+from flatout.bench.backend import device
+from flatout.bench.comparison import train
+from flatout.bench.workloads import WORKLOADS, Workload
+from flatout.data.chunks import CHUNK_BYTES, Ring
+from flatout.engines.select import engine_for
+
+WIDTH = 32_768
+WIDE_ROWS = 16_384
+
+
+def main() -> None:
+    """Measure and print a line for each model, and one for the bus."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: seed, convnet)")
+    parser.add_argument("--epochs", type=int, default=4, help="the first is not counted (default: 4)")
+    parser.add_argument("--rows", type=int, default=WIDE_ROWS, help="wide rows, for the bus")
+    arguments = parser.parse_args()
+    print(f"{keras.backend.backend()} on {device().name}")
+    print(f"{'model':<12}{'resident':>12}{'streamed':>12}{'share':>8}{'GB/s':>8}   same losses")
+    for name in arguments.names or ("seed", "convnet"):
+        _compare(WORKLOADS[name], arguments.epochs)
+    _bus(arguments.rows, arguments.epochs)
+
+
+def _compare(workload: Workload, epochs: int) -> None:
+    steps = workload.gpu_steps if device().is_gpu else workload.cpu_steps
+    x, y = workload.data(steps)
+    nbytes = sum(leaf.nbytes for leaf in [*keras.tree.flatten(x), y])
+    runs = {data: train("flatout", workload, x, y, epochs, epochs * 10, data=data) for data in ("resident", "streamed")}
+    seconds = {data: statistics.median(run.epoch_seconds[1:]) for data, run in runs.items()}
+    resident, streamed = (seconds[data] / steps * 1e6 for data in ("resident", "streamed"))
+    same = runs["resident"].history == runs["streamed"].history
+    print(
+        f"{workload.name:<12}{resident:>9.1f} us{streamed:>9.1f} us{resident / streamed:>8.0%}"
+        f"{nbytes / seconds['streamed'] / 1e9:>8.2f}   {same}",
+        flush=True,
+    )
+
+
+def _bus(rows: int, epochs: int) -> None:
+    x = np.random.default_rng(0).integers(0, 256, (rows, WIDTH), np.uint8)
+    y = np.zeros((rows, 1), np.float32)
+    inputs = keras.Input((WIDTH,), dtype="uint8")
+    outputs = keras.layers.Dense(1)(keras.ops.mean(keras.ops.cast(inputs, "float32"), axis=-1, keepdims=True))
+    model = keras.Model(inputs, outputs)
+    model.compile("sgd", "mse")
+    marks: list[float] = []
+    timer = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: marks.append(time.perf_counter()))
+    with flatout.options(force=True, data="streamed"):
+        flatout.fit(model, x, y, batch_size=256, epochs=epochs, verbose=0, callbacks=[timer])
+    seconds = statistics.median(np.diff(marks))
+    copied = _pinned_rate()
+    moved = x.nbytes / seconds / 1e9
+    print(
+        f"{'wide rows':<12}{moved:.1f} GB/s shuffled; copies from pinned memory {copied:.1f} GB/s; {moved / copied:.0%}"
+    )
+
+
+def _pinned_rate() -> float:
+    """GB/s of copies of a chunk's size, from memory that is prepared as the stream prepares it."""
+    engine = engine_for(keras.backend.backend())
+    ring = Ring(2)
+    (array,) = ring([((CHUNK_BYTES,), np.dtype(np.uint8))])
+    array[:] = 1
+    rates: list[float] = []
+    for _ in range(30):
+        began = time.perf_counter()
+        kept: Any = engine.send(array)
+        rates.append(array.nbytes / (time.perf_counter() - began) / 1e9)
+        del kept
+    return statistics.median(rates[5:])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,211 @@
+"""Chunks: the rows of several steps, put together in host memory and then sent to the device at once."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import functools
+import itertools
+import math
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .file_rows import FileRows
+from .pinned import borrowed, view
+
+# Large enough for the bus, small enough that the first one is soon there.
+CHUNK_BYTES = 32 * 2**20
+MOST_STEPS = 256
+# Rows are gathered by several threads, each of which should have something to do.
+_BYTES_PER_THREAD = 2**20
+_THREADS = 8
+
+
+# Of arrays that share a slot; all backends like it.
+_ALIGNMENT = 128
+
+# Gives an array for each shape and dtype.
+Memory = Callable[[list[tuple[tuple[int, ...], np.dtype]]], list[np.ndarray]]
+
+
+def fresh_memory(arrays: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
+    """Host memory that nobody else has, for devices that keep what they are sent."""
+    return [np.empty(shape, dtype) for shape, dtype in arrays]
+
+
+class Ring:
+    """Pinned host memory, used in turns: what was given out is given out again `slots` calls later."""
+
+    def __init__(self, slots: int):
+        self._count = slots
+        self._slots: list[np.ndarray] = []
+        self._next = 0
+        self._lent = contextlib.ExitStack()
+
+    def __call__(self, arrays: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
+        """Memory for arrays of these shapes and dtypes."""
+        sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in arrays]
+        if not self._slots or sum(sizes) > self._slots[0].size:
+            # Chunks on their way still refer to the old slots, which live as long as they do.
+            self._slots = self._lent.enter_context(borrowed(self._count * _whole(sum(sizes)), pin=True)).slots(
+                self._count, sum(sizes)
+            )
+        slot = self._slots[self._next % self._count]
+        self._next += 1
+        offsets = itertools.accumulate(sizes, initial=0)
+        return [view(slot, offset, shape, dtype) for offset, (shape, dtype) in zip(offsets, arrays, strict=False)]
+
+    def close(self) -> None:
+        """Give the memory back, once nothing is on its way any more."""
+        self._slots = []
+        self._lent.close()
+
+
+def _whole(nbytes: int) -> int:
+    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """The rows of some steps.
+
+    Attributes:
+        data: A structure of arrays, in host memory or on the device.
+        rows: Rows that it has room for.
+        batch_size: Rows of a step.
+        steps: Steps that it has rows for; what is behind them is not to be read.
+    """
+
+    data: Any
+    rows: int
+    batch_size: int
+    steps: int
+
+
+def steps_per_chunk(bytes_per_step: int, group: int = 1) -> int:
+    """How many steps go together to the device, in whole groups."""
+    steps = max(1, min(MOST_STEPS, CHUNK_BYTES // max(1, bytes_per_step)))
+    return max(group, steps // group * group)
+
+
+def even_chunks(steps: int, most: int, group: int = 1) -> int:
+    """The length of chunks of at most `most` steps, in whole groups, that leaves few of `steps` over."""
+    if steps <= most:
+        return max(group, -(-steps // group) * group)
+    return min(range(most, max(group, most // 2) - 1, -group), key=lambda length: steps % length)
+
+
+class RowReader:
+    """Reads rows of host arrays by number, in chunks, converted as Keras converts them.
+
+    Args:
+        inputs: A structure of arrays that can be indexed by row numbers: in memory, memory-mapped or in shards.
+        dtypes: What each of them is converted to.
+        batch_size: Rows of a step.
+        group: Steps that must not be parted.
+        memory: Gives host memory for a chunk.
+    """
+
+    def __init__(
+        self,
+        inputs: Any,
+        dtypes: list[np.dtype],
+        batch_size: int,
+        group: int,
+        memory: Memory,
+    ):
+        from keras import tree
+
+        self._structure = inputs
+        self._leaves = [as_host_array(leaf) for leaf in tree.flatten(inputs) if leaf is not None]
+        self._dtypes = dtypes
+        self._memory = memory
+        self.rows = len(self._leaves[0])
+        self.batch_size = min(batch_size, self.rows)
+        self.bytes_per_step = self.batch_size * sum(
+            math.prod(leaf.shape[1:]) * dtype.itemsize for leaf, dtype in zip(self._leaves, dtypes, strict=True)
+        )
+        self.steps_per_chunk = even_chunks(
+            self.rows // self.batch_size, steps_per_chunk(self.bytes_per_step, group), group
+        )
+
+    def chunks(self, order: np.ndarray | None, first: int, stop: int) -> Iterator[Chunk]:
+        """The chunks of the steps `first` to `stop - 1` of a pass in this order."""
+        full = self.rows // self.batch_size
+        for step in range(first, min(stop, full), self.steps_per_chunk):
+            yield self.chunk(order, step, min(step + self.steps_per_chunk, stop, full))
+        if stop > full:
+            yield self.chunk(order, full, full + 1)
+
+    def chunk(self, order: np.ndarray | None, first: int, stop: int) -> Chunk:
+        """The steps `first` to `stop - 1`: whole batches, or the partial last one alone."""
+        begin, end = first * self.batch_size, min(stop * self.batch_size, self.rows)
+        length = min(self.batch_size, end - begin)
+        room = length * self.steps_per_chunk if length == self.batch_size else length
+        arrays = self._memory(
+            [((room, *leaf.shape[1:]), dtype) for leaf, dtype in zip(self._leaves, self._dtypes, strict=True)]
+        )
+        numbers = slice(begin, end) if order is None else order[begin:end]
+        for leaf, array in zip(self._leaves, arrays, strict=True):
+            _gather(leaf, numbers, array[: end - begin])
+        return Chunk(packed(self._structure, arrays), room, length, stop - first)
+
+
+def packed(structure: Any, leaves: list[Any]) -> Any:
+    """The leaves in the structure's shape, `None` where it has none."""
+    from keras import tree
+
+    remaining = iter(leaves)
+    return tree.map_structure(lambda leaf: None if leaf is None else next(remaining), structure)
+
+
+def as_host_array(leaf: Any) -> Any:
+    """A thing with `shape`, `dtype` and rows that NumPy can take by number."""
+    if isinstance(leaf, np.ndarray) or hasattr(leaf, "paths"):
+        return leaf
+    if hasattr(leaf, "to_numpy"):
+        leaf = leaf.to_numpy()
+        return leaf[:, None] if leaf.ndim == 1 else leaf
+    import keras
+
+    return keras.ops.convert_to_numpy(leaf)
+
+
+def _gather(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
+    pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))
+    if pieces == 1:
+        _gather_piece(leaf, numbers, out)
+        return
+    bounds = np.linspace(0, len(out), pieces + 1).astype(int)
+    base = numbers.start if isinstance(numbers, slice) else 0
+    jobs = [
+        _pool().submit(
+            _gather_piece,
+            leaf,
+            slice(base + begin, base + end) if isinstance(numbers, slice) else numbers[begin:end],
+            out[begin:end],
+        )
+        for begin, end in itertools.pairwise(bounds)
+    ]
+    for job in jobs:
+        job.result()
+
+
+def _gather_piece(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
+    if isinstance(leaf, np.ndarray) and leaf.dtype == out.dtype and not isinstance(numbers, slice):
+        # Any mode but "raise" writes to `out` without a copy in between; Keras' row numbers are in range.
+        np.take(leaf, numbers, axis=0, out=out, mode="clip")
+    elif isinstance(leaf, FileRows) and leaf.dtype == out.dtype and isinstance(numbers, slice):
+        leaf.read_into(numbers.start, out)
+    else:
+        out[...] = leaf[numbers]
+
+
+@functools.cache
+def _pool() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="flatout-gather")

@@ -1,0 +1,206 @@
+"""Host memory that a GPU can read by itself: a page-aligned slab, registered with the CUDA driver and used again.
+
+Locking pages is slow (about 60 ms for a GB), so that a slab outlives its first use. The driver API alone is spoken, by
+ctypes (seven functions of a stable interface), in the device's primary context, which torch, jax and TensorFlow use
+too; their CUDA runtimes are not touched. Without a GPU a slab is plain memory and everything else stays as it is.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import ctypes
+import functools
+import mmap
+import os
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+# Pinned for every context of the process, so that it does not matter which GPU takes the copy.
+_REGISTER_PORTABLE = 1
+
+_idle: list[Slab] = []
+_lock = threading.Lock()
+
+
+class CudaError(Exception):
+    """The CUDA driver is absent or refused; never leaves this file."""
+
+
+class Driver:
+    """The few functions of libcuda that locking pages takes.
+
+    Args:
+        library: libcuda, as ctypes loads it.
+    """
+
+    def __init__(self, library: Any):
+        self._library = library
+        self._call("cuInit", 0)
+        device, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+
+    def register(self, address: int, nbytes: int) -> None:
+        with self.in_context():
+            self._call(
+                "cuMemHostRegister_v2",
+                ctypes.c_void_p(address),
+                ctypes.c_size_t(nbytes),
+                ctypes.c_uint(_REGISTER_PORTABLE),
+            )
+
+    def unregister(self, address: int) -> None:
+        with self.in_context():
+            self._call("cuMemHostUnregister", ctypes.c_void_p(address))
+
+    @contextlib.contextmanager
+    def in_context(self) -> Iterator[None]:
+        """Pushed and popped: what the thread had current before is current again."""
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorName(status, ctypes.byref(text))
+            raise CudaError(f"{name} failed with {(text.value or b'an unknown error').decode()} ({status})")
+
+
+@functools.cache
+def cuda_driver() -> Driver:
+    """The driver, initialised.
+
+    Raises:
+        CudaError: There is no driver or no GPU.
+    """
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise CudaError("there is no CUDA driver (libcuda.so.1)") from None
+    return Driver(library)
+
+
+class Slab:
+    """A page-aligned piece of host memory.
+
+    The mapping is shared, not private: after a `fork`, copy-on-write would move the parent's pages away from under
+    the GPU.
+
+    Args:
+        nbytes: Size; rounded up to whole pages.
+        pin: Whether to register it with the CUDA driver.
+
+    Attributes:
+        memory: The bytes, as an array of uint8.
+        is_pinned: Whether the GPU may read it by itself.
+        why_not: What the driver said if it was asked to pin and did not.
+
+    Example:
+        >>> slab = Slab(3 * mmap.PAGESIZE)
+        >>> [slot.size for slot in slab.slots(3, mmap.PAGESIZE)] == [mmap.PAGESIZE] * 3
+        True
+    """
+
+    def __init__(self, nbytes: int, pin: bool = False):
+        self.memory = np.frombuffer(mmap.mmap(-1, _whole_pages(nbytes)), np.uint8)
+        self.is_pinned = False
+        self.why_not = ""
+        if pin:
+            try:
+                cuda_driver().register(self.memory.ctypes.data, self.memory.size)
+                self.is_pinned = True
+            except CudaError as error:
+                self.why_not = str(error)
+
+    def slots(self, count: int, slot_bytes: int) -> list[np.ndarray]:
+        """Cut the slab into slots, each starting on a page."""
+        size = _whole_pages(slot_bytes)
+        if count * size > self.memory.size:
+            raise ValueError(
+                f"The slab is too small. Received: {count} slots of {size} bytes. Expected: {self.memory.size} in all."
+            )
+        return [self.memory[number * size : (number + 1) * size] for number in range(count)]
+
+    def unpin(self) -> None:
+        """Give the pages back to the system; views of them stay valid."""
+        if self.is_pinned:
+            self.is_pinned = False
+            with contextlib.suppress(CudaError):
+                cuda_driver().unregister(self.memory.ctypes.data)
+
+
+def view(slot: np.ndarray, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> np.ndarray:
+    """The bytes of a slot from an offset on, as an array; nothing is copied."""
+    return np.ndarray(shape, dtype, buffer=slot, offset=offset)  # type: ignore[arg-type]
+
+
+@contextlib.contextmanager
+def borrowed(nbytes: int, pin: bool = False) -> Iterator[Slab]:
+    """Lend the process' slab, or a new one where it is lent out, too small or not pinned.
+
+    Args:
+        nbytes: At least this much.
+        pin: Whether a GPU will read from it.
+
+    Example:
+        >>> with borrowed(1_000_000) as slab:
+        ...     first = slab.memory.ctypes.data
+        >>> with borrowed(500_000) as slab:
+        ...     slab.memory.ctypes.data == first
+        True
+    """
+    slab = _take_idle(nbytes, pin) or Slab(nbytes, pin)
+    try:
+        yield slab
+    finally:
+        _keep_largest(slab)
+
+
+def _take_idle(nbytes: int, pin: bool) -> Slab | None:
+    with _lock:
+        for slab in _idle:
+            if slab.memory.size >= nbytes and (slab.is_pinned or not pin or slab.why_not):
+                _idle.remove(slab)
+                return slab
+    return None
+
+
+def _keep_largest(slab: Slab) -> None:
+    with _lock:
+        _idle.append(slab)
+        _idle.sort(key=lambda slab: (slab.is_pinned, slab.memory.size))
+        superfluous = _idle[:-1]
+        del _idle[:-1]
+    for other in superfluous:
+        other.unpin()
+
+
+def _whole_pages(nbytes: int) -> int:
+    return max(-(-nbytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
+
+
+@atexit.register
+def _unpin_all() -> None:
+    with _lock:
+        slabs = list(_idle)
+        _idle.clear()
+    for slab in slabs:
+        slab.unpin()
+
+
+def _forget_in_child() -> None:
+    """A forked child shares the parent's pages, which are not its own to write, and must not call its CUDA driver."""
+    global _lock
+    _lock = threading.Lock()
+    _idle.clear()
+
+
+os.register_at_fork(after_in_child=_forget_in_child)

@@ -1,0 +1,143 @@
+"""How much of a file is in the page cache, and how much memory this process holds."""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import os
+import sys
+from pathlib import Path
+
+import numpy as np
+
+PAGE = mmap.PAGESIZE
+
+# cachestat(2), Linux 6.5: the same number on every architecture.
+_CACHESTAT = 451
+# Without it, mincore(2) looks at this many windows of this many pages, spread over the file.
+_WINDOWS, _WINDOW_PAGES = 256, 64
+
+
+class _CacheRange(ctypes.Structure):
+    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
+
+
+class _CacheStatistics(ctypes.Structure):
+    _fields_ = tuple(
+        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
+    )
+
+
+def cached_bytes(path: str | os.PathLike[str]) -> int | None:
+    """Bytes of a file that are in the page cache.
+
+    Asked of `cachestat(2)`, or of `mincore(2)` for a sample of the file's pages.
+
+    Returns:
+        The number of bytes, or None where the kernel does not say: on other systems than Linux, and for files that
+        this user may neither own nor write (`mincore` then calls every page cached).
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile() as file:
+        ...     _ = file.write(bytes(10_000))
+        ...     file.flush()
+        ...     cached_bytes(file.name)
+        10000
+    """
+    if sys.platform != "linux":
+        return None
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        status = os.fstat(descriptor)
+        if status.st_size == 0:
+            return 0
+        cached = _by_cachestat(descriptor)
+        if cached is None and (status.st_uid == os.geteuid() or os.access(path, os.W_OK)):
+            cached = _by_mincore(descriptor, status.st_size)
+        return None if cached is None else min(cached, status.st_size)
+    finally:
+        os.close(descriptor)
+
+
+def _by_cachestat(descriptor: int) -> int | None:
+    statistics = _CacheStatistics()
+    whole_file = _CacheRange(0, 0)
+    failed = ctypes.CDLL(None).syscall(
+        ctypes.c_long(_CACHESTAT),
+        ctypes.c_uint(descriptor),
+        ctypes.byref(whole_file),
+        ctypes.byref(statistics),
+        ctypes.c_uint(0),
+    )
+    return None if failed else int(statistics.cached) * PAGE
+
+
+def _by_mincore(descriptor: int, size: int) -> int:
+    pages = -(-size // PAGE)
+    step = max(_WINDOW_PAGES, pages // _WINDOWS)
+    looked_at = found = 0
+    with mmap.mmap(descriptor, size, prot=mmap.PROT_READ) as mapped:
+        address = np.frombuffer(mapped, np.uint8).ctypes.data
+        for first in range(0, pages, step):
+            count = min(_WINDOW_PAGES, pages - first)
+            flags = np.zeros(count, np.uint8)
+            ctypes.CDLL(None).mincore(
+                ctypes.c_void_p(address + first * PAGE),
+                ctypes.c_size_t(count * PAGE),
+                ctypes.c_void_p(flags.ctypes.data),
+            )
+            looked_at += count
+            found += int((flags & 1).sum())
+    return round(size * found / looked_at)
+
+
+def drop_from_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
+    """Take clean pages of a file out of the page cache; a length of 0 means up to its end."""
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, offset, length, os.POSIX_FADV_DONTNEED)
+
+
+def memory_status() -> dict[str, int]:
+    """The `Vm*` and `Rss*` lines of /proc/self/status in bytes; empty on other systems than Linux."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return {}
+    pairs = (line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
+    return {name: int(value.split()[0]) * 1024 for name, value in pairs}
+
+
+class MemoryWatch:
+    """What this process' resident memory does from here on.
+
+    Example:
+        >>> watch = MemoryWatch()
+        >>> grown = bytearray(50_000_000)
+        >>> watch.sample()
+        >>> watch.peak_growth >= 45_000_000 or not memory_status()
+        True
+    """
+
+    def __init__(self) -> None:
+        before = memory_status()
+        self._start = before.get("VmRSS", 0)
+        self._highest_ever = before.get("VmHWM", 0)
+        self._now = self._peak = self._start
+
+    def sample(self) -> None:
+        """Look now. The kernel's own high-water mark counts too, as soon as it rises."""
+        status = memory_status()
+        self._now = status.get("VmRSS", 0)
+        highest = status.get("VmHWM", 0)
+        self._peak = max(self._peak, self._now, highest if highest > self._highest_ever else 0)
+
+    @property
+    def growth(self) -> int:
+        """Resident bytes at the last sample beyond those at the start."""
+        return self._now - self._start
+
+    @property
+    def peak_growth(self) -> int:
+        """The most that was seen beyond the start."""
+        return self._peak - self._start

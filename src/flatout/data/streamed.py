@@ -1,0 +1,323 @@
+"""Streamed data: background threads put the next chunks on the device while the engine runs the steps of the last.
+
+Two feeds: `ArrayStream` for rows that can be read by number but do not fit on the device, `BatchStream` for sources
+that are read batch by batch. Both give a program chunk after chunk to hold, with the interface of `ResidentFeed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .background import Background
+from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
+from .order import FileOrder, Order
+
+# Chunks on the device beyond the one that is used: one ready, one on its way.
+CHUNKS_AHEAD = 2
+# Chunks in host memory at once: one being filled, one filled, one being sent.
+CHUNKS_ON_HOST = 3
+
+
+class Sender:
+    """Sends chunks to the device, each while the next one is put together.
+
+    Args:
+        send: Puts a structure of NumPy arrays on the device and returns when that is done.
+        copies: False where the device uses the host's memory, so that sending takes no time.
+    """
+
+    def __init__(self, send: Callable[[Any], Any], copies: bool):
+        self._send = send
+        self._copies = copies
+
+    def one(self, chunk: Chunk) -> Chunk:
+        return dataclasses.replace(chunk, data=self._send(chunk.data))
+
+    def ahead(self, chunks: Iterator[Chunk]) -> Background:
+        """The chunks on the device, in order, sent ahead of being asked for."""
+        return Background(self._sent(chunks), items=CHUNKS_AHEAD, at_once=True)
+
+    def _sent(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+        if not self._copies:
+            yield from map(self.one, chunks)
+            return
+        with Background(chunks, items=1, at_once=True) as filled:
+            yield from map(self.one, filled)
+
+
+class ArrayStream:
+    """Steps over rows of host arrays or files, in Keras' order.
+
+    Attributes:
+        end: Steps of the current epoch.
+        first_step: The step of each epoch at which it begins; those before it were done by somebody else.
+    """
+
+    placement = "streamed"
+    is_exhausted = False
+
+    def __init__(self, order: Order | FileOrder, reader: RowReader, sender: Sender, program: Any):
+        self._order = order
+        self._reader = reader
+        self._sender = sender
+        self._program = program
+        self._chunks: Background | None = None
+        self._begin = self._stop = 0
+        self.end: int | None = 0
+        self.first_step = 0
+
+    @property
+    def iterator(self) -> Any:
+        """Keras' own epoch iterator."""
+        return self._order.iterator
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, as callbacks are told."""
+        return self._order.steps
+
+    def reset(self) -> None:
+        self._order.reset()
+
+    def begin_epoch(self) -> None:
+        first, count, _ = self._order.begin_epoch()
+        self.end = count
+        self._begin = self._stop = self.first_step
+        chunks = self._reader.chunks(self._order.rows_of_pass, first + self.first_step, first + count)
+        self._chunks = self._sender.ahead(chunks)
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """As `ResidentFeed.ready`; waits for the chunk if it is not there yet."""
+        assert self.end is not None
+        assert self._chunks is not None
+        if step >= self.end:
+            return None
+        if step >= self._stop:
+            chunk = next(self._chunks)
+            self._program.replace(chunk.data, chunk.rows, chunk.batch_size)
+            self._begin, self._stop = step, step + chunk.steps
+        return step - self._begin, self._stop - step
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        self.close()
+        self._order.end_epoch(steps, finished)
+
+    def close(self) -> None:
+        if self._chunks is not None:
+            self._chunks.close()
+            self._chunks = None
+
+
+class BatchStream:
+    """Steps over a source that gives batch after batch, of known length or not.
+
+    The first epoch begins when `first_chunk` is asked for, before a program exists: nothing is read twice, and a
+    program can be compiled for what comes.
+
+    Args:
+        iterator: Keras' epoch iterator over a `Feed`.
+        source: That `Feed`.
+        group: The model's `steps_per_execution`.
+        sender: Puts chunks on the device.
+        memory: Gives host memory for a chunk.
+
+    Attributes:
+        end: Steps of the current epoch, or None while nobody knows.
+        program: What holds the chunks; set once it is compiled.
+    """
+
+    placement = "streamed"
+
+    def __init__(self, iterator: Any, source: Any, group: int, sender: Sender, memory: Memory):
+        self.iterator = iterator
+        self.program: Any = None
+        self.end: int | None = None
+        self._source = source
+        self._group = group
+        self._sender = sender
+        self._memory = memory
+        self._enumerator: Any = None
+        self._batches: Iterator[Any] = iter(())
+        self._unused: list[Any] = []
+        self._chunks: Background | None = None
+        self._chunk: Chunk | None = None
+        self._begin = 0
+        self._has_begun = False
+        self._ran_out = False
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of an epoch, as callbacks are told."""
+        return self.iterator.num_batches
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the source has given all that it ever will."""
+        return bool(self._source.exhausted)
+
+    def first_chunk(self) -> Chunk:
+        """Begin the first epoch and read its first chunk."""
+        self.iterator.reset()
+        self._start()
+        self._has_begun = True
+        assert self._chunks is not None
+        self._chunk = next(self._chunks)
+        return self._chunk
+
+    def unused(self) -> Iterator[Any]:
+        """All batches, also those that were read, for somebody else: no program could be compiled for them."""
+        self._drop()
+        return itertools.chain(self._unused, self._batches)
+
+    def reset(self) -> None:
+        if not self._has_begun:
+            self._drop()
+            self.iterator.reset()
+
+    def begin_epoch(self) -> None:
+        if not self._has_begun:
+            self._start()
+        elif self._chunk is not None:
+            self._hold(self._chunk, 0)
+        self._has_begun = False
+
+    def _start(self) -> None:
+        self._drop()
+        self._ran_out = False
+        self._enumerator = self.iterator._enumerate_iterator()
+        _, _, self._batches = next(self._enumerator)
+        iterator, group = self.iterator, self._group
+        wanted, known = iterator.steps_per_epoch, iterator._num_batches
+        self.end = -(-(wanted or known) // group) * group if wanted or known else None
+        if self.end is not None and known:
+            self.end = min(self.end, known - (iterator._steps_seen - group))
+        self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)))
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """As `ResidentFeed.ready`; waits for the next batches if none is there yet."""
+        if self.end is not None and step >= self.end:
+            return None
+        if self._chunk is None or step >= self._begin + self._chunk.steps:
+            assert self._chunks is not None
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._ran_out = True
+                self.end = step
+                return None
+            self._hold(chunk, step)
+        assert self._chunk is not None
+        return step - self._begin, self._begin + self._chunk.steps - step
+
+    def _hold(self, chunk: Chunk, step: int) -> None:
+        self._chunk, self._begin = chunk, step
+        self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        groups = -(-steps // self._group)
+        for _ in range(groups if self._ran_out else groups - 1):
+            next(self._enumerator, None)
+        if self._ran_out:
+            # Keras' own warning, and what it does with an iterator that has nothing more.
+            with self.iterator.catch_stop_iteration():
+                raise StopIteration
+        if self._ran_out or not finished:
+            self._enumerator.close()
+        else:
+            for _ in self._enumerator:
+                pass
+        self._drop()
+
+    def close(self) -> None:
+        self._drop()
+        self._source.close()
+
+    def _drop(self) -> None:
+        if self._chunks is not None:
+            self._chunks.close()
+        self._chunks = self._chunk = None
+        self._begin = 0
+
+    def _filled(self, batches: Iterator[Any]) -> Iterator[Chunk]:
+        """Put batches together as long as the engine is busy; pass on what there is when it waits."""
+        pending: list[_Batch] = []
+        for structure in _on_host(batches):
+            if self.program is None:
+                self._unused.append(structure)
+            elif self._unused:
+                self._unused.clear()
+            batch = _Batch(structure)
+            if pending and pending[0].layout != batch.layout:
+                yield from self._joined(pending, self._group)
+                pending = []
+            pending.append(batch)
+            most = steps_per_chunk(batch.nbytes, self._group)
+            if len(pending) == most:
+                yield from self._joined(pending, most)
+                pending = []
+            elif len(pending) % self._group == 0 and self._chunks is not None and self._chunks.is_waited_for:
+                yield from self._joined(pending, self._group)
+                pending = []
+        yield from self._joined(pending, self._group)
+
+    def _joined(self, batches: list[_Batch], steps: int) -> Iterator[Chunk]:
+        """Chunks with room for so many steps."""
+        for start in range(0, len(batches), steps):
+            some = batches[start : start + steps]
+            first, length = some[0], some[0].length
+            if steps == 1:
+                yield Chunk(first.structure, length, length, 1)
+                continue
+            arrays = self._memory([((steps * length, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
+            for number, batch in enumerate(some):
+                for array, leaf in zip(arrays, batch.leaves, strict=True):
+                    array[number * length : (number + 1) * length] = leaf
+            yield Chunk(packed(first.structure, arrays), steps * length, length, len(some))
+
+
+class UnfitBatch(ValueError):
+    """A batch that is no structure of number arrays with one row for each sample."""
+
+
+class _Batch:
+    """A batch in host memory.
+
+    Raises:
+        UnfitBatch: Its rows cannot be put together with those of others.
+    """
+
+    def __init__(self, structure: Any):
+        from keras import tree
+
+        self.structure = structure
+        self.leaves = [leaf for leaf in tree.flatten(structure) if leaf is not None]
+        lengths = {leaf.shape[0] if _is_of_numbers(leaf) else None for leaf in self.leaves}
+        if len(lengths) != 1 or None in lengths:
+            kinds = ", ".join(f"{type(leaf).__name__} of shape {getattr(leaf, 'shape', '?')}" for leaf in self.leaves)
+            raise UnfitBatch(
+                f"A batch is not made of number arrays of one length. Received: {kinds}. Expected arrays with one row "
+                "for each sample of the batch."
+            )
+        self.length = int(self.leaves[0].shape[0])
+        self.layout = tuple((leaf.shape, leaf.dtype) for leaf in self.leaves)
+        self.nbytes = sum(leaf.nbytes for leaf in self.leaves)
+
+
+def _is_of_numbers(leaf: Any) -> bool:
+    # bfloat16 and the like are of kind V.
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0 and leaf.dtype.kind in "biufcV"
+
+
+def _on_host(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches as NumPy arrays; Keras' torch backend would send each to the GPU first."""
+    import keras
+    from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
+
+    is_torch = keras.config.backend() == "torch"
+    with keras.device("cpu") if is_torch else contextlib.nullcontext():
+        yield from get_numpy_iterator(batches)

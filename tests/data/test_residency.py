@@ -1,0 +1,51 @@
+"""The page cache and the process' memory, as the kernel tells them."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from flatout.data import residency
+from flatout.data.residency import MemoryWatch, cached_bytes, drop_from_cache, memory_status
+
+
+@pytest.mark.parametrize("asked", ["cachestat", "mincore"])
+def test_cached_bytes_follow_what_is_read_and_dropped(
+    tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if asked == "mincore":
+        monkeypatch.setattr(residency, "_by_cachestat", lambda descriptor: None)
+    path = tmp_path / "file"
+    path.write_bytes(bytes(5_000_001))
+    assert cached_bytes(path) == 5_000_001
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    drop_from_cache(descriptor)
+    assert cached_bytes(path) == 0
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    os.pread(descriptor, 2_500_000, 0)
+    found = cached_bytes(path)
+    os.close(descriptor)
+    assert found is not None
+    assert abs(found - 2_500_000) < 400_000
+
+
+def test_an_empty_file_has_nothing_cached(tmp_path: Path) -> None:
+    (tmp_path / "empty").touch()
+    assert cached_bytes(tmp_path / "empty") == 0
+
+
+def test_the_watch_sees_memory_come_and_go() -> None:
+    if not memory_status():
+        pytest.skip("this system has no /proc")
+    watch = MemoryWatch()
+    held = np.ones(80_000_000, "u1")
+    watch.sample()
+    assert watch.growth > 70e6
+    del held
+    watch.sample()
+    assert watch.growth < 40e6
+    assert watch.peak_growth > 70e6

@@ -1,0 +1,132 @@
+"""Scripts whose generators fail, block, end early or are given up end in time, and leave no thread behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+_SOURCES = Path(__file__).parents[2] / "src"
+
+_HEAD = """
+import gc, itertools, threading, time
+import keras
+import numpy as np
+from flatout.data.feed import feed
+
+model = keras.Sequential([keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+made = []
+
+def batch(index):
+    made.append(index)
+    return np.full((8, 4), index, "float32"), np.zeros((8, 1), "float32")
+"""
+
+
+def start(body: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", _HEAD + body],
+        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def test_the_traceback_of_an_error_shows_the_users_line() -> None:
+    process = start("""
+def batches():
+    for index in itertools.count():
+        if index == 5:
+            raise KeyError("no such sample")
+        yield batch(index)
+
+steps = []
+count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
+source = feed(batches())
+try:
+    model.fit(source, steps_per_epoch=10, verbose=0, callbacks=[count])
+except Exception:
+    print("steps", len(steps), "threads", threading.active_count())
+    raise source.error from None
+""")
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 1
+    assert errors.strip().splitlines()[-1] == "KeyError: 'no such sample'"
+    assert ", in batches\n" in errors
+    assert output.split()[:2] == ["steps", "5"]
+
+
+def test_a_finite_generator_is_used_once_and_training_stops_with_keras_warning() -> None:
+    process = start("""
+source = feed(batch(index) for index in range(6))
+steps = []
+count = keras.callbacks.LambdaCallback(on_train_batch_end=lambda step, logs: steps.append(step))
+history = model.fit(source, epochs=3, verbose=0, callbacks=[count, source.stop_when_exhausted()])
+print(steps, len(history.history["loss"]), made)
+""")
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    assert output.strip().splitlines()[-1] == "[0, 1, 2, 3, 4, 5] 1 [0, 1, 2, 3, 4, 5]"
+    assert errors.count("Your input ran out of data; interrupting training") == 1
+
+
+def test_early_stops_end_the_thread() -> None:
+    process = start("""
+class Stop(keras.callbacks.Callback):
+    def on_train_batch_end(self, step, logs=None):
+        self.model.stop_training = step == 2
+
+def threads():
+    # Keras' epoch iterator is part of a reference cycle.
+    gc.collect()
+    for _ in range(500):
+        names = [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout")]
+        if not names:
+            break
+        time.sleep(0.01)
+    return names
+
+stopper = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+for callback, epochs in ((Stop(), 1), (stopper, 2)):
+    arguments = {"steps_per_epoch": 5, "epochs": 9, "verbose": 0, "callbacks": [callback]}
+    source = feed(batch(index) for index in itertools.count())
+    history = model.fit(source, **arguments)
+    assert len(history.epoch) == epochs, history.epoch
+    source.close()
+    print(threads())
+    model.fit(feed(batch(index) for index in itertools.count()), **arguments)
+    print(threads())
+""")
+    output, errors = process.communicate(timeout=90)
+    assert process.returncode == 0, errors
+    assert output.split() == ["[]"] * 4
+
+
+def test_ctrl_c_ends_a_script_whose_generator_is_blocked() -> None:
+    process = start("""
+def batches():
+    for index in itertools.count():
+        if index == 5:
+            print("blocked", flush=True)
+            time.sleep(600)
+        yield batch(index)
+
+with feed(batches()) as source:
+    model.fit(source, steps_per_epoch=10, verbose=0)
+""")
+    assert process.stdout is not None
+    while "blocked" not in process.stdout.readline():
+        assert process.poll() is None
+    time.sleep(1)
+    start_of_end = time.monotonic()
+    os.killpg(process.pid, signal.SIGINT)
+    _, errors = process.communicate(timeout=30)
+    assert time.monotonic() - start_of_end < 20
+    assert process.returncode != 0
+    assert "KeyboardInterrupt" in errors

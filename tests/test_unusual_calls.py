@@ -1,0 +1,172 @@
+"""Calls at the edge of what Keras takes: flatout does, or fails, as stock Keras does. Every backend."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers, ops
+
+import flatout
+
+from .test_fit import BATCH, ROWS, STEPS, X, Y, assert_same, both, fit, make_model
+
+BACKEND = keras.config.backend()
+# Keras' torch backend refuses steps_per_execution.
+GROUPS = [1] if BACKEND == "torch" else [1, 4]
+
+
+def call(method: str, model: keras.Model, engine: str, **arguments: Any) -> Any:
+    data = {"x": X} if method == "predict" else {"x": X, "y": Y}
+    with flatout.options(force=True):
+        return getattr(flatout, method)(
+            model, **{**data, "batch_size": BATCH, "verbose": 0, **arguments}, engine=engine
+        )
+
+
+def outcome(run: Callable[[], Any]) -> Any:
+    """What a call returns, or the error that it raises."""
+    try:
+        result = run()
+    except Exception as error:
+        return type(error), str(error)
+    # TensorFlow makes a ragged tensor of batches that differ in width.
+    return result.to_list() if hasattr(result, "to_list") else getattr(result, "history", result)
+
+
+def assert_same_outcome(run: Callable[[str], Any]) -> None:
+    expected, got = outcome(lambda: run("stock")), outcome(lambda: run("auto"))
+    if isinstance(expected, tuple):
+        assert got == expected
+    else:
+        assert keras.tree.map_structure(np.shape, got) == keras.tree.map_structure(np.shape, expected)
+        assert_same(expected, got)
+
+
+@pytest.mark.parametrize("group", GROUPS)
+def test_predict_of_more_batches_than_its_buffer_holds(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    batch_size, longest = 4, 6
+    module = {"torch": "torch_loop"}.get(BACKEND, BACKEND)
+    monkeypatch.setattr(f"flatout.engines.{module}.OUTPUT_BYTES_PER_CHUNK", longest * batch_size * 4 * 4)
+    model = make_model(steps_per_execution=group)
+    assert_same(*both(lambda engine: call("predict", model, engine, batch_size=batch_size)))
+
+
+@pytest.mark.parametrize("group", GROUPS)
+@pytest.mark.parametrize("is_async_safe", [False, True])
+def test_a_batch_hook_of_predict_gets_every_output(is_async_safe: bool, group: int) -> None:
+    class Reader(keras.callbacks.Callback):
+        async_safe = is_async_safe
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.begun: list[int] = []
+            self.outputs: dict[int, Any] = {}
+
+        def on_predict_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self.begun.append(batch)
+
+        def on_predict_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.outputs[batch] = keras.tree.map_structure(ops.convert_to_numpy, logs)
+
+    def run(engine: str) -> Any:
+        reader = Reader()
+        call("predict", make_model(steps_per_execution=group), engine, callbacks=[reader])
+        # Keras may tell those that are async safe in any order.
+        return reader.begun, sorted(reader.outputs), [reader.outputs[batch] for batch in sorted(reader.outputs)]
+
+    expected, got = both(run)
+    assert got[:2] == expected[:2]
+    assert [logs.keys() for logs in got[2]] == [{"outputs"}] * len(got[1])
+    assert_same(expected[2], got[2])
+
+
+def unknown_rank(outputs: Any) -> Any:
+    if BACKEND != "tensorflow":
+        return outputs
+    import tensorflow as tf
+
+    return tf.py_function(lambda tensor: tensor, [outputs], tf.float32)
+
+
+SHAPES = {
+    "rows that differ in number": lambda outputs: ops.take(outputs, ops.nonzero(outputs[:, 0] > 0)[0], axis=0),
+    "columns that differ in number": lambda outputs: ops.take(outputs, ops.nonzero(outputs[0] > 0)[0], axis=1),
+    "a number": lambda outputs: ops.sum(outputs),
+    "rows and a number": lambda outputs: {"rows": outputs, "number": ops.sum(outputs)},
+    "unknown rank": unknown_rank,
+}
+
+
+@pytest.mark.parametrize("rows", [ROWS, ROWS // BATCH * BATCH])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_predict_of_outputs_whose_shape_nobody_knows(shape: str, rows: int) -> None:
+    class Shaped(keras.Sequential):
+        def predict_step(self, *arguments: Any) -> Any:
+            result = super().predict_step(*arguments)
+            if BACKEND == "jax":
+                return SHAPES[shape](result[0]), result[1]
+            return SHAPES[shape](result)
+
+    def run(engine: str) -> Any:
+        # A model of its own: one whose predict failed on jax has lost its weights.
+        keras.utils.set_random_seed(3)
+        return call("predict", Shaped([layers.Input((12,)), layers.Dense(4)]), engine, x=X[:rows])
+
+    assert_same_outcome(run)
+
+
+@pytest.mark.parametrize("classes", [4, 1])
+def test_class_weight_of_labels_with_time_steps(classes: int) -> None:
+    labels = np.random.default_rng(5).integers(0, 2, (ROWS, 6, classes))
+
+    def run(engine: str) -> Any:
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([layers.Input((6, 2)), layers.Dense(classes)])
+        model.compile("sgd", "mse")
+        return fit(model, engine, x=X.reshape(ROWS, 6, 2), y=labels, class_weight={0: 1.0, 1: 2.0})
+
+    assert_same_outcome(run)
+
+
+# Counting up to a negative number takes for ever.
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("batch_size", [BATCH, None])
+@pytest.mark.parametrize(
+    ("method", "name"),
+    [("fit", "steps_per_epoch"), ("fit", "validation_steps"), ("evaluate", "steps"), ("predict", "steps")],
+)
+def test_a_negative_number_of_steps(method: str, name: str, batch_size: int | None) -> None:
+    arguments = {"epochs": 2, "validation_data": (X[:40], Y[:40])} if method == "fit" else {}
+    arguments.update({"batch_size": batch_size, name: -3})
+    assert_same_outcome(lambda engine: call(method, make_model(), engine, **arguments))
+
+
+def test_validation_data_without_rows() -> None:
+    def run(engine: str) -> Any:
+        model = make_model()
+        with pytest.warns(UserWarning, match="ran out of data"):
+            history = fit(model, engine, epochs=2, validation_data=(X[:0], Y[:0]))
+        return [history.history, model.get_weights()]
+
+    expected, got = both(run)
+    assert got[0].keys() == expected[0].keys()
+    assert_same(expected, got)
+
+
+@pytest.mark.parametrize("verbose", [1, 2])
+@pytest.mark.parametrize("method", ["evaluate", "predict"])
+def test_the_last_line_that_is_printed(method: str, verbose: int, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(engine: str) -> str:
+        call(method, make_model(), engine, verbose=verbose)
+        # Bars before the last one, and how wide those were, depend on the time that has gone by.
+        last = re.split("[\r\b]", capsys.readouterr().out)[-1]
+        return re.sub(r"\d+(m|u)?s\b", "TIME", last).rstrip(" \n")
+
+    expected, got = both(run)
+    assert got == expected
+    assert f"{STEPS}/{STEPS}" in got

@@ -66,6 +66,7 @@ REASONS = {
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
     "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
+    "shuffle_batch": "shuffle='batch' draws from torch's generator at every step, between the draws of the layers.",
     "memory": "The data take {} and only {} of memory may be used for them: they are sent in chunks.",
     "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
     "untraceable": "{} could not be compiled: {}",

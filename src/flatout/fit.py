@@ -12,12 +12,14 @@ import functools
 import inspect
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from . import validation
+from .data.files import unmapped
+from .data.output_paths import OutputPaths
 from .data.plan import Plan
 from .data.resolve import resolve
 from .engines import stock
@@ -86,18 +88,59 @@ def evaluate(
 
 
 def predict(
-    model: Any, x: Any, *, engine: Any = None, data: Any = None, precision: Any = None, **arguments: Any
+    model: Any,
+    x: Any,
+    *,
+    out: Any = None,
+    engine: Any = None,
+    data: Any = None,
+    precision: Any = None,
+    **arguments: Any,
 ) -> Any:
     """Predict with a model: `model.predict` with the same arguments and the same results, on the device.
+
+    With `out` neither the input nor the predictions need fit into memory. The rows are streamed from `x`, whatever
+    `data` says, and the predictions are written to a temporary file beside `out`, which gets its name when all are
+    there. After a crash or a Ctrl-C the same call goes on where the last one stopped, and the file ends up with the
+    same bytes: provided that the model, its weights, `x` and the versions are the same, and that `x` has rows with
+    numbers (arrays and files, not generators). If not, it starts anew and a warning says why. Callbacks hear of the
+    steps that this call takes.
+
+    Args:
+        model: A Keras model.
+        x: As for `keras.Model.predict`; also paths of `.npy` files, patterns such as `"x-*.npy"`, and structures of
+            them.
+        out: Where to write the predictions: a path that ends in `.npy`. For a model with several outputs a folder,
+            which gets a file for each, named after its key or position, or a structure of paths like that of the
+            outputs. A finished file in its place is overwritten.
+        engine: As for `fit`.
+        data: As for `fit`.
+        precision: As for `fit`.
+        **arguments: Every other argument of `keras.Model.predict`.
+
+    Returns:
+        The predictions as NumPy arrays; with `out` as read-only memory maps of the files.
 
     Example:
         >>> import flatout, keras, numpy as np
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         >>> flatout.predict(model, np.ones((64, 4)), verbose=0).shape
         (64, 1)
+
+        From disk to disk:
+
+        >>> import os, tempfile
+        >>> folder = tempfile.mkdtemp()
+        >>> features, scores = os.path.join(folder, "features.npy"), os.path.join(folder, "scores.npy")
+        >>> np.save(features, np.ones((1000, 4), "float32"))
+        >>> predictions = flatout.predict(model, features, out=scores, verbose=0)
+        >>> type(predictions).__name__, predictions.shape, np.load(scores).shape
+        ('memmap', (1000, 1), (1000, 1))
     """
     with options(engine=engine, data=data, precision=precision):
-        return _call("predict", model, (x,), arguments)
+        if out is None:
+            return _call("predict", model, (x,), arguments)
+        return _predict_to_file(model, x, out, arguments)
 
 
 def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arguments: Any) -> Plan:
@@ -114,10 +157,13 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
     return make_plan(method, model, call, current())
 
 
+def _is_overridden(method: str, model: Any) -> bool:
+    return method in vars(model) or getattr(type(model), method) is not vars(stock.trainer_class())[method]
+
+
 def _call(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Run a method, by way of the user's own override of it if there is one, whose `super()` call then reaches us."""
-    is_overridden = method in vars(model) or getattr(type(model), method) is not vars(stock.trainer_class())[method]
-    if not is_overridden:
+    if not _is_overridden(method, model):
         return conduct(method, model, args, kwargs)
     if stock.are_replaced():
         return getattr(model, method)(*args, **kwargs)
@@ -195,6 +241,13 @@ def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[st
 
 
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
+    _refuse_if_strict(method, why)
+    result = stock.original(method)(model, *args, **kwargs)
+    record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
+    return result
+
+
+def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:
     wished = {"disabled", "asked_for_stock"}
     if current().strict and not wished & {reason.code for reason in why}:
         raise FallbackRefused(
@@ -202,9 +255,6 @@ def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, .
             + " ".join(map(str, why))
             + " Change the call, or run without --strict / FLATOUT_STRICT."
         )
-    result = stock.original(method)(model, *args, **kwargs)
-    record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
-    return result
 
 
 def _bound(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -330,6 +380,51 @@ def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any
 def _predict(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
     from keras import tree
 
+    done = _predict_pass(model, call, prepared)
+    outputs = tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
+    return outputs, done.steps
+
+
+def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) -> Any:
+    from keras import tree
+
+    from .to_file import appending, open_files, prepare_to_file
+
+    if _is_overridden("predict", model):
+        raise ValueError(
+            f"`out` cannot be used with {type(model).__name__}, which has a `predict` of its own. Expected a model "
+            "with Keras' `predict`; what is special about this one can go into `predict_step`."
+        )
+    started = time.perf_counter()
+    call = _resolved("predict", model, _bound("predict", (x,), arguments))
+    call = {**call, "x": tree.map_structure(unmapped, call["x"])}
+    paths = OutputPaths(out, call["x"])
+    with options(data="streamed") as wishes:
+        prepared = prepare_to_file(model, call, wishes)
+        try:
+            if not prepared.plan.accelerated:
+                _refuse_if_strict("predict", prepared.plan.reasons)
+            with open_files(model, call, prepared, paths, wishes) as files:
+                if files.started_anew is not None:
+                    message = f"An interrupted prediction to {paths} is started anew: {files.started_anew}."
+                    warnings.warn(message, stacklevel=3)
+                first_step = files.steps
+                done = _predict_pass(model, call, prepared, first_step, appending(model, prepared, files))
+        finally:
+            prepared.feed.close()
+    seconds, plan, steps = time.perf_counter() - started, prepared.plan, done.steps - first_step
+    why = (*plan.reasons, *prepared.program.reasons)
+    record(RunReport("predict", plan.accelerated, plan.engine, prepared.feed.placement, steps, seconds, why))
+    return files.result()
+
+
+def _predict_pass(
+    model: Any,
+    call: dict[str, Any],
+    prepared: Prepared,
+    first_step: int = 0,
+    take_outputs: Callable[[list[Any]], None] | None = None,
+) -> Any:
     from .ledger import Ledger
     from .passes import run_pass
 
@@ -340,10 +435,10 @@ def _predict(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any,
     model.stop_predicting = False
     callbacks.on_predict_begin()
     try:
-        done = run_pass(model, prepared, Ledger(callbacks, model, "predict", model.steps_per_execution))
+        ledger = Ledger(callbacks, model, "predict", model.steps_per_execution)
+        done = run_pass(model, prepared, ledger, first_step, take_outputs)
     finally:
         prepared.program.end_pass()
     callbacks.on_predict_end()
     engine.end_run(model)
-    outputs = tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
-    return outputs, done.steps
+    return done

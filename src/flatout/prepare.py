@@ -19,7 +19,7 @@ from .data.chunks import Ring, RowReader, fresh_memory
 from .data.direct_report import DirectReport
 from .data.feed import Feed as BatchFeed
 from .data.feed import feed as feed_of
-from .data.order import Order, iterator_class
+from .data.order import FileOrder, Order, iterator_class
 from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model
 from .data.resident import ResidentFeed
 from .data.source import ArraySource, BatchSource, describe
@@ -69,12 +69,12 @@ def describe_call(method: str, call: dict[str, Any]) -> ArraySource | BatchSourc
         call.get("y"),
         call.get("sample_weight"),
         batch_size=call.get("batch_size"),
-        steps=_steps(method, call),
+        steps=steps_of(method, call),
         class_weight=call.get("class_weight"),
     )
 
 
-def _steps(method: str, call: dict[str, Any]) -> int | None:
+def steps_of(method: str, call: dict[str, Any]) -> int | None:
     """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`."""
     import keras
 
@@ -104,9 +104,11 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         source = describe_call(method, call)
     except Refusal as refusal:
         return decide(Facts(method, backend, keras.__version__, obstacles=(*obstacles, refusal.reason)), options)
+    if backend == "torch" and call.get("shuffle") == "batch":
+        obstacles.append(reason("shuffle_batch"))
     if method == "predict" and not all(layer.built for layer in model._flatten_layers()):
         obstacles.append(reason("unbuilt"))
-    per_epoch = _steps(method, call) or source.batches
+    per_epoch = steps_of(method, call) or source.batches
     steps = None if per_epoch is None else _epochs(call) * per_epoch
     facts = Facts(
         method,
@@ -189,19 +191,28 @@ def _feed_rows(
         else:
             program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
             return program, ResidentFeed(order, program, placement), loads
-    memory = _memory(engine)
-    reader = RowReader(source.inputs, _dtypes_on_device(engine, source), source.batch_size, group, memory)
+    return *stream_rows(method, model, source, engine, order), loads
+
+
+def stream_rows(
+    method: str, model: Any, source: ArraySource, engine: Engine, order: Order | FileOrder
+) -> tuple[Program, ArrayStream]:
+    """Compile a model's step for rows that are sent to the device chunk by chunk."""
+    memory, group = _memory(engine), model.steps_per_execution
+    reader = RowReader(
+        source.inputs, _dtypes_on_device(engine, source), source.batch_size, group, memory, engine.reuses_memory
+    )
     sender = Sender(engine.send, engine.reuses_memory)
-    first = sender.one(reader.chunk(None, 0, min(reader.steps_per_chunk, max(1, reader.rows // reader.batch_size))))
+    first = sender.one(reader.first_chunk())
     any_length = source.rows % source.batch_size != 0
     program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)
-    return program, ArrayStream(order, reader, sender, program), loads
+    return program, ArrayStream(order, reader, sender, program)
 
 
 def _feed_batches(
     method: str, model: Any, call: dict[str, Any], source: BatchSource, engine: Engine
 ) -> tuple[Program, Feed]:
-    steps, group = _steps(method, call), model.steps_per_execution
+    steps, group = steps_of(method, call), model.steps_per_execution
     shuffle = call["shuffle"] if method == "fit" else False
     batches = (
         source.x

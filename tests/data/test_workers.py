@@ -330,6 +330,25 @@ def test_workers_end_when_the_pool_is_collected(pool_class: Any) -> None:
     assert children() == worker_threads() == 0
 
 
+class Blocked(Rows):
+    def __getitem__(self, index: int) -> Any:
+        time.sleep(600 if index == 1 else 0)
+        return super().__getitem__(index)
+
+
+def test_closing_ends_a_wait_in_another_thread() -> None:
+    pool = Processes(Blocked(), 1)
+    batches = InOrder(pool, iter(range(8)), 2)
+    outcome: list[Any] = []
+    waiting = threading.Thread(target=lambda: outcome.extend([batches.take(), batches.take()]))
+    waiting.start()
+    time.sleep(0.5)
+    batches.close()
+    pool.close()
+    waiting.join(20)
+    assert [len(items) for items in outcome] == [1, 0]
+
+
 def test_workers_inherit_no_interrupt() -> None:
     pool = Processes(Rows(), 1)
     batches = InOrder(pool, iter(range(8)), 2)

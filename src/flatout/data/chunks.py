@@ -21,6 +21,11 @@ from .pinned import borrowed, view
 # Large enough for the bus, small enough that the first one is soon there.
 CHUNK_BYTES = 32 * 2**20
 MOST_STEPS = 256
+# On a device with memory of its own an epoch begins with some short chunks, the first of which is soon there, and goes
+# on with long ones, between which the device waits for Python.
+SHORT_CHUNKS_FIRST = 4
+SHORT_IN_A_CHUNK = 4
+SHORT_IN_A_LONG_CHUNK = 8
 # Rows are gathered by several threads, each of which should have something to do.
 _BYTES_PER_THREAD = 2**20
 _THREADS = 8
@@ -109,6 +114,7 @@ class RowReader:
         batch_size: Rows of a step.
         group: Steps that must not be parted.
         memory: Gives host memory for a chunk.
+        stretches: Whether to go over from short chunks to long ones.
     """
 
     def __init__(
@@ -118,6 +124,7 @@ class RowReader:
         batch_size: int,
         group: int,
         memory: Memory,
+        stretches: bool = False,
     ):
         from keras import tree
 
@@ -130,23 +137,35 @@ class RowReader:
         self.bytes_per_step = self.batch_size * sum(
             math.prod(leaf.shape[1:]) * dtype.itemsize for leaf, dtype in zip(self._leaves, dtypes, strict=True)
         )
-        self.steps_per_chunk = even_chunks(
-            self.rows // self.batch_size, steps_per_chunk(self.bytes_per_step, group), group
-        )
+        self._full = self.rows // self.batch_size
+        most = steps_per_chunk(self.bytes_per_step, group)
+        if stretches:
+            most = max(group, most // SHORT_IN_A_CHUNK // group * group)
+        self.short = even_chunks(self._full, most, group)
+        self.long = self.short * SHORT_IN_A_LONG_CHUNK if stretches else self.short
 
     def chunks(self, order: np.ndarray | None, first: int, stop: int) -> Iterator[Chunk]:
         """The chunks of the steps `first` to `stop - 1` of a pass in this order."""
-        full = self.rows // self.batch_size
-        for step in range(first, min(stop, full), self.steps_per_chunk):
-            yield self.chunk(order, step, min(step + self.steps_per_chunk, stop, full))
-        if stop > full:
-            yield self.chunk(order, full, full + 1)
+        step, end = first, min(stop, self._full)
+        while step < end:
+            is_long = step - first >= SHORT_CHUNKS_FIRST * self.short and end - step >= self.long
+            length = self.long if is_long else min(self.short, end - step)
+            yield self.chunk(order, step, step + length)
+            step += length
+        if stop > self._full:
+            yield self.chunk(order, self._full, self._full + 1)
+
+    def first_chunk(self) -> Chunk:
+        """Rows to compile a program for."""
+        return self.chunk(None, 0, max(1, min(self.short, self._full)))
 
     def chunk(self, order: np.ndarray | None, first: int, stop: int) -> Chunk:
         """The steps `first` to `stop - 1`: whole batches, or the partial last one alone."""
         begin, end = first * self.batch_size, min(stop * self.batch_size, self.rows)
         length = min(self.batch_size, end - begin)
-        room = length * self.steps_per_chunk if length == self.batch_size else length
+        room = length
+        if length == self.batch_size:
+            room *= self.short if stop - first <= self.short else self.long
         arrays = self._memory(
             [((room, *leaf.shape[1:]), dtype) for leaf, dtype in zip(self._leaves, self._dtypes, strict=True)]
         )

@@ -15,6 +15,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
+import numpy as np
+
 from .background import ITEMS_AHEAD, Background
 from .workers import InOrder, Processes, Threads
 
@@ -310,7 +312,9 @@ class _FromGenerator:
     def __init__(self, generator: Any, adapter: Any, items: int):
         self.adapter = adapter
         self._generator = weakref.ref(generator)
-        self._background = Background(adapter.generator(), items=items)
+        batches = adapter.generator()
+        # A generator may write its next batch into the arrays of the last one.
+        self._background = Background(map(_copied, batches) if items else batches, items=items)
         self._again: deque[Any] = deque()
         self._remembered: list[Any] | None = []
         self._epochs = self._ends = 0
@@ -467,6 +471,12 @@ def _resumed(unread: Iterator[Any], generator: Iterator[Any]) -> Iterator[Any]:
     # Not `yield from`, which would close the user's generator together with this one.
     for batch in generator:  # noqa: UP028
         yield batch
+
+
+def _copied(batch: Any) -> Any:
+    from keras import tree
+
+    return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, batch)
 
 
 def _wants_workers(dataset: Any) -> bool:

@@ -143,7 +143,7 @@ class FileRows:
 
     def _read(self, file: int, begin: int, out: np.ndarray) -> None:
         # A view of a zero-dimensional row has no bytes to address: all are at least one-dimensional here.
-        rest = memoryview(out.reshape(-1).view(np.uint8))
+        rest = out.reshape(-1).view(np.uint8).data
         position = begin
         while rest:
             count = os.preadv(file, [rest], position)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import inspect
 import json
@@ -27,21 +28,17 @@ def of_model(model: Any) -> str:
     digest = hashlib.sha256(_class_name(type(model)).encode())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        try:
+        # A class of the user may have no `get_config`; its source says more.
+        with contextlib.suppress(Exception):
             config = saving.serialize_keras_object(model)
             described = {key: value for key, value in config.items() if not key.startswith(("compile", "build"))}
             digest.update(json.dumps(described, sort_keys=True).encode())
-        except Exception:
-            # A class of the user without `get_config`; its source says more.
-            pass
     classes = {type(layer) for layer in (model, *model._flatten_layers())}
     for kind in sorted((kind for kind in classes if not kind.__module__.startswith("keras.")), key=_class_name):
         digest.update(_class_name(kind).encode())
-        try:
+        # There is none of what was typed into an interpreter.
+        with contextlib.suppress(OSError, TypeError):
             digest.update(inspect.getsource(kind).encode())
-        except (OSError, TypeError):
-            # Typed into an interpreter.
-            pass
     return digest.hexdigest()
 
 
@@ -106,4 +103,4 @@ def _add_leaf(digest: Any, leaf: Any) -> None:
 
 def _add_array(digest: Any, array: np.ndarray) -> None:
     digest.update(f"{array.shape} {array.dtype}".encode())
-    digest.update(memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8)))
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

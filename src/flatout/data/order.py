@@ -120,14 +120,14 @@ class FileOrder:
     def __init__(self, rows: int, batch_size: int, steps: int | None, steps_per_execution: int):
         batches = -(-rows // batch_size)
         self.steps = steps or batches
-        self._count = min(-(-self.steps // steps_per_execution) * steps_per_execution, batches)
+        self.count = min(-(-self.steps // steps_per_execution) * steps_per_execution, batches)
 
     def reset(self) -> None:
         pass
 
     def begin_epoch(self) -> tuple[int, int, bool]:
         """As `Order.begin_epoch`."""
-        return 0, self._count, True
+        return 0, self.count, True
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         pass

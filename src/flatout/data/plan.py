@@ -114,7 +114,7 @@ def decide(facts: Facts, options: Options) -> Plan:
     chunk = None
     if placement == "streamed":
         batch_size = facts.batch_size or 1
-        most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows))
+        most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows)) * (2 if facts.copies else 1)
         chunk = even_chunks(facts.rows // batch_size, most)
     return Plan(facts, facts.backend, placement, tuple(notes), budget, chunk)
 

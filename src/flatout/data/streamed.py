@@ -173,7 +173,8 @@ class BatchStream:
     def unused(self) -> Iterator[Any]:
         """All batches, also those that were read, for somebody else: no program could be compiled for them."""
         self._drop()
-        return itertools.chain(self._unused, self._batches)
+        # Keras' torch backend makes lists of tuples, which Keras does not take from a generator.
+        return (tuple(batch) if isinstance(batch, list) else batch for batch in itertools.chain(self._unused, self._batches))
 
     def reset(self) -> None:
         if not self._has_begun:

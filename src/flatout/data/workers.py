@@ -82,7 +82,13 @@ class InOrder:
         while self._tickets and len(items) < most:
             if items and not self._pool.has_made(self._tickets[0]):
                 break
-            items.append(self._pool.result(self._tickets.popleft()))
+            try:
+                items.append(self._pool.result(self._tickets.popleft()))
+            except WorkerDied:
+                # Closed by another thread while this one waited, it is an end like any other.
+                if self._finalizer.alive:
+                    raise
+                break
             self.taken += 1
         if ahead > 1:
             self._order(ahead, at_least=0)

@@ -82,13 +82,11 @@ class TorchEngine:
     def send(self, arrays: Structure) -> Structure:
         """On a GPU by a stream of its own, so that copies from pinned memory run beside the steps."""
         if not self.reuses_memory:
-            return tree.map_structure(convert_to_tensor, arrays, none_is_leaf=False)
+            return tree.map_structure(_as_tensor, arrays, none_is_leaf=False)
         device = torch.device(get_device())
 
         def copy(array: np.ndarray) -> torch.Tensor:
-            with keras.device("cpu"):
-                tensor = convert_to_tensor(array)
-            return tensor.to(device, non_blocking=True)
+            return _as_tensor(array).to(device, non_blocking=True)
 
         stream = _stream_of_copies(device)
         with torch.no_grad(), torch.cuda.stream(stream):
@@ -127,6 +125,15 @@ class TorchEngine:
             return CudaGraphLoop(model, task, placed, full, last)
         except CaptureFailed as failure:
             return ReplayLoop(model, task, placed, full, last, (failure.reason,))
+
+
+def _as_tensor(array: np.ndarray) -> torch.Tensor:
+    """Keras' `convert_to_tensor` to the CPU, without its copy where the dtype stays as it is."""
+    with keras.device("cpu"):
+        kept = convert_to_tensor(array[:0]).dtype
+        if array.dtype.kind in "biuf" and torch.as_tensor(array[:0]).dtype == kept:
+            return torch.as_tensor(array)
+        return convert_to_tensor(array)
 
 
 @functools.cache

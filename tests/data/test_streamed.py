@@ -1,0 +1,246 @@
+"""Streamed data give stock Keras' results: arrays in chunks, and every source of batches. Every backend."""
+
+from __future__ import annotations
+
+import itertools
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import flatout
+from flatout.data import chunks
+
+ROWS, BATCH = 107, 16
+RANDOM = np.random.default_rng(5)
+X = RANDOM.normal(size=(ROWS, 6)).astype("float32")
+Y = RANDOM.normal(size=(ROWS, 1)).astype("float32")
+WEIGHTS = RANDOM.random(ROWS).astype("float32")
+
+
+def build_completely() -> keras.Model:
+    """With metrics built too, so that stock Keras does not read a batch to build them.
+
+    The workers of stock Keras go on with what they made for that batch's epoch, and give some batches twice.
+    """
+    model = build()
+    model.train_on_batch(X[:BATCH], Y[:BATCH])
+    return model
+
+
+def build() -> keras.Model:
+    keras.utils.set_random_seed(11)
+    layers = [keras.layers.Dense(8, activation="tanh"), keras.layers.Dropout(0.3), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((6,)), *layers])
+    model.compile("adam", "mse", metrics=["mae"], weighted_metrics=[])
+    return model
+
+
+def assert_same_as_stock(run: Callable[[keras.Model], Any], make: Callable[[], keras.Model] = build) -> None:
+    """Train from the same seed with stock Keras and with flatout, and compare everything."""
+    results = []
+    for settings_ in ({"engine": "stock"}, {"force": True, "strict": True}):
+        with flatout.options(**settings_), warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            model = make()
+            outcome = run(model)
+            results.append((getattr(outcome, "history", outcome), model.get_weights(), np.random.random()))
+    report = flatout.explain()[-1]
+    assert report.accelerated
+    assert report.data == "streamed"
+    (expected, expected_weights, expected_draw), (got, weights, draw) = results
+    # On torch results are equal up to rounding, and so are losses that XLA sums after a gather; the others are exact.
+    tolerance = {"torch": 1e-5, "jax": 1e-6, "tensorflow": 0}[keras.config.backend()]
+    keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance), expected, got)
+    for before, after in zip(expected_weights, weights, strict=True):
+        np.testing.assert_allclose(after, before, rtol=tolerance, atol=tolerance)
+    assert draw == expected_draw
+
+
+@pytest.fixture
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)
+
+
+@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    rows=st.integers(1, 90),
+    batch_size=st.integers(1, 40),
+    shuffle=st.booleans(),
+    dtype=st.sampled_from(["float32", "float64", "uint8", "int64", "float16"]),
+    chunk_bytes=st.sampled_from([1, 400, 2000, 10**6]),
+)
+def test_arrays_of_any_size_and_dtype(
+    monkeypatch: pytest.MonkeyPatch, rows: int, batch_size: int, shuffle: bool, dtype: str, chunk_bytes: int
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", chunk_bytes)
+    x, y = (X[:rows] * 9).astype(dtype), Y[:rows]
+    run = {"epochs": 2, "batch_size": batch_size, "shuffle": shuffle, "verbose": 0, "data": "streamed"}
+    assert_same_as_stock(lambda model: flatout.fit(model, x, y, **run))
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"sample_weight": WEIGHTS},
+        {"validation_split": 0.2},
+        {"steps_per_epoch": 3, "epochs": 4},
+        pytest.param({"shuffle": "batch"}, marks=pytest.mark.backend("jax", "tensorflow")),
+        {"validation_data": (X[:50], Y[:50]), "validation_steps": 2},
+        {"callbacks": [keras.callbacks.TerminateOnNaN()]},
+    ],
+    ids="-".join,
+)
+def test_arguments_of_fit(small_chunks: None, arguments: dict[str, Any]) -> None:
+    arguments = {"epochs": 2, "batch_size": BATCH, "verbose": 0, "data": "streamed", **arguments}
+    assert_same_as_stock(lambda model: flatout.fit(model, X, Y, **arguments))
+
+
+def test_nested_structures(small_chunks: None) -> None:
+    def make() -> keras.Model:
+        keras.utils.set_random_seed(2)
+        one, other = keras.Input((6,), name="one"), keras.Input((1,), name="other")
+        joined = keras.layers.concatenate([one, other])
+        outputs = {"a": keras.layers.Dense(1, name="a")(joined), "b": keras.layers.Dense(1, name="b")(joined)}
+        model = keras.Model({"one": one, "other": other}, outputs)
+        model.compile("sgd", {"a": "mse", "b": "mae"})
+        return model
+
+    x, y = {"one": X, "other": Y}, {"a": Y, "b": -Y}
+    assert_same_as_stock(lambda m: flatout.fit(m, x, y, epochs=2, batch_size=32, verbose=0, data="streamed"), make)
+    assert_same_as_stock(lambda m: flatout.evaluate(m, x, y, verbose=0, data="streamed"), make)
+    assert_same_as_stock(lambda m: flatout.predict(m, x, verbose=0, data="streamed"), make)
+
+
+class Dataset(keras.utils.PyDataset):
+    def __len__(self) -> int:
+        return -(-ROWS // BATCH)
+
+    def __getitem__(self, index: int) -> Any:
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return X[rows] + np.random.random(), Y[rows]
+
+
+class WorkerDataset(Dataset):
+    """Workers draw from generators of their own, so this one draws nothing."""
+
+    def __getitem__(self, index: int) -> Any:
+        rows = slice(index * BATCH, (index + 1) * BATCH)
+        return X[rows] * index, Y[rows]
+
+
+def batches(count: int | None = None) -> Iterator[Any]:
+    for number in itertools.count() if count is None else range(count):
+        rows = np.arange(number * 5, number * 5 + (BATCH if number % 4 else 9)) % ROWS
+        yield X[rows], Y[rows], WEIGHTS[rows]
+
+
+def tf_dataset() -> Any:
+    tf = pytest.importorskip("tensorflow")
+    return tf.data.Dataset.from_tensor_slices((X, Y)).shuffle(50, seed=3).batch(BATCH)
+
+
+def data_loader() -> Any:
+    torch = pytest.importorskip("torch")
+    # `keras.utils.set_random_seed` seeds torch on the torch backend alone.
+    torch.manual_seed(4)
+    rows = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
+    return torch.utils.data.DataLoader(rows, batch_size=BATCH, shuffle=True)
+
+
+SOURCES: dict[str, Callable[[], Any]] = {
+    "generator": batches,
+    "PyDataset": Dataset,
+    "PyDataset with threads": lambda: WorkerDataset(workers=2),
+    "PyDataset with processes": lambda: WorkerDataset(workers=2, use_multiprocessing=True),
+    "tf.data": tf_dataset,
+    "DataLoader": data_loader,
+}
+
+
+@pytest.mark.parametrize("source", SOURCES)
+def test_sources_of_batches(source: str) -> None:
+    steps = {"steps_per_epoch": 7} if source == "generator" else {}
+    make = build_completely if "with" in source else build
+    assert_same_as_stock(lambda model: flatout.fit(model, SOURCES[source](), epochs=3, verbose=0, **steps), make)
+
+
+@pytest.mark.parametrize("source", ["PyDataset", "tf.data", "DataLoader"])
+def test_sources_in_evaluate_and_predict(source: str) -> None:
+    assert_same_as_stock(lambda model: flatout.evaluate(model, SOURCES[source](), verbose=0))
+    assert_same_as_stock(lambda model: flatout.predict(model, SOURCES[source](), verbose=0))
+
+
+def test_sources_as_validation_data() -> None:
+    assert_same_as_stock(
+        lambda model: flatout.fit(model, Dataset(), validation_data=WorkerDataset(), epochs=3, verbose=0)
+    )
+
+
+def test_a_finite_generator_without_steps_ends_the_training() -> None:
+    with flatout.options(force=True), pytest.warns(UserWarning, match="ran out of data"):
+        history = flatout.fit(build(), batches(6), epochs=3, verbose=0).history
+    assert len(history["loss"]) == 1
+    assert flatout.explain()[-1].steps == 6
+
+
+def test_a_generator_is_not_pulled_beyond_what_is_used() -> None:
+    pulled = []
+
+    def counted() -> Iterator[Any]:
+        for batch in batches():
+            pulled.append(1)
+            yield batch
+
+    with flatout.options(force=True):
+        flatout.fit(build(), counted(), steps_per_epoch=4, epochs=3, verbose=0)
+    assert len(pulled) == 12
+
+
+def test_a_generator_may_write_into_the_arrays_that_it_gave() -> None:
+    def reusing() -> Iterator[Any]:
+        x, y = np.empty((BATCH, 6), "float32"), np.empty((BATCH, 1), "float32")
+        for number in itertools.count():
+            x[:], y[:] = X[number : number + BATCH], Y[number : number + BATCH]
+            yield x, y
+
+    def fresh() -> Iterator[Any]:
+        for number in itertools.count():
+            yield X[number : number + BATCH].copy(), Y[number : number + BATCH].copy()
+
+    histories = []
+    for source in (reusing, fresh):
+        with flatout.options(force=True):
+            histories.append(flatout.fit(build(), source(), steps_per_epoch=20, epochs=2, verbose=0).history)
+    # Keras itself looks at two batches beforehand, and keeps the second one in both places.
+    assert histories[0]["loss"][1] == pytest.approx(histories[1]["loss"][1], rel=0.2)
+
+
+def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> None:
+    class Odd(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+            self.seen: list[int] = []
+
+        def call(self, inputs: Any) -> Any:
+            return self.dense(inputs[0])
+
+    def odd() -> Iterator[Any]:
+        for number in range(5):
+            yield (X[:8] + number, X[:3]), Y[:8]
+
+    losses = []
+    for engine in ("stock", "auto"):
+        keras.utils.set_random_seed(1)
+        model = Odd()
+        model.compile("sgd", "mse")
+        with flatout.options(force=True, engine=engine):
+            losses.append(flatout.fit(model, odd(), steps_per_epoch=5, verbose=0).history["loss"])
+    assert losses[0] == losses[1]
+    assert not flatout.explain()[-1].accelerated

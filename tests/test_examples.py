@@ -36,6 +36,7 @@ def words_and_numbers(printed: str) -> tuple[str, list[float]]:
     [
         ["functional_early_stopping.py"],
         ["custom_train_step.py"],
+        ["slow_generator.py", "--wait", "0.005", "--steps", "40"],
         ["parallel_models.py", "--epochs", "2", "--rows", "4000", "--widths", "8", "16"],
     ],
     ids=lambda command: command[0],

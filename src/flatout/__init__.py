@@ -1,5 +1,6 @@
 """Keras, flat out: fit, evaluate and predict at the speed of the device, without a change to your script."""
 
+from .data.feed import feed as feed
 from .data.plan import Plan as Plan
 from .errors import FallbackRefused as FallbackRefused
 from .errors import FlatoutError as FlatoutError
@@ -34,6 +35,7 @@ __all__ = [
     "enable",
     "evaluate",
     "explain",
+    "feed",
     "fit",
     "load_ipython_extension",
     "options",

@@ -3,7 +3,9 @@
     FlatoutError
       ├── InvalidOption (ValueError)     an option or FLATOUT_* variable has a value we do not know
       ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
-      └── MissingExtra (ImportError)     an optional package is absent; says what to install
+      ├── MissingExtra (ImportError)     an optional package is absent; says what to install
+      ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
+      └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
 
 A refusal to accelerate is no error: it is a `Reason`, kept in the plan and shown by `flatout.explain()`.
 Inside the library it travels as `Refusal`, which never reaches the user.
@@ -29,6 +31,14 @@ class FallbackRefused(FlatoutError):
 
 class MissingExtra(FlatoutError, ImportError):
     """A package that only some features need is not installed."""
+
+
+class UnreadableFile(FlatoutError, ValueError):
+    """A file is not what `data="direct"` can read: another format, damaged, truncated or of an unfit dtype."""
+
+
+class WorkerDied(FlatoutError, RuntimeError):
+    """A worker process ended without being asked to, such as one that the kernel killed for its memory."""
 
 
 @dataclass(frozen=True)

@@ -319,7 +319,7 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     watched = _has_users_callbacks(callbacks)
     callbacks.on_train_begin()
     try:
-        ledger = Ledger(callbacks, model, "train", model.steps_per_execution)
+        ledger = Ledger(callbacks, model, "train", model.steps_per_execution, feed.placement == "streamed")
         for epoch in range(model._initial_epoch or call["initial_epoch"], epochs):
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)

@@ -69,12 +69,15 @@ class Ledger:
         model: The model, for its `stop_training` flag and the like.
         mode: `"train"`, `"test"` or `"predict"`.
         group: The model's `steps_per_execution`: callbacks hear of every `group`-th step.
+        is_streamed: Whether the data come in chunks, so that the next one can be given to the device before this one
+            is done.
     """
 
-    def __init__(self, callbacks: Any, model: Any, mode: Mode, group: int = 1):
+    def __init__(self, callbacks: Any, model: Any, mode: Mode, group: int = 1, is_streamed: bool = False):
         self._callbacks = callbacks
         self._model = model
         self._group = group
+        self.is_streamed = is_streamed
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
         self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
         self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
@@ -94,6 +97,7 @@ class Ledger:
         # The step after the last one that callbacks have heard of, in this epoch.
         self.told = 0
         self._chunks = 0
+        self._running: list[Any] = []
         self._chunk_began = 0.0
         self._seconds_per_step: float | None = None
 
@@ -156,8 +160,7 @@ class Ledger:
                 # Nobody asks for the values: the device need not be waited for, and its time is not known.
                 return stop
             elif not self.keeps_outputs:
-                for leaf in tree.flatten(results[-1])[:1]:
-                    ops.convert_to_numpy(leaf)
+                self._wait_for(tree.flatten(results[-1])[:1])
             self._measure(stop - start)
             return stop
         for step in range(start, stop):
@@ -173,6 +176,13 @@ class Ledger:
                 return step + 1
         self._measure(stop - start)
         return stop
+
+    def _wait_for(self, values: list[Any]) -> None:
+        """Wait for the device; where chunks are sent to it meanwhile, only for the chunk before this one."""
+        if self.is_streamed:
+            values, self._running = self._running, values
+        for value in values:
+            ops.convert_to_numpy(value)
 
     def _logs(self, results: list[Any]) -> dict[str, Any]:
         """What the callbacks are told."""

@@ -24,12 +24,11 @@ from hypothesis import strategies as st
 
 from flatout.data import direct_cufile, direct_kvikio, direct_posix
 from flatout.data.direct import load
-from flatout.data.direct_npy import UnreadableFile
 from flatout.data.direct_report import BUFFERED, CUFILE, KVIKIO, POSIX_DIRECT
 from flatout.data.direct_sinks import DeviceMemory, HostSink
 from flatout.data.direct_threads import share_out
 from flatout.data.residency import cached_bytes, drop_from_cache
-from flatout.errors import FlatoutError, InvalidOption
+from flatout.errors import FlatoutError, InvalidOption, UnreadableFile
 
 DTYPES = ["u1", "i1", "?", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", ">f4", ">i8", "<U3", "<M8[s]"]
 

@@ -14,8 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.data.direct import load
-from flatout.data.direct_npy import UnreadableFile
-from flatout.errors import MissingExtra
+from flatout.errors import MissingExtra, UnreadableFile
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")

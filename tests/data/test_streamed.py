@@ -56,9 +56,12 @@ def assert_same_as_stock(run: Callable[[keras.Model], Any], make: Callable[[], k
     (expected, expected_weights, expected_draw), (got, weights, draw) = results
     # On torch results are equal up to rounding, and so are losses that XLA sums after a gather; the others are exact.
     tolerance = {"torch": 1e-5, "jax": 1e-6, "tensorflow": 0}[keras.config.backend()]
-    keras.tree.map_structure(lambda a, b: np.testing.assert_allclose(b, a, rtol=tolerance, atol=tolerance), expected, got)
-    for before, after in zip(expected_weights, weights, strict=True):
+
+    def compare(before: Any, after: Any) -> None:
         np.testing.assert_allclose(after, before, rtol=tolerance, atol=tolerance)
+
+    keras.tree.map_structure(compare, expected, got)
+    keras.tree.map_structure(compare, expected_weights, weights)
     assert draw == expected_draw
 
 

@@ -1,4 +1,7 @@
-"""Scripts whose worker processes fail, die or are interrupted end at once, say why, and leave nothing behind."""
+"""Scripts whose worker processes fail, die or are interrupted end at once, say why, and leave nothing behind.
+
+To start a script takes seconds, so that one of them has several faults one after another.
+"""
 
 from __future__ import annotations
 
@@ -7,13 +10,14 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 _SOURCES = Path(__file__).parents[2] / "src"
 
-_SCRIPT = """
+_HEAD = """
 import os, signal, sys, time
 import keras
 import numpy as np
@@ -21,6 +25,10 @@ from flatout.data.feed import feed
 
 
 class Images(keras.utils.PyDataset):
+    def __init__(self, how):
+        super().__init__(workers=2, use_multiprocessing=True)
+        self.how = how
+
     def __len__(self):
         return 40
 
@@ -30,53 +38,45 @@ class Images(keras.utils.PyDataset):
         return np.full((8, 4), index, "float32"), np.zeros((8, 1), "float32")
 
     def fail(self, index):
-        {failure}
+        if self.how == "killed":
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.how == "ended":
+            os._exit(3)
+        if self.how == "blocked":
+            time.sleep(600)
+        raise KeyError("no such image")
 
 
-model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
-model.compile("sgd", "mse")
-source = feed(Images(workers=2, use_multiprocessing=True))
-started = []
+def train(how):
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    source = feed(Images(how))
+    started = []
 
+    class Tell(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if not started:
+                started.append(time.monotonic())
+                print(how, os.getpid(), *[worker.process.pid for worker in source._source._pool._workers], flush=True)
 
-class Tell(keras.callbacks.Callback):
-    def on_train_batch_end(self, batch, logs=None):
-        if not started:
-            started.append(time.monotonic())
-            print("workers", *[worker.process.pid for worker in source._source._pool._workers], flush=True)
-
-
-try:
-    if {by_batches}:
-        for _ in source.batches():
-            Tell().on_train_batch_end(0)
-    else:
+    try:
         model.fit(source, epochs=2, verbose=0, callbacks=[Tell()])
-except Exception as error:
-    print("after", time.monotonic() - started[0], flush=True)
-    # TensorFlow reports errors of the source as its own.
-    raise source.error from None
+    except Exception:
+        print("after", time.monotonic() - started[0], flush=True)
+        # TensorFlow reports errors of the source as its own.
+        raise source.error from None
 """
 
 
-def script(failure: str, by_batches: bool = False) -> subprocess.Popen[str]:
-    environment = {**os.environ, "PYTHONPATH": str(_SOURCES)}
+def start(body: str) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", _SCRIPT.format(failure=failure, by_batches=by_batches)],
-        env=environment,
+        [sys.executable, "-W", "ignore", "-c", _HEAD + body],
+        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
     )
-
-
-def workers_of(process: subprocess.Popen[str]) -> list[int]:
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("workers"):
-            return [int(word) for word in line.split()[1:]]
-    pytest.fail(f"the script ended early: {process.stderr.read() if process.stderr else ''}")
 
 
 def exists(pid: int) -> bool:
@@ -95,7 +95,7 @@ def all_end(pids: list[int], seconds: float) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def _shared_memory_is_as_before() -> object:
+def _shared_memory_is_as_before() -> Iterator[None]:
     before = set(Path("/dev/shm").iterdir())
     yield
     assert {
@@ -103,54 +103,63 @@ def _shared_memory_is_as_before() -> object:
     } == set()
 
 
-def test_the_traceback_of_an_error_shows_the_users_line() -> None:
-    process = script('raise KeyError("no such image")')
-    workers = workers_of(process)
-    _, errors = process.communicate(timeout=90)
+def test_dead_workers_are_named_within_five_seconds_and_errors_show_the_users_line() -> None:
+    process = start("""
+for how in ("killed", "ended"):
+    try:
+        train(how)
+    except RuntimeError as error:
+        print(f"{type(error).__module__}.{type(error).__name__}: {error}", flush=True)
+
+train("raised")
+""")
+    output, errors = process.communicate(timeout=150)
+    lines = output.strip().splitlines()
+    assert len(lines) == 8, errors
+    pids = [[int(word) for word in lines[number].split()[2:]] for number in (0, 3, 6)]
+    seconds = [float(lines[number].split()[1]) for number in (1, 4, 7)]
+    assert max(seconds) < 5
+
+    assert lines[2].startswith("flatout.errors.WorkerDied: A worker process of the PyDataset `Images` died.")
+    assert "was killed by SIGKILL while it made batch 7" in lines[2]
+    assert any(f"process {pid} " in lines[2] for pid in pids[0])
+    assert "ended with exit code 3 while it made batch 7" in lines[5]
+    assert any(f"process {pid} " in lines[5] for pid in pids[1])
+
     assert process.returncode == 1
-    assert errors.strip().splitlines()[-2:][0] == "KeyError: 'no such image'"
+    assert errors.strip().splitlines()[-2] == "KeyError: 'no such image'"
     assert ", in fail\n" in errors
     assert ", in __getitem__\n" in errors
     assert "which made batch 7" in errors
-    assert all_end(workers, 10)
+    assert all_end([pid for workers in pids for pid in workers], 10)
 
 
-def test_a_killed_worker_is_named_within_five_seconds() -> None:
-    process = script("os.kill(os.getpid(), signal.SIGKILL)")
-    workers = workers_of(process)
-    output, errors = process.communicate(timeout=90)
-    assert process.returncode == 1
-    assert float(output.split()[-1]) < 5
-    message = errors.strip().splitlines()[-1]
-    assert message.startswith("flatout.data.workers.WorkerDied: A worker process of the PyDataset `Images` died.")
-    assert "was killed by SIGKILL while it made batch 7" in message
-    assert any(f"process {pid} " in message for pid in workers)
-    assert all_end(workers, 10)
-
-
-def test_a_worker_that_exits_is_named_too() -> None:
-    process = script("os._exit(3)")
-    workers_of(process)
-    _, errors = process.communicate(timeout=90)
-    assert "ended with exit code 3 while it made batch 7" in errors.strip().splitlines()[-1]
-
-
-def test_ctrl_c_leaves_no_worker(backend: str) -> None:
-    # In stock `fit` on tensorflow the main thread waits inside TensorFlow, which does not look at signals.
-    process = script("time.sleep(600)", by_batches=backend == "tensorflow")
-    workers = workers_of(process)
+# The processes are the same on all backends, and stock `fit` on tensorflow waits where it does not look at signals.
+@pytest.mark.backend("jax")
+def test_workers_end_with_a_script_that_is_interrupted_or_killed() -> None:
+    # Forked before a backend has started any thread.
+    process = start("""
+for _ in range(2):
+    if os.fork() == 0:
+        os.setsid()
+        train("blocked")
+for _ in range(2):
+    print(os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+""")
+    assert process.stdout is not None
+    (interrupted, *first), (killed, *second) = (
+        [int(word) for word in process.stdout.readline().split()[1:]] for _ in range(2)
+    )
+    assert len(first) == len(second) == 2
     time.sleep(0.5)
-    # As a terminal does: to the whole process group.
-    os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
-    assert "KeyboardInterrupt" in errors
-    assert all_end(workers, 10)
-
-
-def test_workers_do_not_outlive_a_parent_that_was_killed() -> None:
-    process = script("time.sleep(600)")
-    workers = workers_of(process)
-    assert len(workers) == 2
-    process.kill()
-    process.communicate(timeout=30)
-    assert all_end(workers, 15)
+    try:
+        # As a terminal does: to the whole process group.
+        os.killpg(interrupted, signal.SIGINT)
+        assert process.stdout.readline() == f"{-signal.SIGINT}\n"
+        assert all_end(first, 10)
+    finally:
+        os.kill(killed, signal.SIGKILL)
+    assert all_end(second, 15)
+    output, errors = process.communicate(timeout=30)
+    assert output == f"{-signal.SIGKILL}\n"
+    assert errors.strip().splitlines()[-1] == "KeyboardInterrupt"

@@ -116,6 +116,20 @@ class Background:
             raise StopIteration
         return items[0]
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the thread from pulling anything meanwhile. Waits for the item that it is pulling."""
+        shared = self._shared
+        with shared.changed:
+            shared.paused = True
+            shared.changed.wait_for(lambda: not shared.is_pulling or shared.ended)
+        try:
+            yield
+        finally:
+            with shared.changed:
+                shared.paused = False
+                shared.changed.notify_all()
+
     def close(self) -> None:
         """End the thread. Code of the user that is busy gets `PATIENCE` seconds; its thread ends when it returns."""
         self._finalizer()
@@ -150,6 +164,8 @@ class _Shared:
         self.is_waited_for = False
         self.ended = False
         self.closed = False
+        self.paused = False
+        self.is_pulling = False
         self.error: BaseException | None = None
 
     def take(self, most: int) -> list[Any]:
@@ -204,14 +220,16 @@ def _pull(shared: _Shared) -> None:
     try:
         while True:
             with shared.changed:
-                shared.changed.wait_for(lambda: shared.closed or shared.has_room())
+                shared.changed.wait_for(lambda: shared.closed or (not shared.paused and shared.has_room()))
                 if shared.closed:
                     return
+                shared.is_pulling = True
             item = next(shared.iterator)
             size = size_of(item)
             with shared.changed:
                 shared.ready.append((item, size))
                 shared.ready_bytes += size
+                shared.is_pulling = False
                 shared.changed.notify_all()
             # The next one may take long to come; meanwhile nothing must keep this one alive.
             del item

@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from ..errors import FlatoutError, InvalidOption
+from ..errors import FlatoutError, InvalidOption, UnreadableFile
 from . import direct_arrow, direct_cufile, direct_kvikio, direct_npy, direct_posix
 from .direct_arrow import TABLES, ArrowRows
-from .direct_npy import NpyRows, UnreadableFile
+from .direct_npy import NpyRows
 from .direct_report import DirectReport
 from .direct_sinks import GpuDirectFailed, HostSink, MakeSink, Sink
 from .direct_tally import Tally

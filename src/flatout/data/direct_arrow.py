@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra
-from .direct_npy import UnreadableFile, row_range
+from ..errors import MissingExtra, UnreadableFile
+from .direct_npy import row_range
 from .direct_report import DECODED
 from .direct_sinks import Sink, Wait, nothing_to_wait_for
 from .direct_tally import Tally

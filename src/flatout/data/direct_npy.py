@@ -13,16 +13,12 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import FlatoutError
+from ..errors import UnreadableFile
 
 _MAGIC = b"\x93NUMPY"
 # NumPy itself refuses to parse longer headers.
 _LONGEST_HEADER = 10_000
 _PLAIN_NUMBERS = "iufc"
-
-
-class UnreadableFile(FlatoutError, ValueError):
-    """A file is not what `data="direct"` can read: another format, damaged, truncated or of an unfit dtype."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from .direct_npy import Block, NpyFile, Span, UnreadableFile, blocks
+from ..errors import UnreadableFile
+from .direct_npy import Block, NpyFile, Span, blocks
 from .direct_report import BUFFERED, POSIX_DIRECT
 from .direct_sinks import Sink, Wait, nothing_to_wait_for
 from .direct_tally import Tally

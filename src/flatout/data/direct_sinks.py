@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .direct_npy import UnreadableFile
+from ..errors import UnreadableFile
 
 # Returns when the block that was given to `write` may be overwritten.
 Wait = Callable[[], None]
@@ -31,16 +31,17 @@ class DeviceMemory:
 
 
 class Sink(Protocol):
-    """One array, allocated once, filled block by block in any order and from any thread.
+    """One array, allocated once, filled block by block in any order and from any thread."""
 
-    Attributes:
-        wants_pinned: Whether a GPU will read the blocks, from page-locked memory if it can.
-        device_memory: The array's own memory on a GPU, where it may be written by its address and holds just the
-            bytes of the file; else None.
-    """
+    @property
+    def wants_pinned(self) -> bool:
+        """Whether a GPU will read the blocks, from page-locked memory if it can."""
+        ...
 
-    wants_pinned: bool
-    device_memory: DeviceMemory | None
+    @property
+    def device_memory(self) -> DeviceMemory | None:
+        """The array's own memory on a GPU, if it may be written by its address and holds just the file's bytes."""
+        ...
 
     def write(self, at: tuple[int, ...], block: np.ndarray) -> Wait:
         """Start to copy a block.

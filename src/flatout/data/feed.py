@@ -7,34 +7,17 @@ ours is who waits: a thread or worker processes make the next batches while the 
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import types
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
+from typing import Any
 
-import numpy as np
-
-from .background import ITEMS_AHEAD, Background
-from .workers import InOrder, Processes, Threads
-
-# A feed remembers this many batches, until more are taken, in case Keras took them only to build the model.
-REMEMBERED = 8
-# What feeds of a generator pulled ahead and did not use, for the next feed of the same generator.
-_UNREAD: weakref.WeakKeyDictionary[Any, Iterator[Any]] = weakref.WeakKeyDictionary()
-
-
-class Puller(Protocol):
-    """Batches of one pass, made ahead of being taken."""
-
-    limit: int | None
-
-    @property
-    def taken(self) -> int: ...
-    def take(self, most: int = 1) -> list[Any]: ...
-    def close(self) -> None: ...
+from .background import ITEMS_AHEAD
+from .feed_checks import check_adapter, check_first, check_length, uses_a_model
+from .feed_sources import FromAdapter, FromGenerator, FromWorkers, Puller, Source, continued
+from .feed_stand_ins import order_only, wants_workers, without_workers
 
 
 def feed(
@@ -79,38 +62,27 @@ def feed(
         1
     """
     from keras.src.trainers.data_adapters import get_data_adapter
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
     from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 
     if ahead is not None and ahead < 0:
         raise ValueError(f"Invalid value for argument `ahead`. Received: ahead={ahead}. Expected 0 or more.")
-    if ahead is None and _uses_a_model(x):
+    if ahead is None and uses_a_model(x):
         ahead = 0
     items = ITEMS_AHEAD if ahead is None else ahead
     if isinstance(x, PyDataset):
-        _check_length(x)
-        if ahead != 0 and _wants_workers(x):
-            adapter = get_data_adapter(_order_only(x), shuffle=shuffle, class_weight=class_weight)
-            return _feed_class()(_FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
-        x = _without_workers(x) if _wants_workers(x) else x
+        check_length(x)
+        if ahead != 0 and wants_workers(x):
+            adapter = get_data_adapter(order_only(x), shuffle=shuffle, class_weight=class_weight)
+            return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
+        x = without_workers(x) if wants_workers(x) else x
     user_generator = x if isinstance(x, types.GeneratorType) else None
-    if user_generator is not None and user_generator in _UNREAD:
-        x = _resumed(_UNREAD.pop(user_generator), user_generator)
-    adapter = get_data_adapter(x, shuffle=shuffle, class_weight=class_weight)
-    if isinstance(adapter, ArrayDataAdapter):
-        raise ValueError(
-            f"`feed` takes sources that are read batch by batch. Received: x of type {type(x).__name__}, whose rows "
-            "Keras addresses by number. Pass it to `fit` itself, or a generator, PyDataset, tf.data.Dataset, "
-            "DataLoader or grain dataset to `feed`."
-        )
-    if adapter.num_batches == 0:
-        raise ValueError(
-            f"The {type(x).__name__} is empty. Received: 0 batches. Expected a source that gives at least one; is "
-            "drop_last or drop_remainder set with fewer samples than a batch has?"
-        )
     if user_generator is not None:
-        return _feed_class()(_FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
-    return _feed_class()(_FromAdapter(adapter, items), steps_per_epoch, limit)
+        x = continued(user_generator)
+    adapter = get_data_adapter(x, shuffle=shuffle, class_weight=class_weight)
+    check_adapter(adapter, x)
+    if user_generator is not None:
+        return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
+    return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
 
 
 class Feed:
@@ -158,12 +130,12 @@ class Feed:
 
     def get_tf_dataset(self) -> Any:
         """A dataset that asks for each batch when the step needs it: this object has it ready."""
-        import tensorflow as tf
+        from .feed_tensorflow import as_tensorflow_takes, dataset_of
 
         if not self._source.gives_raw("tensorflow"):
             return self._source.adapter.get_tf_dataset()
         signature = self._source.signature()
-        convert = functools.partial(_as_tensorflow_takes, signature)
+        convert = functools.partial(as_tensorflow_takes, signature)
         # TensorFlow never lets go of the functions of a dataset, so this one must not hold on to the feed.
         weak_self = weakref.ref(self)
 
@@ -171,11 +143,7 @@ class Feed:
             owner = weak_self()
             return () if owner is None else owner._batches("tensorflow", lambda items: map(convert, items))
 
-        options = tf.data.Options()
-        # No prefetching behind our back: it would make batches that Keras only looks at, or that nobody asked for.
-        options.autotune.enabled = False
-        options.experimental_optimization.inject_prefetch = False
-        return tf.data.Dataset.from_generator(batches, output_signature=signature).with_options(options)
+        return dataset_of(batches, signature)
 
     @property
     def num_batches(self) -> int | None:
@@ -218,6 +186,14 @@ class Feed:
 
         return StopWhenExhausted()
 
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no code of the source run in this process' background meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for puller in list(self._pullers):
+                stack.enter_context(puller.paused())
+            yield
+
     def close(self) -> None:
         """End every thread and process behind this feed. It can be called again."""
         self._has_given = True
@@ -242,7 +218,7 @@ class Feed:
         try:
             items = puller.take(most)
             if not self._has_given:
-                _check_first(items, self._source.adapter)
+                check_first(items, self._source.adapter)
         except BaseException as error:
             self.error = error if isinstance(error, Exception) else None
             self.close()
@@ -284,312 +260,12 @@ class Batches:
         self._puller.close()
 
 
-class Source(Protocol):
-    """Where a feed's batches come from."""
-
-    adapter: Any
-    gives_once: bool
-
-    def open(self, form: str) -> Any:
-        """A `Puller` for a form: numpy, jax, torch or tensorflow."""
-
-    def gives_raw(self, form: str) -> bool:
-        """Whether `open` gives batches as the user made them, still to be converted to the form."""
-
-    def signature(self) -> Any:
-        """TensorFlow's description of a batch."""
-
-    def begin_epoch(self) -> None: ...
-    def end_epoch(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class _FromGenerator:
-    """A generator: read once, through all epochs."""
-
-    gives_once = True
-
-    def __init__(self, generator: Any, adapter: Any, items: int):
-        self.adapter = adapter
-        self._generator = weakref.ref(generator)
-        batches = adapter.generator()
-        # A generator may write its next batch into the arrays of the last one.
-        self._background = Background(map(_copied, batches) if items else batches, items=items)
-        self._again: deque[Any] = deque()
-        self._remembered: list[Any] | None = []
-        self._epochs = self._ends = 0
-        self._was_given_up = False
-        self._is_closed = False
-        self.limit: int | None = None
-
-    def open(self, form: str) -> Any:
-        if self._was_given_up and self._remembered:
-            self._again = deque(self._remembered)
-            self._was_given_up = False
-        return self
-
-    def gives_raw(self, form: str) -> bool:
-        return True
-
-    def signature(self) -> Any:
-        return self.adapter.get_tf_dataset().element_spec
-
-    @property
-    def taken(self) -> int:
-        return self._background.taken - len(self._again)
-
-    def take(self, most: int = 1) -> list[Any]:
-        if self._again:
-            return [self._again.popleft() for _ in range(min(most, len(self._again)))]
-        self._background.limit = self.limit
-        items = self._background.take(most)
-        if self._remembered is not None:
-            self._remembered = [*self._remembered, *items] if items and self.taken <= REMEMBERED else None
-        return items
-
-    def begin_epoch(self) -> None:
-        # Keras builds a model on the first batch of an epoch that it gives up, with one call of `on_epoch_end`, from
-        # `EpochIterator.reset`. After an epoch that ran to its end a second one follows, or the iterator is kept.
-        self._was_given_up = self._epochs == 1 and self._ends == 1
-        if not self._was_given_up and self._epochs:
-            self._remembered = None
-        self._epochs += 1
-        self._ends = 0
-
-    def end_epoch(self) -> None:
-        self._ends += 1
-
-    def close(self) -> None:
-        if self._is_closed:
-            return
-        self._is_closed = True
-        self._background.close()
-        pulled = self._background.taken + self._background.ready
-        unread = itertools.chain(self._again, self._background.unread(), self.adapter._first_batches[pulled:])
-        generator = self._generator()
-        if generator is not None:
-            _UNREAD[generator] = unread
-
-
-class _FromAdapter:
-    """What Keras' adapter can read anew for each pass, pulled by one thread."""
-
-    gives_once = False
-
-    # Forms for which batches are pulled as they are; for the others the adapter's own iterator converts them.
-    _RAW: types.MappingProxyType[str, set[str]] = types.MappingProxyType(
-        {
-            "PyDatasetAdapter": {"numpy", "jax", "torch", "tensorflow"},
-            "TFDatasetAdapter": {"torch"},
-            "TorchDataLoaderAdapter": {"tensorflow"},
-            "GrainDatasetAdapter": {"tensorflow"},
-        }
-    )
-
-    def __init__(self, adapter: Any, items: int):
-        self.adapter = adapter
-        self._kind = type(adapter).__name__
-        self._items = items
-
-    def open(self, form: str) -> Background:
-        # `iter` is called here, by the thread that trains: a DataLoader draws a random number in it.
-        return Background(iter(self._iterable(form)), items=self._items)
-
-    def _iterable(self, form: str) -> Iterable[Any]:
-        if self._kind == "PyDatasetAdapter":
-            return self.adapter._get_iterator()
-        if form == "numpy" or (form == "tensorflow" and self._kind == "TorchDataLoaderAdapter"):
-            return self.adapter.get_numpy_iterator()
-        if form == "jax":
-            return self.adapter.get_jax_iterator()
-        return _lazily(self.adapter._dataset) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
-
-    def gives_raw(self, form: str) -> bool:
-        return form in self._RAW.get(self._kind, ())
-
-    def signature(self) -> Any:
-        return self.adapter.get_tf_dataset().element_spec
-
-    def begin_epoch(self) -> None:
-        pass
-
-    end_epoch = close = begin_epoch
-
-
-class _FromWorkers:
-    """A `PyDataset` whose batches are made by threads or processes, started once."""
-
-    gives_once = False
-
-    def __init__(self, dataset: Any, adapter: Any, ahead: int | None):
-        self.adapter = adapter
-        self._dataset = dataset
-        queued = dataset.max_queue_size
-        self._ahead = ahead or (queued if queued > 0 else ITEMS_AHEAD)
-        kind = Processes if dataset.use_multiprocessing else Threads
-        self._pool: Any = kind(dataset, dataset.workers)
-
-    def open(self, form: str) -> InOrder:
-        numbers = (number for (number,) in self.adapter._get_iterator())
-        return InOrder(self._pool, numbers, self._ahead, finish=self.adapter._standardize_batch)
-
-    def gives_raw(self, form: str) -> bool:
-        return True
-
-    def signature(self) -> Any:
-        from keras.src.trainers.data_adapters import data_adapter_utils as keras_data
-
-        count = keras_data.NUM_BATCHES_FOR_TENSOR_SPEC
-        count = count if self.adapter.num_batches is None else min(count, self.adapter.num_batches)
-        return keras_data.get_tensor_spec([self.adapter._standardize_batch(self._dataset[i]) for i in range(count)])
-
-    def begin_epoch(self) -> None:
-        self._pool.refresh()
-
-    def end_epoch(self) -> None:
-        pass
-
-    def close(self) -> None:
-        self._pool.close()
-
-
 @functools.cache
 def _feed_class() -> type[Feed]:
     """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
     return type("Feed", (Feed, DataAdapter), {"__doc__": Feed.__doc__, "__module__": __name__})
-
-
-def _lazily(dataset: Iterable[Any]) -> Iterator[Any]:
-    # A tf.data.Dataset shuffles anew for each iterator, used or not; Keras makes one when the first batch is asked for.
-    yield from dataset
-
-
-def _resumed(unread: Iterator[Any], generator: Iterator[Any]) -> Iterator[Any]:
-    yield from unread
-    # Not `yield from`, which would close the user's generator together with this one.
-    for batch in generator:  # noqa: UP028
-        yield batch
-
-
-def _copied(batch: Any) -> Any:
-    from keras import tree
-
-    return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, batch)
-
-
-def _wants_workers(dataset: Any) -> bool:
-    return dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
-
-
-def _stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
-    """A dataset of the same length and with the same hooks, without workers."""
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
-
-    class StandIn(PyDataset):
-        def __getitem__(self, index: int) -> Any:
-            return item(index)
-
-        @property
-        def num_batches(self) -> int | None:
-            return dataset.num_batches
-
-        def on_epoch_begin(self) -> None:
-            dataset.on_epoch_begin()
-
-        def on_epoch_end(self) -> None:
-            dataset.on_epoch_end()
-
-    return StandIn()
-
-
-def _order_only(dataset: Any) -> Any:
-    """Gives the numbers of the batches, in an order that Keras' own code draws."""
-    return _stand_in(dataset, lambda index: (index,))
-
-
-def _without_workers(dataset: Any) -> Any:
-    return _stand_in(dataset, dataset.__getitem__)
-
-
-def _check_length(dataset: Any) -> None:
-    name = type(dataset).__name__
-    try:
-        length = dataset.num_batches
-    except NotImplementedError as error:
-        raise ValueError(
-            f"The PyDataset `{name}` does not say how many batches it has. Received: neither `__len__` nor "
-            "`num_batches`. Define `__len__`, or a property `num_batches` that is None for an endless dataset."
-        ) from error
-    if length is not None and length < 1:
-        raise ValueError(
-            f"The PyDataset `{name}` is empty. Received: {length} batches. Expected at least one; look at `__len__`."
-        )
-
-
-def _check_first(items: list[Any], adapter: Any) -> None:
-    from keras import tree
-
-    if not items:
-        raise ValueError(
-            f"The source gave no batch. Received: an empty {type(adapter).__name__.removesuffix('Adapter')}. Expected "
-            "at least one batch; look at its filters and at drop_last or drop_remainder."
-        )
-    if _has_numbers_in_lists(items[0]) or any(
-        str(getattr(leaf, "dtype", "")) == "object" for leaf in tree.flatten(items[0])
-    ):
-        raise ValueError(
-            "A batch holds ragged data. Received: lists of numbers, or an array of Python objects, where an array of "
-            "numbers was expected. Pad the samples of a batch to one shape and give them as `np.asarray(samples)`."
-        )
-
-
-def _has_numbers_in_lists(structure: Any) -> bool:
-    if isinstance(structure, list) and any(isinstance(item, (int, float)) for item in structure):
-        return True
-    if isinstance(structure, dict):
-        structure = list(structure.values())
-    return isinstance(structure, (list, tuple)) and any(map(_has_numbers_in_lists, structure))
-
-
-def _uses_a_model(x: Any) -> bool:
-    """Whether the code of a source mentions a Keras layer or model, as far as can be seen."""
-    from keras import Layer
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
-
-    values: list[Any] = []
-    if isinstance(x, types.GeneratorType) and x.gi_frame is not None:
-        values = [*x.gi_frame.f_locals.values(), *map(x.gi_frame.f_globals.get, x.gi_code.co_names)]
-    elif isinstance(x, PyDataset) and not _wants_workers(x):
-        code = getattr(type(x).__getitem__, "__code__", None)
-        names = code.co_names if code else ()
-        values = [*vars(x).values(), *(getattr(type(x).__getitem__, "__globals__", {}).get(name) for name in names)]
-    return any(isinstance(value, Layer) for value in values)
-
-
-def _as_tensorflow_takes(signature: Any, batch: Any) -> Any:
-    from keras import tree
-
-    return tree.map_structure(_component, tree.lists_to_tuples(batch), signature)
-
-
-def _component(value: Any, spec: Any) -> Any:
-    import tensorflow as tf
-    from keras.src.trainers.data_adapters import data_adapter_utils as keras_data
-
-    if value is None:
-        return tf.experimental.Optional.empty(None)
-    if keras_data.is_scipy_sparse(value):
-        value = keras_data.scipy_sparse_to_tf_sparse(value)
-    elif keras_data.is_jax_sparse(value):
-        value = keras_data.jax_sparse_to_tf_sparse(value)
-    if hasattr(value, "shape") and not spec.shape.is_compatible_with(value.shape):
-        raise TypeError(
-            f"A batch has a component of another shape than the first ones. Received: shape {tuple(value.shape)}. "
-            f"Expected: {spec.shape}. Dimensions that vary must differ between the first two batches."
-        )
-    return value
 
 
 def _or_none(adapter: Any, name: str) -> Any:

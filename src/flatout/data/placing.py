@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import UnreadableFile
 from . import direct_npy
 from .direct import load
 from .direct_report import DirectReport
@@ -56,7 +57,7 @@ def _rows_in_files(leaf: Any) -> tuple[list[Any], int, int] | None:
         return None
     try:
         files = [direct_npy.describe(part.path) for part in parts]
-    except direct_npy.UnreadableFile:
+    except UnreadableFile:
         return None
     starts = [(part.offset - file.offset) // part.row_bytes for part, file in zip(parts, files, strict=True)]
     # Shards follow each other whole; of a single file any rows will do.

@@ -39,15 +39,15 @@ class Sender:
     def one(self, chunk: Chunk) -> Chunk:
         return dataclasses.replace(chunk, data=self._send(chunk.data))
 
-    def ahead(self, chunks: Iterator[Chunk]) -> Background:
-        """The chunks on the device, in order, sent ahead of being asked for."""
-        return Background(self._sent(chunks), items=CHUNKS_AHEAD, at_once=True)
+    def ahead(self, chunks: Iterator[Chunk], at_once: bool = True) -> Background:
+        """The chunks on the device, in order, sent ahead of being asked for; unless `at_once`, from the second on."""
+        return Background(self._sent(chunks, at_once), items=CHUNKS_AHEAD, at_once=at_once)
 
-    def _sent(self, chunks: Iterator[Chunk]) -> Iterator[Chunk]:
+    def _sent(self, chunks: Iterator[Chunk], at_once: bool) -> Iterator[Chunk]:
         if not self._copies:
             yield from map(self.one, chunks)
             return
-        with Background(chunks, items=1, at_once=True) as filled:
+        with Background(chunks, items=1, at_once=at_once) as filled:
             yield from map(self.one, filled)
 
 
@@ -145,6 +145,7 @@ class BatchStream:
         self._enumerator: Any = None
         self._batches: Iterator[Any] = iter(())
         self._unused: list[Any] = []
+        self._known: set[Any] = set()
         self._chunks: Background | None = None
         self._chunk: Chunk | None = None
         self._begin = 0
@@ -174,7 +175,9 @@ class BatchStream:
         """All batches, also those that were read, for somebody else: no program could be compiled for them."""
         self._drop()
         # Keras' torch backend makes lists of tuples, which Keras does not take from a generator.
-        return (tuple(batch) if isinstance(batch, list) else batch for batch in itertools.chain(self._unused, self._batches))
+        return (
+            tuple(batch) if isinstance(batch, list) else batch for batch in itertools.chain(self._unused, self._batches)
+        )
 
     def reset(self) -> None:
         if not self._has_begun:
@@ -198,7 +201,8 @@ class BatchStream:
         self.end = -(-(wanted or known) // group) * group if wanted or known else None
         if self.end is not None and known:
             self.end = min(self.end, known - (iterator._steps_seen - group))
-        self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)))
+        # While a program is compiled for the first chunk nobody else may draw random numbers.
+        self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)), at_once=False)
 
     def ready(self, step: int) -> tuple[int, int] | None:
         """As `ResidentFeed.ready`; waits for the next batches if none is there yet."""
@@ -216,8 +220,22 @@ class BatchStream:
         return step - self._begin, self._begin + self._chunk.steps - step
 
     def _hold(self, chunk: Chunk, step: int) -> None:
+        from keras import tree
+
         self._chunk, self._begin = chunk, step
-        self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in tree.flatten(chunk.data) if leaf is not None))
+        with contextlib.nullcontext() if layout in self._known else self._paused():
+            self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+        self._known.add(layout)
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """While a step is captured, the generators are saved before and restored afterwards: nobody else may draw."""
+        with contextlib.ExitStack() as stack:
+            if self._chunks is not None:
+                stack.enter_context(self._chunks.paused())
+            stack.enter_context(self._source.paused())
+            yield
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         groups = -(-steps // self._group)

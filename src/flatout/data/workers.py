@@ -2,49 +2,31 @@
 
 Processes write each batch into a slot of shared memory that is used again and again; what goes through a socket is a
 few numbers. The arrays that come out are views of the slot and good for as long as anything refers to them: a slot is
-written again only when the last view of it is gone. Slots have no name (`memfd_create`), so that none can be left
-behind in /dev/shm. (Longer than our other files, because both ends of each message should be read together.)
+written again only when the last view of it is gone.
 """
 
 from __future__ import annotations
 
-import ast
 import contextlib
-import hashlib
-import io
-import mmap
 import multiprocessing
 import os
-import pickle
 import queue
-import signal
-import socket
-import tempfile
 import threading
-import traceback
-import types
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, field
-from multiprocessing.connection import Connection, wait
-from multiprocessing.reduction import recv_handle, send_handle
+from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
-from ..errors import FlatoutError
+from ..errors import WorkerDied
 from .background import PATIENCE
-
-# Arrays begin at multiples of this: jax on a CPU takes aligned memory as it is, without a copy.
-ALIGNMENT = 64
-# Larger arrays of a dataset without epoch hooks are taken for unchanged if they are where they were.
-LARGE = 16 * 2**20
-
-
-class WorkerDied(FlatoutError, RuntimeError):
-    """A worker process ended without being asked to, such as one that the kernel killed for its memory."""
+from .dataset_state import difference, state_of
+from .remote_errors import Raised, rebuilt
+from .worker_process import Ticket, Worker, end, start
+from .worker_slots import dump, load, new_memory, room_for, write
 
 
 class InOrder:
@@ -71,6 +53,10 @@ class InOrder:
         self._tickets: deque[Any] = deque()
         self._finalizer = weakref.finalize(self, _discard, pool, self._tickets)
         self._finalizer.atexit = False
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""
+        return contextlib.nullcontext()
 
     def take(self, most: int = 1) -> list[Any]:
         """Wait for a batch, and return it with all others that are ready, `most` at most; `[]` at the end."""
@@ -186,33 +172,6 @@ def _dismiss(orders: queue.SimpleQueue[Any], count: int) -> None:
         orders.put(None)
 
 
-@dataclass(eq=False)
-class _Ticket:
-    number: int
-    worker: _Worker
-    slot: int
-    # Sizes of the parts of the batch in the slot, or what was raised in its place.
-    outcome: list[int] | _Raised | None = None
-    is_discarded: bool = False
-
-
-@dataclass(eq=False)
-class _Worker:
-    process: Any
-    connection: Connection
-    tickets: deque[_Ticket] = field(default_factory=deque)
-    slots: dict[int, mmap.mmap] = field(default_factory=dict)
-    # Slots that nothing refers to; the garbage collector appends to it, from any thread.
-    free: deque[int] = field(default_factory=deque)
-    count: int = 0
-
-    def slot(self) -> int:
-        with contextlib.suppress(IndexError):
-            return self.free.popleft()
-        self.count += 1
-        return self.count
-
-
 class Processes:
     """Makes batches of a dataset in processes that live until `close`.
 
@@ -236,38 +195,37 @@ class Processes:
     def __init__(self, dataset: Any, count: int):
         self._dataset = dataset
         self._count = count
-        self._workers: list[_Worker] = []
+        self._workers: list[Worker] = []
         self._state: dict[str, Any] = {}
-        self._finalizer = weakref.finalize(self, _end, self._workers, os.getpid())
+        self._finalizer = weakref.finalize(self, end, self._workers, os.getpid())
         self._finalizer.atexit = False
 
-    def order(self, number: int) -> _Ticket:
+    def order(self, number: int) -> Ticket:
         if not self._workers:
             self._start()
         worker = min(self._workers, key=lambda worker: len(worker.tickets))
-        ticket = _Ticket(number, worker, worker.slot())
-        worker.tickets.append(ticket)
+        ticket = worker.order(number)
         self._send(worker, (ticket.slot, number))
         return ticket
 
-    def has_made(self, ticket: _Ticket) -> bool:
+    def has_made(self, ticket: Ticket) -> bool:
         if ticket.outcome is None:
             self._receive(timeout=0)
         return isinstance(ticket.outcome, list)
 
-    def result(self, ticket: _Ticket) -> Any:
+    def result(self, ticket: Ticket) -> Any:
         while ticket.outcome is None:
             self._receive(timeout=None)
-        if isinstance(ticket.outcome, _Raised):
+        if isinstance(ticket.outcome, Raised):
             ticket.worker.free.append(ticket.slot)
-            error = _rebuilt(ticket.outcome)
+            error = rebuilt(ticket.outcome)
             error.add_note(f"Raised in worker process {ticket.worker.process.pid}, which made batch {ticket.number}.")
             raise error
         whole = np.frombuffer(ticket.worker.slots[ticket.slot], np.uint8)
         weakref.finalize(whole, ticket.worker.free.append, ticket.slot).atexit = False
-        return _load(whole, ticket.outcome)
+        return load(whole, ticket.outcome)
 
-    def discard(self, ticket: _Ticket) -> None:
+    def discard(self, ticket: Ticket) -> None:
         ticket.is_discarded = True
         if ticket.outcome is not None:
             ticket.worker.free.append(ticket.slot)
@@ -276,21 +234,20 @@ class Processes:
         """Bring the workers what has changed in the dataset since they last heard of it."""
         if not self._workers:
             return
-        state = _state_of(self._dataset)
-        changed = [name for name in state if name not in self._state or state[name] != self._state[name]]
-        removed = [name for name in self._state if name not in state]
+        state = state_of(self._dataset)
+        changed, removed = difference(self._state, state)
         if not changed and not removed:
             return
         try:
-            parts = _dump(({name: vars(self._dataset)[name] for name in changed}, removed))
+            parts = dump(({name: vars(self._dataset)[name] for name in changed}, removed))
         except Exception:
             # What cannot be sent can be inherited, or else fails as it does with stock Keras.
             while any(worker.tickets for worker in self._workers):
                 self._receive(timeout=None)
-            _end(self._workers, os.getpid())
+            end(self._workers, os.getpid())
             return
-        memory, handle = _new_memory(_room_for(parts))
-        sizes = _write(memory, parts)
+        memory, handle = new_memory(room_for(parts))
+        sizes = write(memory, parts)
         for worker in self._workers:
             self._send(worker, (None, sizes), handle)
         os.close(handle)
@@ -305,20 +262,13 @@ class Processes:
             raise RuntimeError("The workers of this dataset have been closed. Make a new feed of it.")
         method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
         context: Any = multiprocessing.get_context(method)
-        self._state = _state_of(self._dataset)
+        self._state = state_of(self._dataset)
         for number in range(self._count):
-            ours, theirs = context.Pipe()
-            name = f"flatout-worker-{number}"
-            process = context.Process(target=_work, args=(theirs, self._dataset), name=name, daemon=True)
-            process.start()
-            theirs.close()
-            self._workers.append(_Worker(process, ours))
+            self._workers.append(start(context, number, self._dataset))
 
-    def _send(self, worker: _Worker, message: Any, handle: int | None = None) -> None:
+    def _send(self, worker: Worker, message: Any, handle: int | None = None) -> None:
         try:
-            worker.connection.send(message)
-            if handle is not None:
-                send_handle(worker.connection, handle, worker.process.pid)
+            worker.send(message, handle)
         except OSError:
             raise self._death_of(worker) from None
 
@@ -329,272 +279,16 @@ class Processes:
         for worker in self._workers:
             try:
                 while worker.connection.poll():
-                    self._read(worker)
+                    worker.receive()
             except (EOFError, OSError):
                 raise self._death_of(worker) from None
             if not worker.process.is_alive():
                 raise self._death_of(worker)
 
-    def _read(self, worker: _Worker) -> None:
-        outcome, brings_memory = worker.connection.recv()
-        ticket = worker.tickets.popleft()
-        if brings_memory:
-            handle = recv_handle(worker.connection)
-            worker.slots[ticket.slot] = mmap.mmap(handle, 0)
-            os.close(handle)
-        ticket.outcome = outcome
-        if ticket.is_discarded:
-            worker.free.append(ticket.slot)
-
-    def _death_of(self, worker: _Worker) -> WorkerDied:
-        worker.process.join(PATIENCE)
-        code = worker.process.exitcode
-        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
-        doing = f"made batch {worker.tickets[0].number}" if worker.tickets else "waited for work"
+    def _death_of(self, worker: Worker) -> WorkerDied:
         return WorkerDied(
             f"A worker process of the PyDataset `{type(self._dataset).__name__}` died. Received: process "
-            f"{worker.process.pid} ({worker.process.name}, of {self._count}) {how} while it {doing}. If the machine "
+            f"{worker.process.pid} ({worker.process.name}, of {self._count}) {worker.how_it_died()}. If the machine "
             "ran out of memory, use fewer `workers` or a smaller `max_queue_size`; with `workers=0` a crash shows its "
             "own traceback."
         )
-
-
-def _end(workers: list[_Worker], owner: int) -> None:
-    if os.getpid() != owner:
-        return
-    for worker in workers:
-        # Closing would not do: workers that were forked later hold this end of the connection, too.
-        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(worker.connection.fileno())) as end:
-            end.shutdown(socket.SHUT_RDWR)
-    for ask in (_wait_for, multiprocessing.Process.terminate, multiprocessing.Process.kill):
-        alive = [worker.process for worker in workers if worker.process.is_alive()]
-        for process in alive:
-            ask(process)
-        for process in alive:
-            process.join(PATIENCE / len(alive))
-    for worker in workers:
-        worker.connection.close()
-    workers.clear()
-
-
-def _wait_for(process: Any) -> None:
-    """The connection is shut: a worker ends after the batch that it makes."""
-
-
-# In the worker process.
-
-
-def _work(connection: Connection, dataset: Any) -> None:
-    # Ctrl-C reaches the whole process group; the training process decides what becomes of it.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
-    slots: dict[int, mmap.mmap] = {}
-    with contextlib.suppress(EOFError, OSError):
-        while True:
-            slot, number = connection.recv()
-            if slot is None:
-                _update(dataset, recv_handle(connection), sizes=number)
-                continue
-            outcome, handle = _make(dataset, number, slots, slot)
-            connection.send((outcome, handle is not None))
-            if handle is not None:
-                send_handle(connection, handle, os.getppid())
-                os.close(handle)
-
-
-def _make(dataset: Any, number: int, slots: dict[int, mmap.mmap], slot: int) -> tuple[list[int] | _Raised, int | None]:
-    """Make a batch and write it into a slot, with new memory behind it if it does not fit."""
-    handle = None
-    try:
-        parts = _dump(dataset[number])
-        if slot not in slots or len(slots[slot]) < _room_for(parts):
-            slots[slot], handle = _new_memory(_room_for(parts))
-        return _write(slots[slot], parts), handle
-    except BaseException as error:
-        return _described(error, skip=1), None
-
-
-def _update(dataset: Any, handle: int, sizes: list[int]) -> None:
-    with mmap.mmap(handle, 0) as memory:
-        # Copied, since the attributes live longer than this memory.
-        changed, removed = _load(np.frombuffer(memory[:], np.uint8).copy(), sizes)
-    os.close(handle)
-    vars(dataset).update(changed)
-    for name in removed:
-        vars(dataset).pop(name, None)
-
-
-def _die_with_parent(parent: int) -> None:
-    process = multiprocessing.parent_process()
-    assert process is not None
-    # The sentinel alone is not enough: processes forked later hold it open.
-    while os.getppid() == parent and not wait([process.sentinel], timeout=0.5):
-        pass
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-# A batch as parts of memory: a pickle of its structure, which leaves the arrays out, then the arrays.
-
-
-class _Pickler(pickle.Pickler):
-    def reducer_override(self, value: Any) -> Any:
-        # Pickle leaves out only arrays that are in one piece.
-        if type(value) is np.ndarray and not value.flags.forc and not value.dtype.hasobject:
-            return np.ascontiguousarray(value).__reduce_ex__(5)
-        return NotImplemented
-
-
-def _dump(value: Any) -> list[Any]:
-    arrays: list[pickle.PickleBuffer] = []
-    structure = io.BytesIO()
-    _Pickler(structure, protocol=5, buffer_callback=arrays.append).dump(value)
-    return [structure.getbuffer(), *(array.raw() for array in arrays)]
-
-
-def _offsets(sizes: list[int]) -> list[int]:
-    offsets = [0]
-    for size in sizes:
-        offsets.append(offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
-    return offsets
-
-
-def _room_for(parts: list[Any]) -> int:
-    return _offsets([part.nbytes for part in parts])[-1]
-
-
-def _write(memory: mmap.mmap, parts: list[Any]) -> list[int]:
-    sizes = [part.nbytes for part in parts]
-    for part, offset in zip(parts, _offsets(sizes), strict=False):
-        memory[offset : offset + part.nbytes] = part
-    return sizes
-
-
-def _load(memory: Any, sizes: list[int]) -> Any:
-    structure, *arrays = [memory[offset : offset + size] for offset, size in zip(_offsets(sizes), sizes, strict=False)]
-    return pickle.loads(structure, buffers=arrays)
-
-
-def _new_memory(size: int) -> tuple[mmap.mmap, int]:
-    """Memory without a name, and the file descriptor by which another process can map it."""
-    if hasattr(os, "memfd_create"):
-        handle = os.memfd_create("flatout")
-    else:
-        with tempfile.TemporaryFile() as file:
-            handle = os.dup(file.fileno())
-    os.ftruncate(handle, size)
-    return mmap.mmap(handle, size), handle
-
-
-# What the dataset is like, to tell whether it has changed.
-
-
-def _state_of(dataset: Any) -> dict[str, Any]:
-    has_hooks = _has_hooks(dataset)
-    return {name: _fingerprint(value, has_hooks) for name, value in vars(dataset).items()}
-
-
-def _has_hooks(dataset: Any) -> bool:
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
-
-    names = ("on_epoch_begin", "on_epoch_end")
-    return any(getattr(getattr(dataset, name), "__func__", None) is not getattr(PyDataset, name) for name in names)
-
-
-def _fingerprint(value: Any, has_hooks: bool) -> Any:
-    arrays: list[pickle.PickleBuffer] = []
-    try:
-        digest = hashlib.sha256(pickle.dumps(value, protocol=5, buffer_callback=arrays.append))
-    except Exception:
-        # Unlike anything else if it may have changed unseen, else like itself.
-        return object() if has_hooks else _Identity(value)
-    for array in arrays:
-        memory = np.frombuffer(array.raw(), np.uint8)
-        if memory.nbytes > LARGE and not has_hooks:
-            digest.update(f"{memory.ctypes.data}:{memory.nbytes}".encode())
-        else:
-            digest.update(memory.data)
-    return digest.digest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Identity:
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-
-# An exception that crosses processes with the frames of the user's code.
-
-
-@dataclass(frozen=True)
-class _Raised:
-    pickled: bytes | None
-    text: str
-    frames: list[tuple[str, str, int, int, int, int]]
-    cause: _Raised | None
-    context: _Raised | None
-    hides_context: bool
-
-
-def _described(error: BaseException, skip: int = 0) -> _Raised:
-    frames = [
-        (
-            frame.filename,
-            frame.name,
-            frame.lineno or 1,
-            frame.end_lineno or frame.lineno or 1,
-            frame.colno or 0,
-            frame.end_colno or 0,
-        )
-        for frame in traceback.extract_tb(error.__traceback__)[skip:]
-    ]
-    pickled: bytes | None
-    try:
-        pickled = pickle.dumps(error)
-        if type(pickle.loads(pickled)) is not type(error):
-            pickled = None
-    except Exception:
-        pickled = None
-    return _Raised(
-        pickled,
-        "".join(traceback.format_exception_only(error)).strip(),
-        frames,
-        None if error.__cause__ is None else _described(error.__cause__),
-        None if error.__context__ is None else _described(error.__context__),
-        error.__suppress_context__,
-    )
-
-
-def _rebuilt(raised: _Raised) -> BaseException:
-    error: BaseException
-    if raised.pickled is None:
-        error = RuntimeError(raised.text)
-    else:
-        error = pickle.loads(raised.pickled)
-    error.__cause__ = None if raised.cause is None else _rebuilt(raised.cause)
-    error.__context__ = None if raised.context is None else _rebuilt(raised.context)
-    error.__suppress_context__ = raised.hides_context
-    below: types.TracebackType | None = None
-    for frame in reversed(raised.frames):
-        below = _traceback_entry(frame, below)
-    return error.with_traceback(below)
-
-
-def _traceback_entry(
-    frame: tuple[str, str, int, int, int, int], below: types.TracebackType | None
-) -> types.TracebackType:
-    """A traceback entry that shows a line of the user's file, as if it had run here."""
-    filename, name, line, end_line, column, end_column = frame
-    place = {"lineno": line, "end_lineno": end_line, "col_offset": column, "end_col_offset": end_column}
-    statement = ast.Raise(exc=ast.Name("error", ctx=ast.Load(), **place), cause=None, **place)
-    code = compile(ast.Module([statement], type_ignores=[]), filename, "exec").replace(co_name=name)
-    try:
-        exec(code, {"error": StopAsyncIteration})
-    except StopAsyncIteration as error:
-        here = error.__traceback__ and error.__traceback__.tb_next
-    assert here is not None
-    return types.TracebackType(below, here.tb_frame, here.tb_lasti, here.tb_lineno)

@@ -19,6 +19,12 @@ Structure = Any
 OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
 
 
+def is_on_gpu(leaf: Any) -> bool:
+    """Whether an array of any library lives in the memory of a CUDA device."""
+    kinds_of_cuda_memory = (2, 13)
+    return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
+
+
 class Program(Protocol):
     """`K` times the model's own step per dispatch, over rows that live on the device.
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 from jax.extend.core import jaxpr_as_fun
 from keras import tree
@@ -18,8 +19,8 @@ from keras.src.trainers.data_adapters import array_slicing
 from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
-from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
-from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
+from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
 from .jax_sink import JaxSink
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
@@ -62,12 +63,17 @@ class JaxEngine:
         pass
 
     def place(self, inputs: Structure) -> Structure:
-        def whole(sliceable: Any) -> Any:
+        def whole(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) or is_on_gpu(leaf):
+                # Already there: Keras would take it through the host.
+                array = leaf if isinstance(leaf, jax.Array) else jax.dlpack.from_dlpack(leaf)
+                is_float = jnp.issubdtype(array.dtype, jnp.floating)
+                return array.astype(keras.config.floatx()) if is_float else array
+            sliceable = array_slicing.convert_to_sliceable(leaf, target_backend="jax")
             # A copy, also on a CPU: what the user writes into the array later must not reach half of the batches.
             return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
 
-        sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="jax")
-        return tree.map_structure(whole, sliceables, none_is_leaf=False)
+        return tree.map_structure(whole, inputs, none_is_leaf=False)
 
     def sink(self, dtype: str) -> MakeSink:
         return functools.partial(JaxSink, cast_to=dtype)
@@ -111,6 +117,8 @@ class JaxProgram:
         self._marks: tuple[Any, ...] = ()
         self._signature: Any = None
         self._is_in_order = False
+        # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
+        self._is_chunk = False
         self._order: Any = None
         self._rest_order: Any = None
         self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
@@ -148,6 +156,7 @@ class JaxProgram:
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = self._layout
         self._hold(data, rows, batch_size)
+        self._is_chunk = jax.default_backend() != "cpu"
         if self._layout != before and jax.default_backend() != "cpu":
             self.unit = choose_unit(self._full, self._cost)
         if self._layout != before or not self._is_in_order:
@@ -170,8 +179,13 @@ class JaxProgram:
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         stacked = every_step or self._task == "predict"
         results: list[Any] = []
+        # What is left over after whole units goes step by step.
         looped = max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
-        if looped > 1:
+        if self._is_chunk and self._loops and (start, stop) == (0, self._full):
+            outputs = self._advance(("whole", stacked))
+            results = _unstack(outputs, stop) if stacked else [outputs]
+            start = stop
+        elif looped > 1:
             bounds = np.array([start, start + looped], np.int32)
             outputs = self._advance(("loop", stacked), bounds)
             results = _unstack(outputs, looped) if stacked else [outputs]
@@ -240,6 +254,8 @@ class JaxProgram:
         if form == "rest":
             return self._trace_step(self._rest)[0]
         step, (output, _) = self._trace_step(self._batch_size)
+        if form == "whole":
+            return whole(step, output, self._full, stacked)
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
         return loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)

@@ -61,6 +61,15 @@ def loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None)
     return run
 
 
+def whole(step: Callable[..., Any], output: Any, steps: int, keeps_all: bool) -> Callable[..., Any]:
+    """As `loop`, for all `steps` of a chunk.
+
+    The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
+    """
+    run = loop(step, output, 1, steps if keeps_all else None)
+    return lambda state, data, order: run(state, data, order, (0, steps))
+
+
 @dataclass(frozen=True)
 class Cost:
     """What a step does, as far as its jax operations tell.

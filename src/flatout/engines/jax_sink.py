@@ -10,8 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from ..data.direct_npy import UnreadableFile
 from ..data.direct_sinks import DeviceMemory, Wait, require_numbers
+from ..errors import UnreadableFile
 
 _LARGEST_INDEX = 2**31 - 1
 

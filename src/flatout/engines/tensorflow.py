@@ -19,7 +19,7 @@ from keras.src.trainers.trainer import model_supports_jit
 from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
 from ..options import current
-from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
 from .tensorflow_sink import TensorFlowSink
 
 
@@ -52,8 +52,13 @@ class TensorFlowEngine:
         pass
 
     def place(self, inputs: Structure) -> Structure:
-        arrays = array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow")
-        return self.send(arrays)
+        def native(leaf: Any) -> Any:
+            # Keras would take an array of another library through the host.
+            is_foreign = is_on_gpu(leaf) and not isinstance(leaf, tf.Tensor)
+            return tf.experimental.dlpack.from_dlpack(leaf.__dlpack__()) if is_foreign else leaf
+
+        inputs = tree.map_structure(native, inputs)
+        return self.send(array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow"))
 
     def sink(self, dtype: str) -> MakeSink:
         return functools.partial(TensorFlowSink, cast_to=dtype)

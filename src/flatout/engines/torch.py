@@ -18,7 +18,7 @@ from keras.src.trainers.data_adapters import array_slicing
 
 from ..data.direct_sinks import MakeSink
 from ..errors import Reason, reason
-from .base import Program, Structure, Task
+from .base import Program, Structure, Task, is_on_gpu
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
 from .torch_cuda_graph import CudaGraphLoop
 from .torch_loop import EagerLoop, Loop, ReplayLoop, Rows
@@ -68,8 +68,13 @@ class TorchEngine:
             rows = sliceable[0 : sliceable.array.shape[0]]
             return convert_to_tensor(sliceable.convert_to_torch_compatible(rows))
 
-        sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="torch")
+        def native(leaf: Any) -> Any:
+            # Keras would take an array of another library through the host.
+            return torch.from_dlpack(leaf) if is_on_gpu(leaf) and not isinstance(leaf, torch.Tensor) else leaf
+
         with torch.no_grad():
+            inputs = tree.map_structure(native, inputs)
+            sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="torch")
             return tree.map_structure(convert, sliceables, none_is_leaf=False)
 
     def sink(self, dtype: str) -> MakeSink:

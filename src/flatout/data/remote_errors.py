@@ -1,0 +1,83 @@
+"""An exception that crosses processes with the frames of the user's code."""
+
+from __future__ import annotations
+
+import ast
+import pickle
+import traceback
+import types
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception as it is sent; `pickled` is None if only its text can be."""
+
+    pickled: bytes | None
+    text: str
+    frames: list[tuple[str, str, int, int, int, int]]
+    cause: Raised | None
+    context: Raised | None
+    hides_context: bool
+
+
+def described(error: BaseException, skip: int = 0) -> Raised:
+    """Take an exception down, without the outermost `skip` frames."""
+    frames = [
+        (
+            frame.filename,
+            frame.name,
+            frame.lineno or 1,
+            frame.end_lineno or frame.lineno or 1,
+            frame.colno or 0,
+            frame.end_colno or 0,
+        )
+        for frame in traceback.extract_tb(error.__traceback__)[skip:]
+    ]
+    pickled: bytes | None
+    try:
+        pickled = pickle.dumps(error)
+        if type(pickle.loads(pickled)) is not type(error):
+            pickled = None
+    except Exception:
+        pickled = None
+    return Raised(
+        pickled,
+        "".join(traceback.format_exception_only(error)).strip(),
+        frames,
+        None if error.__cause__ is None else described(error.__cause__),
+        None if error.__context__ is None else described(error.__context__),
+        error.__suppress_context__,
+    )
+
+
+def rebuilt(raised: Raised) -> BaseException:
+    """The exception, with a traceback through the lines of the user's files."""
+    error: BaseException
+    if raised.pickled is None:
+        error = RuntimeError(raised.text)
+    else:
+        error = pickle.loads(raised.pickled)
+    error.__cause__ = None if raised.cause is None else rebuilt(raised.cause)
+    error.__context__ = None if raised.context is None else rebuilt(raised.context)
+    error.__suppress_context__ = raised.hides_context
+    below: types.TracebackType | None = None
+    for frame in reversed(raised.frames):
+        below = _traceback_entry(frame, below)
+    return error.with_traceback(below)
+
+
+def _traceback_entry(
+    frame: tuple[str, str, int, int, int, int], below: types.TracebackType | None
+) -> types.TracebackType:
+    """A traceback entry that shows a line of the user's file, as if it had run here."""
+    filename, name, line, end_line, column, end_column = frame
+    place = {"lineno": line, "end_lineno": end_line, "col_offset": column, "end_col_offset": end_column}
+    statement = ast.Raise(exc=ast.Name("error", ctx=ast.Load(), **place), cause=None, **place)
+    code = compile(ast.Module([statement], type_ignores=[]), filename, "exec").replace(co_name=name)
+    try:
+        exec(code, {"error": StopAsyncIteration})
+    except StopAsyncIteration as error:
+        here = error.__traceback__ and error.__traceback__.tb_next
+    assert here is not None
+    return types.TracebackType(below, here.tb_frame, here.tb_lasti, here.tb_lineno)

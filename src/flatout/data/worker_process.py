@@ -1,0 +1,169 @@
+"""A worker process, and the end of it that the training process holds: both sides of each message.
+
+To the worker go `(slot, number)`, the order of a batch, or `(None, sizes)` and memory with changed attributes of the
+dataset. Back comes `(outcome, brings_memory)` for each order, with new memory behind the slot if the batch did not fit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import multiprocessing
+import os
+import signal
+import socket
+import threading
+from collections import deque
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.reduction import recv_handle, send_handle
+from typing import Any
+
+import numpy as np
+
+from .background import PATIENCE
+from .remote_errors import Raised, described
+from .worker_slots import dump, load, new_memory, room_for, write
+
+
+@dataclass(eq=False)
+class Ticket:
+    """A batch that was ordered."""
+
+    number: int
+    worker: Worker
+    slot: int
+    # Sizes of the parts of the batch in the slot, or what was raised in its place.
+    outcome: list[int] | Raised | None = None
+    is_discarded: bool = False
+
+
+@dataclass(eq=False)
+class Worker:
+    """What the training process knows of a worker: its orders, oldest first, and its slots."""
+
+    process: Any
+    connection: Connection
+    tickets: deque[Ticket] = field(default_factory=deque)
+    slots: dict[int, mmap.mmap] = field(default_factory=dict)
+    # Slots that nothing refers to; the garbage collector appends to it, from any thread.
+    free: deque[int] = field(default_factory=deque)
+    count: int = 0
+
+    def order(self, number: int) -> Ticket:
+        ticket = Ticket(number, self, self._free_slot())
+        self.tickets.append(ticket)
+        return ticket
+
+    def _free_slot(self) -> int:
+        with contextlib.suppress(IndexError):
+            return self.free.popleft()
+        self.count += 1
+        return self.count
+
+    def send(self, message: Any, handle: int | None = None) -> None:
+        self.connection.send(message)
+        if handle is not None:
+            send_handle(self.connection, handle, self.process.pid)
+
+    def receive(self) -> None:
+        """Read the outcome of the oldest order."""
+        outcome, brings_memory = self.connection.recv()
+        ticket = self.tickets.popleft()
+        if brings_memory:
+            handle = recv_handle(self.connection)
+            self.slots[ticket.slot] = mmap.mmap(handle, 0)
+            os.close(handle)
+        ticket.outcome = outcome
+        if ticket.is_discarded:
+            self.free.append(ticket.slot)
+
+    def how_it_died(self) -> str:
+        self.process.join(PATIENCE)
+        code = self.process.exitcode
+        how = f"was killed by {signal.Signals(-code).name}" if code and code < 0 else f"ended with exit code {code}"
+        return f"{how} while it {f'made batch {self.tickets[0].number}' if self.tickets else 'waited for work'}"
+
+
+def start(context: Any, number: int, dataset: Any) -> Worker:
+    """Start a worker process by a start method's `multiprocessing` context."""
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(theirs, dataset), name=f"flatout-worker-{number}", daemon=True)
+    process.start()
+    theirs.close()
+    return Worker(process, ours)
+
+
+def end(workers: list[Worker], owner: int) -> None:
+    """End the workers, unless this is a fork of their owner: idle ones at once, busy ones after `PATIENCE` seconds."""
+    if os.getpid() != owner:
+        return
+    for worker in workers:
+        # Closing would not do: workers that were forked later hold this end of the connection, too.
+        with contextlib.suppress(OSError), socket.socket(fileno=os.dup(worker.connection.fileno())) as ours:
+            ours.shutdown(socket.SHUT_RDWR)
+    for ask in (_wait_for, multiprocessing.Process.terminate, multiprocessing.Process.kill):
+        alive = [worker.process for worker in workers if worker.process.is_alive()]
+        for process in alive:
+            ask(process)
+        for process in alive:
+            process.join(PATIENCE / len(alive))
+    for worker in workers:
+        worker.connection.close()
+    workers.clear()
+
+
+def _wait_for(process: Any) -> None:
+    """The connection is shut: a worker ends after the batch that it makes."""
+
+
+# In the worker process.
+
+
+def _work(connection: Connection, dataset: Any) -> None:
+    # Ctrl-C reaches the whole process group; the training process decides what becomes of it.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_die_with_parent, args=(os.getppid(),), daemon=True).start()
+    slots: dict[int, mmap.mmap] = {}
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            slot, number = connection.recv()
+            if slot is None:
+                _update(dataset, recv_handle(connection), sizes=number)
+                continue
+            outcome, handle = _make(dataset, number, slots, slot)
+            connection.send((outcome, handle is not None))
+            if handle is not None:
+                send_handle(connection, handle, os.getppid())
+                os.close(handle)
+
+
+def _make(dataset: Any, number: int, slots: dict[int, mmap.mmap], slot: int) -> tuple[list[int] | Raised, int | None]:
+    """Make a batch and write it into a slot, with new memory behind it if it does not fit."""
+    handle = None
+    try:
+        parts = dump(dataset[number])
+        if slot not in slots or len(slots[slot]) < room_for(parts):
+            slots[slot], handle = new_memory(room_for(parts))
+        return write(slots[slot], parts), handle
+    except BaseException as error:
+        return described(error, skip=1), None
+
+
+def _update(dataset: Any, handle: int, sizes: list[int]) -> None:
+    with mmap.mmap(handle, 0) as memory:
+        # Copied, since the attributes live longer than this memory.
+        changed, removed = load(np.frombuffer(memory[:], np.uint8).copy(), sizes)
+    os.close(handle)
+    vars(dataset).update(changed)
+    for name in removed:
+        vars(dataset).pop(name, None)
+
+
+def _die_with_parent(parent: int) -> None:
+    process = multiprocessing.parent_process()
+    assert process is not None
+    # The sentinel alone is not enough: processes forked later hold it open.
+    while os.getppid() == parent and not wait([process.sentinel], timeout=0.5):
+        pass
+    os.kill(os.getpid(), signal.SIGKILL)

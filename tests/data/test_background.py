@@ -18,6 +18,9 @@ from hypothesis import strategies as st
 
 from flatout.data.background import Background, size_of
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> bool:
     """Whether a condition comes true in time."""

@@ -18,6 +18,9 @@ from flatout.data.files import Extent, Shards, extents, open_npy, unmapped
 from flatout.data.residency import cached_bytes, drop_from_cache
 from flatout.data.source import ArraySource, describe
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(

@@ -16,6 +16,9 @@ from hypothesis import strategies as st
 from flatout.data.files import Archive, Extent, Shards, extents, open_npy, open_shards, open_tables
 from flatout.errors import MissingExtra
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 _LENGTHS = st.lists(st.integers(0, 7), min_size=1, max_size=5).filter(any)
 _ROW_SHAPES = st.sampled_from([(), (3,), (2, 2)])
 

@@ -13,6 +13,9 @@ from hypothesis import strategies as st
 
 from flatout.data.frames import as_array, codes_of_model, is_plain, open_frame
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 _DTYPES = {
     "int8": "int8",
     "int64": "int64",

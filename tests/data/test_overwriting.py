@@ -12,6 +12,9 @@ import pytest
 
 from flatout.data.overwriting import WATCHED, Watch, copied
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 ROWS = np.arange(60.0).reshape(30, 2)
 BUFFERS = [np.zeros((3, 2)) for _ in range(WATCHED + 1)]
 

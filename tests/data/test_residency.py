@@ -11,6 +11,9 @@ import pytest
 from flatout.data import residency
 from flatout.data.residency import MemoryWatch, cached_bytes, drop_from_cache, memory_status
 
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+
 
 @pytest.mark.parametrize("asked", ["cachestat", "mincore"])
 def test_cached_bytes_follow_what_is_read_and_dropped(

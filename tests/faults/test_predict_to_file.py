@@ -81,6 +81,7 @@ print("grown:", (memory_status()["VmHWM"] - before["VmHWM"]) // 2**20)
 """
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.slow
 @pytest.mark.parametrize("engine", ["auto", "stock"])
 def test_a_file_three_times_larger_than_the_address_space_left(tmp_path: Path, engine: str, backend: str) -> None:
@@ -148,6 +149,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(folder: Path) -> None
     assert not list(folder.glob("*partial*"))
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.slow
 def test_killed_and_interrupted_at_any_moment_it_goes_on_to_the_same_bytes(folder: Path) -> None:
     manifest = folder / "out.npy.partial.json"

@@ -25,8 +25,8 @@ from .residency import MemoryWatch, cached_bytes
 Engine = Literal["auto", "posix", "cufile", "kvikio"]
 Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
-# Two slots for each of twelve threads are 192 MB, which is all the host memory that a load takes.
-SLOT_BYTES = 8 * 2**20
+# Two slots for each of eight threads are 192 MB, which is all the host memory that a load takes.
+SLOT_BYTES = 12 * 2**20
 _GPU_DIRECT = {"cufile": direct_cufile, "kvikio": direct_kvikio}
 
 
@@ -52,7 +52,7 @@ def load(
         columns: Of tables only. A name gives an array of that column; a list of names a matrix with a column for
             each, of the dtype that holds all of them; None, all columns.
         engine: `"auto"`, or `"posix"`, `"cufile"`, `"kvikio"` to insist on one.
-        threads: That read; twelve by default, at most four for each core.
+        threads: That read; eight by default, at most four for each core.
         slot_bytes: Host memory of a slot; each thread has two.
 
     Returns:

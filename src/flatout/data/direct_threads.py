@@ -9,11 +9,11 @@ from typing import TypeVar
 
 T = TypeVar("T")
 _LOOK_EVERY_SECONDS = 0.05
-_DEFAULT_THREADS, _THREADS_PER_CORE = 12, 4
+_DEFAULT_THREADS, _THREADS_PER_CORE = 8, 4
 
 
 def thread_count(wanted: int | None) -> int:
-    """As many reader threads as asked for, twelve by default, and at most four for each core."""
+    """As many reader threads as asked for, eight by default, and at most four for each core."""
     if wanted is not None and wanted < 1:
         raise ValueError(f"Invalid value for `threads`. Received: {wanted}. Expected at least 1.")
     return min(wanted or _DEFAULT_THREADS, (os.cpu_count() or 1) * _THREADS_PER_CORE)

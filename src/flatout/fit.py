@@ -46,7 +46,7 @@ def fit(
         x: As for `keras.Model.fit`.
         y: As for `keras.Model.fit`.
         engine: `"auto"`, the name of the backend, or `"stock"` for Keras' own loop.
-        data: `"auto"` or `"resident"`.
+        data: `"auto"`, `"resident"`, `"streamed"` or `"direct"`; see docs/data.md.
         precision: `"exact"` (the default) or `"fast"`, which may round in another order than Keras does.
         **arguments: Every other argument of `keras.Model.fit`.
 
@@ -153,8 +153,10 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
         >>> flatout.plan(model, np.zeros((64_000, 4)), np.zeros(64_000)).data
         'resident'
     """
+    wishes = {name: arguments.pop(name, None) for name in ("engine", "data", "precision")}
     call = _bound(method, (x, y) if method != "predict" else (x,), arguments)
-    return make_plan(method, model, call, current())
+    with options(**wishes):
+        return make_plan(method, model, _resolved(method, model, call), current())
 
 
 def _is_overridden(method: str, model: Any) -> bool:

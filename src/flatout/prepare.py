@@ -229,6 +229,7 @@ def _feed_batches(
         _epoch_iterator(model, engine, source, batches, steps),
         batches,
         group,
+        engine.chunk_stretch,
         Sender(engine.send, engine.reuses_memory),
         _memory(engine),
     )

@@ -124,6 +124,7 @@ class BatchStream:
         iterator: Keras' epoch iterator over a `Feed`.
         source: That `Feed`.
         group: The model's `steps_per_execution`.
+        stretch: Chunks are of one group, `stretch` groups, `stretch**2` groups and so on.
         sender: Puts chunks on the device.
         memory: Gives host memory for a chunk.
 
@@ -134,12 +135,13 @@ class BatchStream:
 
     placement = "streamed"
 
-    def __init__(self, iterator: Any, source: Any, group: int, sender: Sender, memory: Memory):
+    def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender, memory: Memory):
         self.iterator = iterator
         self.program: Any = None
         self.end: int | None = None
         self._source = source
         self._group = group
+        self._stretch = stretch
         self._sender = sender
         self._memory = memory
         self._enumerator: Any = None
@@ -272,31 +274,39 @@ class BatchStream:
                 self._unused.clear()
             batch = _Batch(structure)
             if pending and pending[0].layout != batch.layout:
-                yield from self._joined(pending, self._group)
+                yield from self._joined(pending)
                 pending = []
             pending.append(batch)
-            most = steps_per_chunk(batch.nbytes, self._group)
-            if len(pending) == most:
-                yield from self._joined(pending, most)
+            is_full = len(pending) == self._longest(steps_per_chunk(batch.nbytes, self._group))
+            is_waited_for = self._chunks is not None and self._chunks.is_waited_for
+            if is_full or (is_waited_for and len(pending) % self._group == 0):
+                yield from self._joined(pending)
                 pending = []
-            elif len(pending) % self._group == 0 and self._chunks is not None and self._chunks.is_waited_for:
-                yield from self._joined(pending, self._group)
-                pending = []
-        yield from self._joined(pending, self._group)
+        yield from self._joined(pending)
 
-    def _joined(self, batches: list[_Batch], steps: int) -> Iterator[Chunk]:
-        """Chunks with room for so many steps."""
-        for start in range(0, len(batches), steps):
-            some = batches[start : start + steps]
+    def _longest(self, steps: int) -> int:
+        """The longest of the few lengths of chunks that is no longer than this, or the shortest."""
+        length = self._group
+        while length * self._stretch <= steps:
+            length *= self._stretch
+        return length
+
+    def _joined(self, batches: list[_Batch]) -> Iterator[Chunk]:
+        """Chunks of as few lengths as possible: a program is compiled for each."""
+        start = 0
+        while start < len(batches):
+            room = self._longest(len(batches) - start)
+            some = batches[start : start + room]
+            start += len(some)
             first, length = some[0], some[0].length
-            if steps == 1:
+            if room == 1:
                 yield Chunk(first.structure, length, length, 1)
                 continue
-            arrays = self._memory([((steps * length, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
+            arrays = self._memory([((room * length, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
             for number, batch in enumerate(some):
                 for array, leaf in zip(arrays, batch.leaves, strict=True):
                     array[number * length : (number + 1) * length] = leaf
-            yield Chunk(packed(first.structure, arrays), steps * length, length, len(some))
+            yield Chunk(packed(first.structure, arrays), room * length, length, len(some))
 
 
 class UnfitBatch(ValueError):

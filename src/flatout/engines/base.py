@@ -84,6 +84,9 @@ class Engine(Protocol):
     name: str
     # Whether stock Keras writes averaged weights back even after an error.
     finalizes_after_errors: bool
+    # Each length of a chunk is that many times the next shorter one: less where compiling for one more is cheap and a
+    # single step is dear.
+    chunk_stretch: int
     # Whether stock Keras takes a batch from the data to build a model before training, and so draws random numbers.
     peeks_to_build: bool
 

@@ -35,6 +35,7 @@ class JaxEngine:
     """Compiles Keras models on the jax backend."""
 
     name = "jax"
+    chunk_stretch = 8
     finalizes_after_errors = True
     peeks_to_build = True
 

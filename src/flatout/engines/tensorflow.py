@@ -27,6 +27,7 @@ class TensorFlowEngine:
     """Compiles Keras models on the tensorflow backend."""
 
     name = "tensorflow"
+    chunk_stretch = 2
     finalizes_after_errors = False
     peeks_to_build = False
 
@@ -133,6 +134,7 @@ class TensorFlowProgram:
             # Keras leaves XLA off on a CPU; what XLA rounds otherwise is allowed here.
             self._xla = True
             self._functions.clear()
+            self._hold(self._data, self._full * self._batch_size + self._rest, self._batch_size)
         if self._task == "predict":
             sizes = [
                 math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size
@@ -145,16 +147,18 @@ class TensorFlowProgram:
             self._functions.clear()
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
-        before = self._layout
+        before = (self._full, self._rest, self._batch_size)
         self._hold(data, rows, batch_size)
-        if self._layout != before or not self._is_in_order:
+        if (self._full, self._rest, self._batch_size) != before or not self._is_in_order:
             self.begin_pass(None)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         self._data = data
         self._batch_size = min(batch_size, rows)
         self._full, self._rest = divmod(rows, self._batch_size)
-        specs = [tf.TensorSpec(leaf.shape, leaf.dtype) for leaf in _leaves(data)]
+        # A graph serves any number of rows; XLA compiles for each.
+        shapes = [leaf.shape if self._xla else (None, *leaf.shape[1:]) for leaf in _leaves(data)]
+        specs = [tf.TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, _leaves(data), strict=True)]
         self._layout = (self._batch_size, *specs)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
@@ -215,7 +219,8 @@ class TensorFlowProgram:
         def run(rows: list[Any], order: Any, start: Any, stop: Any) -> Any:
             leaves = tree.flatten(self._output)
             if stacked:
-                initial = [tf.TensorArray(leaf.dtype, capacity, element_shape=leaf.shape) for leaf in leaves]
+                room = capacity if self._xla else stop - start
+                initial = [tf.TensorArray(leaf.dtype, room, element_shape=leaf.shape) for leaf in leaves]
             else:
                 initial = [tf.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
 

@@ -33,6 +33,7 @@ class TorchEngine:
     """Runs the steps of models on Keras' torch backend."""
 
     name = "torch"
+    chunk_stretch = 8
     finalizes_after_errors = False
     peeks_to_build = True
 

@@ -225,7 +225,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
 def _resolved(method: str, model: Any, call: dict[str, Any]) -> dict[str, Any]:
     """The call with arrays in the place of paths, frames and names of columns; the same one if there are none."""
     names = ("x",) if method == "predict" else ("x", "y", "sample_weight")
-    changes = _changes(model, names, [call[name] for name in names])
+    changes = _changes(model, names, [call.get(name) for name in names])
     data = call.get("validation_data")
     if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
         changed = _changes(model, names, data)

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .data import placing
-from .data.chunks import Ring, RowReader, fresh_memory
+from .data.chunks import FreshMemory, Ring, RowReader
 from .data.direct_report import DirectReport
 from .data.feed import Feed as BatchFeed
 from .data.feed import feed as feed_of
@@ -269,7 +269,7 @@ def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: An
 
 
 def _memory(engine: Engine) -> Any:
-    return Ring(CHUNKS_ON_HOST + 1) if engine.reuses_memory else fresh_memory
+    return Ring(CHUNKS_ON_HOST + 1) if engine.reuses_memory else FreshMemory()
 
 
 def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype]:

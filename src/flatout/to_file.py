@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from .data import fingerprint
-from .data.chunks import RowReader, as_host_array, fresh_memory
+from .data.chunks import FreshMemory, RowReader, as_host_array
 from .data.order import FileOrder
 from .data.output import OutputFiles, partial, size_on_disk
 from .data.output_paths import OutputPaths
@@ -77,7 +77,7 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan) -> Prepared:
     source = _source(call)
     if isinstance(source, ArraySource):
         order = _order(model, call, source)
-        reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, fresh_memory)
+        reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, FreshMemory())
         feed = StockBatches(program, batches_of_rows(source, reader, order.count), order.count)
     else:
         feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatout.data.chunks import RowReader, fresh_memory
+from flatout.data.chunks import FreshMemory, RowReader
 from flatout.data.file_rows import FileRows, open_rows
 from flatout.data.files import Extent, Shards, extents, open_npy, unmapped
 from flatout.data.residency import cached_bytes, drop_from_cache
@@ -102,7 +102,7 @@ def test_the_reader_and_the_source_take_them(path: Path) -> None:
     assert isinstance(source, ArraySource)
     assert (source.rows, source.nbytes) == (5, 80)
     for dtype in ("float32", "float16"):
-        reader = RowReader(found, [np.dtype(dtype)], 2, 1, fresh_memory)
+        reader = RowReader(found, [np.dtype(dtype)], 2, 1, FreshMemory())
         first = reader.chunk(None, 1, 2)
         np.testing.assert_array_equal(first.data[:2], np.load(path)[2:4].astype(dtype))
         shuffled = reader.chunk(np.array([4, 3, 0, 1, 2]), 0, 1)

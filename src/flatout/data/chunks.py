@@ -9,9 +9,9 @@ import itertools
 import math
 import mmap
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -34,13 +34,26 @@ _THREADS = 8
 # Of arrays that share a slot; all backends like it.
 _ALIGNMENT = 128
 
-# Gives an array for each shape and dtype.
-Memory = Callable[[list[tuple[tuple[int, ...], np.dtype]]], list[np.ndarray]]
+Arrays = list[tuple[tuple[int, ...], np.dtype]]
 
 
-def fresh_memory(arrays: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
+class Memory(Protocol):
+    """Gives host memory for arrays of given shapes and dtypes."""
+
+    def __call__(self, arrays: Arrays) -> list[np.ndarray]: ...
+    def close(self) -> None:
+        """Give back what is kept for the next call."""
+        ...
+
+
+class FreshMemory:
     """Host memory that nobody else has, for devices that keep what they are sent."""
-    return [np.empty(shape, dtype) for shape, dtype in arrays]
+
+    def __call__(self, arrays: Arrays) -> list[np.ndarray]:
+        return [np.empty(shape, dtype) for shape, dtype in arrays]
+
+    def close(self) -> None:
+        pass
 
 
 class Ring:
@@ -52,8 +65,7 @@ class Ring:
         self._next = 0
         self._lent = contextlib.ExitStack()
 
-    def __call__(self, arrays: list[tuple[tuple[int, ...], np.dtype]]) -> list[np.ndarray]:
-        """Memory for arrays of these shapes and dtypes."""
+    def __call__(self, arrays: Arrays) -> list[np.ndarray]:
         sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in arrays]
         if not self._slots or sum(sizes) > self._slots[0].size:
             # Chunks on their way still refer to the old slots, which live as long as they do.
@@ -69,6 +81,8 @@ class Ring:
         """Give the memory back, once nothing is on its way any more."""
         self._slots = []
         self._lent.close()
+
+    __del__ = close
 
 
 def _whole(nbytes: int) -> int:
@@ -154,6 +168,9 @@ class RowReader:
             step += length
         if stop > self._full:
             yield self.chunk(order, self._full, self._full + 1)
+
+    def close(self) -> None:
+        self._memory.close()
 
     def first_chunk(self) -> Chunk:
         """Rows to compile a program for."""

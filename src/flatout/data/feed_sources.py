@@ -8,11 +8,13 @@ import types
 import weakref
 from collections import deque
 from collections.abc import Iterable, Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from .background import ITEMS_AHEAD, Background
 from .overwriting import Watch, copied
-from .workers import InOrder, Processes, Threads
+
+if TYPE_CHECKING:
+    from .workers import InOrder
 
 # A feed remembers this many batches, until more are taken, in case Keras took them only to build the model.
 REMEMBERED = 8
@@ -198,10 +200,16 @@ class FromWorkers:
         self._dataset = dataset
         queued = dataset.max_queue_size
         self._ahead = ahead or (queued if queued > 0 else ITEMS_AHEAD)
+        # Not at the top: multiprocessing keeps the `__main__` that it finds when it is first imported, and under
+        # `python -m flatout` that would be ours, not the user's script.
+        from .workers import Processes, Threads
+
         kind = Processes if dataset.use_multiprocessing else Threads
         self._pool: Any = kind(dataset, dataset.workers)
 
     def open(self, form: str) -> InOrder:
+        from .workers import InOrder
+
         numbers = (number for (number,) in self.adapter._get_iterator())
         return InOrder(self._pool, numbers, self._ahead, finish=self.adapter._standardize_batch)
 

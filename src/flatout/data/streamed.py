@@ -105,10 +105,14 @@ class ArrayStream:
         return step - self._begin, self._stop - step
 
     def end_epoch(self, steps: int, finished: bool) -> None:
-        self.close()
+        self._drop()
         self._order.end_epoch(steps, finished)
 
     def close(self) -> None:
+        self._drop()
+        self._reader.close()
+
+    def _drop(self) -> None:
         if self._chunks is not None:
             self._chunks.close()
             self._chunks = None
@@ -256,6 +260,7 @@ class BatchStream:
 
     def close(self) -> None:
         self._drop()
+        self._memory.close()
         self._source.close()
 
     def _drop(self) -> None:

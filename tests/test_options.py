@@ -36,3 +36,23 @@ def test_blocks_nest_and_end() -> None:
 def test_unknown_options_are_named() -> None:
     with pytest.raises(flatout.InvalidOption, match="Received: 'engin'"), flatout.options(engin="jax"):
         pass
+
+
+def test_data_and_precision_are_read_from_the_environment() -> None:
+    chosen = from_environment({"FLATOUT_DATA": "streamed", "FLATOUT_PRECISION": "fast", "FLATOUT_VRAM": "8GB"})
+    assert (chosen.data, chosen.precision, chosen.budget(10**12)) == ("streamed", "fast", 8 * 10**9)
+
+
+@pytest.mark.parametrize(("text", "budget"), [("0.5", 500), ("1", 1000), ("2kB", 2000), ("1KiB", None), ("1kiB", 1024)])
+def test_the_budget_is_a_share_or_an_amount(text: str, budget: int | None) -> None:
+    if budget is None:
+        with pytest.raises(flatout.InvalidOption, match="vram"):
+            flatout.Options(vram=text)
+    else:
+        assert flatout.Options(vram=text).budget(1000) == budget
+
+
+@pytest.mark.parametrize("text", ["", "much", "1.5", "-1GB", "8 bananas"])
+def test_other_budgets_are_refused_with_what_was_received(text: str) -> None:
+    with pytest.raises(flatout.InvalidOption, match="Received: vram="):
+        flatout.Options(vram=text)

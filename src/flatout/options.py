@@ -15,8 +15,6 @@ from .errors import InvalidOption
 ENGINES = ("auto", "jax", "tensorflow", "torch", "stock")
 PLACEMENTS = ("auto", "resident", "streamed", "direct")
 PRECISIONS = ("exact", "fast")
-# Data must leave room for the model, its activations and XLA's workspace.
-SHARE_OF_FREE_MEMORY = 0.6
 _CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
 
 
@@ -39,7 +37,8 @@ class Options:
     engine: str = "auto"
     data: str = "auto"
     precision: str = "exact"
-    vram: str = f"{SHARE_OF_FREE_MEMORY}"
+    # Data must leave room for the model, its activations and XLA's workspace.
+    vram: str = "0.6"
     strict: bool = False
     force: bool = False
 

@@ -41,8 +41,13 @@ def build() -> keras.Model:
     return model
 
 
-def assert_same_as_stock(run: Callable[[keras.Model], Any], make: Callable[[], keras.Model] = build) -> None:
-    """Train from the same seed with stock Keras and with flatout, and compare everything."""
+def assert_same_as_stock(
+    run: Callable[[keras.Model], Any], make: Callable[[], keras.Model] = build, exactly: bool = True
+) -> None:
+    """Train from the same seed with stock Keras and with flatout, and compare everything.
+
+    On torch results are equal up to rounding.
+    """
     results = []
     for settings_ in ({"engine": "stock"}, {"force": True, "strict": True}):
         with flatout.options(**settings_), warnings.catch_warnings():
@@ -54,8 +59,7 @@ def assert_same_as_stock(run: Callable[[keras.Model], Any], make: Callable[[], k
     assert report.accelerated
     assert report.data == "streamed"
     (expected, expected_weights, expected_draw), (got, weights, draw) = results
-    # On torch results are equal up to rounding, and so are losses that XLA sums after a gather; the others are exact.
-    tolerance = {"torch": 1e-5, "jax": 1e-6, "tensorflow": 0}[keras.config.backend()]
+    tolerance = 1e-5 if keras.config.backend() == "torch" else 0 if exactly else 1e-6
 
     def compare(before: Any, after: Any) -> None:
         np.testing.assert_allclose(after, before, rtol=tolerance, atol=tolerance)
@@ -116,7 +120,9 @@ def test_nested_structures(small_chunks: None) -> None:
 
     x, y = {"one": X, "other": Y}, {"a": Y, "b": -Y}
     assert_same_as_stock(lambda m: flatout.fit(m, x, y, epochs=2, batch_size=32, verbose=0, data="streamed"), make)
-    assert_same_as_stock(lambda m: flatout.evaluate(m, x, y, verbose=0, data="streamed"), make)
+    # XLA sums a loss otherwise where the step begins with a gather; with resident data too.
+    is_exact = keras.config.backend() == "tensorflow"
+    assert_same_as_stock(lambda m: flatout.evaluate(m, x, y, verbose=0, data="streamed"), make, is_exact)
     assert_same_as_stock(lambda m: flatout.predict(m, x, verbose=0, data="streamed"), make)
 
 
@@ -201,7 +207,7 @@ def test_a_generator_is_not_pulled_beyond_what_is_used() -> None:
             yield batch
 
     with flatout.options(force=True):
-        flatout.fit(build(), counted(), steps_per_epoch=4, epochs=3, verbose=0)
+        flatout.fit(build(), counted(), steps_per_epoch=4, epochs=3, shuffle=False, verbose=0)
     assert len(pulled) == 12
 
 
@@ -213,15 +219,16 @@ def test_a_generator_may_write_into_the_arrays_that_it_gave() -> None:
             yield x, y
 
     def fresh() -> Iterator[Any]:
-        for number in itertools.count():
+        # Keras looks at two batches beforehand, so that the first one has become the second by then.
+        for number in itertools.chain([1], itertools.count(1)):
             yield X[number : number + BATCH].copy(), Y[number : number + BATCH].copy()
 
     histories = []
     for source in (reusing, fresh):
         with flatout.options(force=True):
-            histories.append(flatout.fit(build(), source(), steps_per_epoch=20, epochs=2, verbose=0).history)
-    # Keras itself looks at two batches beforehand, and keeps the second one in both places.
-    assert histories[0]["loss"][1] == pytest.approx(histories[1]["loss"][1], rel=0.2)
+            fitted = flatout.fit(build(), source(), steps_per_epoch=20, epochs=2, shuffle=False, verbose=0)
+        histories.append(fitted.history)
+    assert histories[0]["loss"] == pytest.approx(histories[1]["loss"], rel=1e-6)
 
 
 def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> None:
@@ -244,6 +251,6 @@ def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> Non
         model = Odd()
         model.compile("sgd", "mse")
         with flatout.options(force=True, engine=engine):
-            losses.append(flatout.fit(model, odd(), steps_per_epoch=5, verbose=0).history["loss"])
+            losses.append(flatout.fit(model, odd(), steps_per_epoch=5, shuffle=False, verbose=0).history["loss"])
     assert losses[0] == losses[1]
     assert not flatout.explain()[-1].accelerated

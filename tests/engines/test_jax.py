@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.engines.select import engine_for
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -134,6 +135,43 @@ def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch)
     model.compile("sgd", "mse", metrics=["mae"])
     fit(model)
     assert jax_metrics.result(model, dict.fromkeys(model.get_metrics_result())).keys() == {"loss", "mae"}
+
+
+def test_logs_stand_for_results_only_if_the_steps_are_keras_own() -> None:
+    from flatout.engines import jax_metrics
+
+    class Scaled(keras.Sequential):
+        def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+            return {name: 2 * value for name, value in super().compute_metrics(*args, **kwargs).items()}
+
+    model = make_model()
+    assert jax_metrics._returns_results(model)
+    model.train_step = lambda state, data: ({}, state)
+    assert not jax_metrics._returns_results(model)
+    assert not jax_metrics._returns_results(Scaled([keras.Input((2,)), keras.layers.Dense(1)]))
+
+
+@pytest.mark.parametrize("every_step", [False, True])
+def test_a_chunk_in_one_program_equals_step_by_step(every_step: bool) -> None:
+    """What a GPU does with the chunks of a stream, done on the CPU."""
+    outcomes = []
+    for is_whole in (False, True):
+        keras.utils.set_random_seed(1)
+        model = make_model()
+        fit(model)
+        engine = engine_for("jax")
+        program = engine.prepare(model, "train", engine.send((X[:64], Y[:64])), 64, 16)
+        for start in (0, 64):
+            program.replace(engine.send((X[start : start + 64], Y[start : start + 64])), 64, 16)
+            program._is_chunk = is_whole
+            logs = program.run(0, 4, every_step)
+            assert len(logs) == (4 if every_step else 1)
+        program.end_pass()
+        outcomes.append((float(logs[-1]["loss"]), model.get_weights()))
+    (loss, weights), (whole_loss, whole_weights) = outcomes
+    assert whole_loss == pytest.approx(loss, rel=1e-6)
+    for one, other in zip(weights, whole_weights, strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("steps", [1, 7, 200, 1875, 1876, 40_000])

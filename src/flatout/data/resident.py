@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from .order import Order
+from .order import FileOrder, Order
 
 
-class ResidentFeed:
-    """Steps over rows that a program holds.
+class RowFeed:
+    """What feeds of rows that have numbers share: Keras' order of them.
 
     Attributes:
-        placement: How the rows came to be there: `"resident"`, or `"direct"` from files.
         end: Steps of the current epoch.
     """
 
-    def __init__(self, order: Order, program: Any, placement: str = "resident"):
-        self.placement = placement
+    is_exhausted = False
+
+    def __init__(self, order: Order | FileOrder, program: Any):
         self._order = order
         self._program = program
-        self._first = 0
         self.end: int | None = 0
 
     @property
@@ -32,12 +31,27 @@ class ResidentFeed:
         """Steps of an epoch, as callbacks are told."""
         return self._order.steps
 
-    @property
-    def is_exhausted(self) -> bool:
-        return False
-
     def reset(self) -> None:
         self._order.reset()
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        self._order.end_epoch(steps, finished)
+
+    def close(self) -> None:
+        """Nothing runs in the background."""
+
+
+class ResidentFeed(RowFeed):
+    """Steps over rows that a program holds.
+
+    Attributes:
+        placement: How the rows came to be there: `"resident"`, or `"direct"` from files.
+    """
+
+    def __init__(self, order: Order, program: Any, placement: str = "resident"):
+        super().__init__(order, program)
+        self.placement = placement
+        self._first = 0
 
     def begin_epoch(self) -> None:
         self._first, self.end, begins = self._order.begin_epoch()
@@ -52,9 +66,3 @@ class ResidentFeed:
         """
         assert self.end is not None
         return None if step >= self.end else (self._first + step, self.end - step)
-
-    def end_epoch(self, steps: int, finished: bool) -> None:
-        self._order.end_epoch(steps, finished)
-
-    def close(self) -> None:
-        pass

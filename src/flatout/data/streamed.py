@@ -17,6 +17,7 @@ import numpy as np
 from .background import Background
 from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
 from .order import FileOrder, Order
+from .resident import RowFeed
 
 # Chunks on the device beyond the one that is used: one ready, one on its way.
 CHUNKS_AHEAD = 2
@@ -51,39 +52,22 @@ class Sender:
             yield from map(self.one, filled)
 
 
-class ArrayStream:
+class ArrayStream(RowFeed):
     """Steps over rows of host arrays or files, in Keras' order.
 
     Attributes:
-        end: Steps of the current epoch.
         first_step: The step of each epoch at which it begins; those before it were done by somebody else.
     """
 
     placement = "streamed"
-    is_exhausted = False
 
     def __init__(self, order: Order | FileOrder, reader: RowReader, sender: Sender, program: Any):
-        self._order = order
+        super().__init__(order, program)
         self._reader = reader
         self._sender = sender
-        self._program = program
         self._chunks: Background | None = None
         self._begin = self._stop = 0
-        self.end: int | None = 0
         self.first_step = 0
-
-    @property
-    def iterator(self) -> Any:
-        """Keras' own epoch iterator."""
-        return self._order.iterator
-
-    @property
-    def steps(self) -> int:
-        """Steps of an epoch, as callbacks are told."""
-        return self._order.steps
-
-    def reset(self) -> None:
-        self._order.reset()
 
     def begin_epoch(self) -> None:
         first, count, _ = self._order.begin_epoch()
@@ -106,7 +90,7 @@ class ArrayStream:
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         self._drop()
-        self._order.end_epoch(steps, finished)
+        super().end_epoch(steps, finished)
 
     def close(self) -> None:
         self._drop()

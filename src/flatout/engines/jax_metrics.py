@@ -62,7 +62,8 @@ def result(model: Any, logs: Any) -> dict[str, Any]:
 
 def _returns_results(model: Any) -> bool:
     """Whether the logs of a step are the metrics' results after it, as in Keras' own steps."""
-    return all(getattr(type(model), name) is getattr(JAXTrainer, name) for name in ("train_step", "test_step"))
+    names = ("train_step", "test_step", "compute_metrics")
+    return all(name not in vars(model) and getattr(type(model), name) is getattr(JAXTrainer, name) for name in names)
 
 
 def _reset_values(model: Any, scope: StatelessScope) -> list[Any]:

@@ -61,7 +61,6 @@ def feed(
         >>> len(history.history["loss"])
         1
     """
-    from keras.src.trainers.data_adapters import get_data_adapter
     from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
 
     if ahead is not None and ahead < 0:
@@ -72,17 +71,24 @@ def feed(
     if isinstance(x, PyDataset):
         check_length(x)
         if ahead != 0 and wants_workers(x):
-            adapter = get_data_adapter(order_only(x), shuffle=shuffle, class_weight=class_weight)
+            adapter = _adapter(order_only(x), shuffle, class_weight)
             return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
         x = without_workers(x) if wants_workers(x) else x
     user_generator = x if isinstance(x, types.GeneratorType) else None
     if user_generator is not None:
         x = continued(user_generator)
-    adapter = get_data_adapter(x, shuffle=shuffle, class_weight=class_weight)
+    adapter = _adapter(x, shuffle, class_weight)
     check_adapter(adapter, x)
     if user_generator is not None:
         return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
     return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
+
+
+def _adapter(x: Any, shuffle: Any, class_weight: dict[int, float] | None) -> Any:
+    """Keras' data adapter of `x`, with what Keras warns of shown as Keras' warning."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return EpochIterator(x, shuffle=shuffle, class_weight=class_weight).data_adapter
 
 
 class Feed:

@@ -12,10 +12,9 @@ from .chunks import even_chunks, steps_per_chunk
 BACKENDS = ("jax", "tensorflow", "torch")
 # Keras' internals that we touch were read in these versions, and its own test suite passes under us on them.
 TESTED_KERAS = ((3, 15, 1), (3, 16))
-# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own. Most models break even
-# after 20 to 140 steps (benchmarks/break_even.py); a small MLP on jax, whose steps save least, after 220 to 340, and
-# has lost up to 0.4 s before, once: its program is then in the cache on disk.
-WORTHWHILE_STEPS = 60
+# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own (benchmarks/break_even.py).
+# On jax a small MLP, whose steps save least, breaks even after 220 steps on an H200 and 340 on two cores.
+WORTHWHILE_STEPS = {"jax": 300, "tensorflow": 60, "torch": 60}
 
 
 @dataclass(frozen=True)
@@ -139,7 +138,7 @@ def _refusals(facts: Facts, options: Options) -> list[Reason]:
         return [reason("placement", options.data, facts.source)]
     if options.data == "direct" and not facts.is_file:
         return [reason("placement", options.data, facts.source)]
-    if facts.steps is not None and facts.steps < WORTHWHILE_STEPS and not options.force:
+    if facts.steps is not None and facts.steps < WORTHWHILE_STEPS[facts.backend] and not options.force:
         return [reason("small", facts.steps)]
     return []
 

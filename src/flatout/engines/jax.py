@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
+from jax import lax
 from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
@@ -280,7 +281,7 @@ class JaxProgram:
         return self._traced[key]
 
     def _step(self, state: Any, data: Structure, numbers: Any) -> tuple[Any, Any]:
-        batch = tree.map_structure(lambda rows: _gather(rows, numbers), data, none_is_leaf=False)
+        batch = _gather_apart(data, numbers) if jax.default_backend() == "cpu" else _gather(data, numbers)
         if self._task == "predict":
             outputs, non_trainable_variables = self._model.predict_step(state, batch)
             return outputs, (state[0], non_trainable_variables)
@@ -295,8 +296,20 @@ def _value(variable: Any) -> Any:
     return variable.value if value is None else value
 
 
-def _gather(rows: Any, numbers: Any) -> Any:
-    return rows.at[numbers].get(mode="promise_in_bounds")
+def _gather(data: Structure, numbers: Any) -> Structure:
+    return jax.tree.map(lambda rows: rows.at[numbers].get(mode="promise_in_bounds"), data)
+
+
+def _gather_apart(data: Structure, numbers: Any) -> Structure:
+    """Gather where XLA cannot fuse it with what reads the batch: a loss summed in one go with it is rounded otherwise.
+
+    XLA's CPU compiler drops optimization barriers before it fuses, but leaves alone a condition that it cannot decide.
+    """
+
+    def nothing(data: Structure, numbers: Any) -> Structure:
+        return jax.tree.map(lambda rows: jnp.zeros((*numbers.shape, *rows.shape[1:]), rows.dtype), data)
+
+    return lax.cond(numbers[0] >= 0, _gather, nothing, data, numbers)
 
 
 def _signature(state: Any) -> tuple[Any, ...]:

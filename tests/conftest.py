@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ import pytest
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+# A shell without job control starts background work with Ctrl-C ignored; the tests that press it would wait for ever.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 _HOME = Path(tempfile.mkdtemp(prefix="flatout-tests-"))
 
 

@@ -99,7 +99,8 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
     early = decide(facts, Options(enabled=options.enabled, engine=options.engine, force=True))
     if early.reasons:
         return early
-    obstacles = obstacles_of_model(model, method, backend)
+    may_round = options.precision == "fast" or engine_for(backend).reuses_memory
+    obstacles = obstacles_of_model(model, method, backend, may_round)
     try:
         source = describe_call(method, call)
     except Refusal as refusal:

@@ -75,6 +75,7 @@ def test_scan_and_several_backends_are_merged(tmp_path: Path, data: Path) -> Non
 
 
 @pytest.mark.slow
+@pytest.mark.backend("jax")
 def test_work_left_to_stock_keras_gives_its_reason(tmp_path: Path, data: Path) -> None:
     arguments = ("seed", "--steps", "4", "--epochs", "2", "--repeats", "1")
     done = run(tmp_path, data, "bench", *arguments, FLATOUT="0")
@@ -83,6 +84,7 @@ def test_work_left_to_stock_keras_gives_its_reason(tmp_path: Path, data: Path) -
 
 
 @pytest.mark.slow
+@pytest.mark.backend("jax")
 def test_demo_prints_both_histories_and_writes_the_picture(tmp_path: Path, data: Path, backend: str) -> None:
     done = run(tmp_path, data, "demo", "--epochs", "2")
     assert done.returncode == 0, done.stderr
@@ -114,6 +116,7 @@ def test_help_names_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in printed for name in WORKLOADS)
 
 
+@pytest.mark.backend("jax")
 def test_damaged_data_are_an_error_not_a_traceback(tmp_path: Path, data: Path) -> None:
     (data / "train-labels-idx1-ubyte.gz").write_bytes(b"nothing")
     done = run(tmp_path, data, "demo")

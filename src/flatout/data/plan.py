@@ -166,8 +166,15 @@ def as_size(nbytes: int) -> str:
     return f"{size:.1f} TB"
 
 
-def obstacles_of_model(model: Any, method: str, backend: str) -> list[Reason]:
-    """What a model itself puts in the way of an engine."""
+def obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) -> list[Reason]:
+    """What a model itself puts in the way of an engine.
+
+    Args:
+        model: A Keras model.
+        method: `"fit"`, `"evaluate"` or `"predict"`.
+        backend: Keras' backend.
+        may_round: Whether results need be equal up to rounding only.
+    """
     from keras.src.backend.config import is_nnx_enabled
     from keras.src.distribution import distribution_lib
 
@@ -182,7 +189,10 @@ def obstacles_of_model(model: Any, method: str, backend: str) -> list[Reason]:
         why.append(reason("run_eagerly"))
     elif backend == "jax" and not model.jit_compile:
         blockers = sorted({type(layer).__name__ for layer in model._flatten_layers() if not layer.supports_jit})
-        why.append(reason("jit_compile_off", ", ".join(blockers) or "it was compiled with jit_compile=False"))
+        # Keras leaves a model uncompiled for layers that TensorFlow's XLA lacks, such as RandomRotation. jax compiles
+        # them, but its programs round otherwise than one operation after the other does.
+        if not (blockers and may_round):
+            why.append(reason("jit_compile_off", ", ".join(blockers) or "it was compiled with jit_compile=False"))
     elif backend == "torch" and model.jit_compile:
         why.append(reason("torch_compile"))
     why.extend(_replaced_step_functions(model, method))

@@ -17,9 +17,13 @@ import torch  # noqa: E402
 from keras import layers  # noqa: E402
 
 from flatout.engines import torch as engine_module  # noqa: E402
+from flatout.engines import torch_capture  # noqa: E402
 from flatout.engines.torch import TorchEngine  # noqa: E402
 from flatout.engines.torch_host_seeds import HostSeeds  # noqa: E402
 from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
+
+# A step that takes long, also on a busy machine, would not be recorded.
+pytestmark = pytest.mark.usefixtures("forced")
 
 ROWS, BATCH = 40, 16
 X = np.random.default_rng(0).normal(size=(ROWS, 6)).astype("float32")
@@ -53,6 +57,15 @@ def run_pass(program, steps=3, every_step=True, order=None):
     program.end_pass()
     TorchEngine().end_epoch(program.loop.model, program.loop.task)
     return logs
+
+
+def test_a_step_that_takes_long_is_not_recorded_unless_forced(monkeypatch):
+    monkeypatch.setattr(torch_capture, "_LONGEST_RECORDING", 0.0)
+    assert isinstance(prepare(make()).loop, ReplayLoop)
+    monkeypatch.delenv("FLATOUT_FORCE")
+    program = prepare(make())
+    assert isinstance(program.loop, EagerLoop)
+    assert [why.code for why in program.reasons] == ["no_gain"]
 
 
 def test_preparing_changes_nothing():

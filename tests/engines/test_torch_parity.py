@@ -14,6 +14,9 @@ from keras import layers  # noqa: E402
 
 from flatout.engines.torch import TorchEngine  # noqa: E402
 
+# A step that takes long, also on a busy machine, would not be recorded.
+pytestmark = pytest.mark.usefixtures("forced")
+
 ROWS, BATCH = 70, 16
 generator = np.random.default_rng(0)
 X = generator.normal(size=(ROWS, 12)).astype("float32")

@@ -31,6 +31,9 @@ from flatout.engines.torch import TorchEngine  # noqa: E402
 from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
 from flatout.engines.torch_side_effects import Watch  # noqa: E402
 
+# A step that takes long, also on a busy machine, would not be recorded.
+pytestmark = pytest.mark.usefixtures("forced")
+
 ROWS, BATCH = 40, 16
 STEPS = 3
 X = np.random.default_rng(0).normal(size=(ROWS, 6)).astype("float32")

@@ -74,5 +74,29 @@ class DirectReport:
     __str__ = explain
 
 
+@dataclass(frozen=True)
+class StreamReport:
+    """What was decoded from files while a model ran.
+
+    Attributes:
+        files: How many.
+        nbytes: Of the rows, once decoded, over all passes.
+    """
+
+    files: int
+    nbytes: int
+
+    @property
+    def paths(self) -> dict[str, int]:
+        """Bytes by the way they went, as `DirectReport.paths`."""
+        return {DECODED: self.nbytes}
+
+    def explain(self) -> str:
+        """The report in words."""
+        return f"{as_size(self.nbytes)} {DECODED}, from {self.files} file(s), ahead of the steps"
+
+    __str__ = explain
+
+
 def _signed(nbytes: int) -> str:
     return f"{'-' if nbytes < 0 else '+'}{as_size(abs(nbytes))}"

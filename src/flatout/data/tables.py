@@ -1,0 +1,336 @@
+"""Tables in files: row groups of Parquet files and record batches of Arrow files, read piece by piece.
+
+Several files are one table with the schema of the first; `key=value` folders are columns. Nothing but metadata is read
+before somebody asks for rows, and then one piece at a time is in memory: some pages of a row group, or a record batch.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import functools
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..errors import MissingExtra
+from .file_rows import Identity, identity_of, is_cold, require_unchanged
+from .residency import drop_from_cache
+
+SUFFIXES = (".parquet", ".feather", ".arrow")
+# Read-ahead of a Parquet column; without one, pyarrow reads a row group's columns whole.
+_BUFFER, _BUFFERS = 2**20, 64 * 2**20
+# Of the files last read; a footer of many row groups takes long to parse.
+_FOOTERS = 8
+
+
+@dataclass(frozen=True)
+class TableFile:
+    """A file of a table.
+
+    Attributes:
+        path: Of the file.
+        form: `"parquet"`, `"arrow"` (with a footer, as feather has it) or `"stream"`.
+        lengths: Rows of each row group or record batch; of a stream, those of all.
+        constants: Columns that its folders name, each with its value.
+        identity: What the file was when it was looked at.
+        drops_cache: Leave nothing of it in the page cache.
+    """
+
+    path: Path
+    form: str
+    lengths: tuple[int, ...]
+    constants: dict[str, Any]
+    identity: Identity
+    drops_cache: bool
+
+    @property
+    def rows(self) -> int:
+        return sum(self.lengths)
+
+
+class Tables:
+    """One table in one or several files.
+
+    Args:
+        files: In the order of their rows.
+        schema: Of the whole.
+        argument: What they are given as, to name it in errors.
+    """
+
+    def __init__(self, files: Sequence[TableFile], schema: Any, argument: str):
+        self.files = tuple(files)
+        self.schema = schema
+        self._argument = argument
+        self._starts = list(itertools.accumulate((file.rows for file in files), initial=0))
+
+    def __len__(self) -> int:
+        return self._starts[-1]
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return tuple(file.path for file in self.files)
+
+    def starts(self) -> Iterator[int]:
+        """The rows at which reading can begin without decoding any before them."""
+        for file, start in zip(self.files, self._starts, strict=False):
+            yield from itertools.accumulate(file.lengths[:-1], initial=start)
+
+    def batches(
+        self, names: Sequence[str], start: int, stop: int, most: int, *, threads: bool = False
+    ) -> Iterator[Any]:
+        """The rows `start` to `stop - 1` of some columns, in order.
+
+        Args:
+            names: Of the columns.
+            start: The first row.
+            stop: The row after the last.
+            most: Rows of an Arrow record batch that is given, at most.
+            threads: Let pyarrow decode several columns at once.
+
+        Raises:
+            ValueError: A file is damaged, or no longer what it was.
+        """
+        first = max(bisect.bisect_right(self._starts, start) - 1, 0)
+        with arrow_errors(self.paths, self._argument):
+            for file, begin in zip(self.files[first:], self._starts[first:], strict=False):
+                if begin >= stop:
+                    return
+                low, high = max(start - begin, 0), min(stop - begin, file.rows)
+                if low < high:
+                    for batch in _pieces(file, names, low, high, most, threads):
+                        yield self._aligned(batch, names, file.constants)
+
+    def null_count(self, name: str) -> int | None:
+        """How many values of a column are missing, at any level; None if only its values can tell."""
+        with arrow_errors(self.paths, self._argument):
+            counts = [_null_count(file, name) for file in self.files]
+        return None if None in counts else sum(count for count in counts if count is not None)
+
+    def _aligned(self, batch: Any, names: Sequence[str], constants: dict[str, Any]) -> Any:
+        """The columns in the types of the whole table's; a column that a file lacks has no values there."""
+        import pyarrow
+
+        arrays = []
+        for name in names:
+            kind, index = self.schema.field(name).type, batch.schema.get_field_index(name)
+            if name in constants:
+                array = pyarrow.repeat(pyarrow.scalar(constants[name], kind), batch.num_rows)
+            elif index < 0:
+                array = pyarrow.nulls(batch.num_rows, kind)
+            else:
+                array = batch.column(index)
+                array = array if array.type == kind else array.cast(kind)
+            arrays.append(array)
+        return pyarrow.record_batch(arrays, list(names))
+
+
+def open_tables(paths: Sequence[Path], argument: str, folder: Path | None = None) -> Tables:
+    """Look at `.parquet`, `.feather` or `.arrow` files of one schema.
+
+    Args:
+        paths: The files, in the order of their rows.
+        argument: What they are given as, to name it in errors.
+        folder: Above all the files; `key=value` folders between it and Parquet files are columns too.
+
+    Raises:
+        MissingExtra: pyarrow is not installed.
+        ValueError: A file cannot be read.
+    """
+    try:
+        import pyarrow.dataset
+        import pyarrow.ipc
+        import pyarrow.parquet  # noqa: F401 (so that nothing is missing later)
+    except ImportError as error:
+        raise MissingExtra(
+            f"`{argument}` is {str(paths[0])!r}, which is read by pyarrow. It is not installed: "
+            "pip install flatout[data]"
+        ) from error
+    with arrow_errors(paths, argument):
+        files, schema = _parquet(paths, folder) if paths[0].suffix.lower() == ".parquet" else _arrow(paths)
+    return Tables(files, schema, argument)
+
+
+@contextlib.contextmanager
+def arrow_errors(paths: Sequence[Path], argument: str) -> Iterator[None]:
+    """Pyarrow's errors as one sentence that names the argument and the file."""
+    import pyarrow
+
+    try:
+        yield
+    except pyarrow.ArrowMemoryError:
+        raise
+    except (pyarrow.ArrowException, OSError) as error:
+        others = f" or one of {len(paths) - 1} beside it" if len(paths) > 1 else ""
+        raise ValueError(
+            f"`{argument}` is {str(paths[0])!r}{others}, which pyarrow cannot read ({error}). Write it again."
+        ) from error
+
+
+def _parquet(paths: Sequence[Path], folder: Path | None) -> tuple[list[TableFile], Any]:
+    from pyarrow import dataset
+
+    table = dataset.dataset(
+        [str(path) for path in paths],
+        format="parquet",
+        partitioning=None if folder is None else "hive",
+        partition_base_dir=None if folder is None else str(folder),
+    )
+    files = []
+    for fragment in table.get_fragments():
+        path = Path(fragment.path)
+        identity = identity_of(path)
+        footer = _footer(path, identity)
+        lengths = tuple(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
+        constants = dataset.get_partition_keys(fragment.partition_expression)
+        files.append(TableFile(path, "parquet", lengths, constants, identity, is_cold(path)))
+    return files, table.schema
+
+
+def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
+    import pyarrow
+
+    files: list[TableFile] = []
+    schema: Any = None
+    for path in paths:
+        source, identity = _mapped(path), identity_of(path)
+        try:
+            reader = pyarrow.ipc.open_file(source)
+            form = "arrow"
+        except pyarrow.ArrowInvalid:
+            source.seek(0)
+            reader = pyarrow.ipc.open_stream(source)
+            form = "stream"
+        if schema is not None and not reader.schema.equals(schema):
+            raise pyarrow.ArrowInvalid(f"{path} has the schema {reader.schema}, and {paths[0]} has {schema}")
+        schema = reader.schema
+        counted = schema.names[:1]
+        lengths = tuple(batch.num_rows for batch in arrow_batches(functools.partial(_mapped, path), form, counted))
+        lengths = lengths if form == "arrow" else (sum(lengths),)
+        files.append(TableFile(path, form, lengths, {}, identity, is_cold(path)))
+    return files, schema
+
+
+def _mapped(path: Path) -> Any:
+    """A file to look into without reading it, or, where the process may not map that much, by reading it."""
+    import pyarrow
+
+    try:
+        return pyarrow.memory_map(str(path))
+    except (OSError, pyarrow.ArrowMemoryError):
+        return pyarrow.OSFile(str(path))
+
+
+def _pieces(file: TableFile, names: Sequence[str], low: int, high: int, most: int, threads: bool) -> Iterator[Any]:
+    """The rows `low` to `high - 1` of a file."""
+    require_unchanged(file.path, file.path.stat(), file.identity)
+    starts = list(itertools.accumulate(file.lengths, initial=0))
+    first, last = bisect.bisect_right(starts, low) - 1, bisect.bisect_left(starts, high)
+    if file.form == "parquet":
+        batches = _parquet_batches(file, names, range(first, last), most, threads)
+    else:
+        import pyarrow
+
+        numbers = range(first, last) if file.form == "arrow" else None
+        # Not mapped: pages of a map count as this process' memory once they are touched.
+        batches = arrow_batches(lambda: pyarrow.OSFile(str(file.path)), file.form, names, numbers)
+    at = starts[first]
+    for batch in batches:
+        begin, end = max(low - at, 0), min(high - at, batch.num_rows)
+        for row in range(begin, end, most):
+            yield batch.slice(row, min(most, end - row))
+        before, at = at, at + batch.num_rows
+        has_passed_a_part = bisect.bisect_right(starts, at) > bisect.bisect_right(starts, before)
+        if file.drops_cache and (has_passed_a_part or at >= high):
+            _drop(file.path)
+        if at >= high:
+            return
+
+
+def _parquet_batches(
+    file: TableFile, names: Sequence[str], groups: Sequence[int], most: int, threads: bool
+) -> Iterator[Any]:
+    from pyarrow import parquet
+
+    footer = _footer(file.path, file.identity)
+    buffer_size = max(min(_BUFFER, _BUFFERS // max(len(names), 1)), 2**16)
+    with parquet.ParquetFile(file.path, metadata=footer, buffer_size=buffer_size, pre_buffer=False) as opened:
+        there = set(opened.schema_arrow.names) - set(file.constants)
+        columns = [name for name in names if name in there]
+        yield from opened.iter_batches(most, row_groups=list(groups), columns=columns, use_threads=threads)
+
+
+def arrow_batches(
+    source: Callable[[], Any], form: str, names: Sequence[str], numbers: Sequence[int] | None = None
+) -> Iterator[Any]:
+    """Record batches of an Arrow file, some columns of them.
+
+    Args:
+        source: Opens the file.
+        form: `"arrow"` or `"stream"`.
+        names: Of the columns.
+        numbers: Of the batches; by default all. A stream gives all.
+    """
+    from pyarrow import ipc
+
+    opened = {"arrow": ipc.open_file, "stream": ipc.open_stream}[form]
+    with opened(source()) as reader:
+        fields = sorted(reader.schema.get_field_index(name) for name in names)
+    # An empty list would mean all of them.
+    options = ipc.IpcReadOptions(included_fields=fields, use_threads=False) if fields else None
+    with opened(source(), options=options) as reader:
+        if form == "stream":
+            yield from reader
+            return
+        for number in range(reader.num_record_batches) if numbers is None else numbers:
+            yield reader.get_batch(number)
+
+
+@functools.lru_cache(maxsize=_FOOTERS)
+def _footer(path: Path, identity: Identity) -> Any:
+    from pyarrow import parquet
+
+    return parquet.read_metadata(path)
+
+
+def _null_count(file: TableFile, name: str) -> int | None:
+    if name in file.constants:
+        return 0 if file.constants[name] is not None else file.rows
+    if file.form != "parquet":
+        found = 0
+        for batch in arrow_batches(functools.partial(_mapped, file.path), file.form, [name]):
+            found += _nulls(batch.column(0))
+        return found
+    footer, found = _footer(file.path, file.identity), 0
+    if name not in footer.schema.to_arrow_schema().names:
+        return file.rows
+    leaves = [
+        number
+        for number in range(footer.num_columns)
+        if footer.schema.column(number).path == name or footer.schema.column(number).path.startswith(f"{name}.")
+    ]
+    if len(leaves) != 1:
+        return None
+    for group in range(footer.num_row_groups):
+        statistics = footer.row_group(group).column(leaves[0]).statistics
+        if statistics is None or not statistics.has_null_count:
+            return None
+        found += statistics.null_count
+    return found
+
+
+def _nulls(array: Any) -> int:
+    """Missing values, and those in lists."""
+    array = getattr(array, "storage", array)
+    return int(array.null_count) + (_nulls(array.flatten()) if hasattr(array.type, "value_field") else 0)
+
+
+def _drop(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        drop_from_cache(descriptor)
+    finally:
+        os.close(descriptor)

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from flatout.data.decode_once import FileSink
 from flatout.data.direct import load
-from flatout.data.direct_report import BUFFERED, DECODED, POSIX_DIRECT
+from flatout.data.direct_report import BUFFERED, COLUMNS, DECODED, POSIX_DIRECT
+from flatout.data.direct_sinks import HostSink
 from flatout.data.file_rows import FileRows
 from flatout.data.placing import place_files
 from flatout.data.table_rows import TableFrame
@@ -83,7 +84,8 @@ def test_rows_arrive_whatever_the_slots_and_threads(
     expected = np.column_stack([*(whole[name].to_numpy() for name in ("b", "a", "flag")), lists]).astype("f4")
     np.testing.assert_array_equal(matrix, expected)
     assert report.engine == "arrow"
-    assert report.paths == {DECODED: matrix.nbytes}
+    assert sum(report.paths.values()) == matrix.nbytes
+    assert set(report.paths) <= {DECODED, COLUMNS}
     assert report.nbytes == matrix.nbytes
 
 
@@ -105,15 +107,24 @@ def test_a_plain_column_of_an_arrow_file_is_read_as_it_lies_there(tmp_path: Path
     path = write(tmp_path / "x.feather", content, 999, None)
     sink = sink_of(backend)
     frame = opened(path)
-    columns = {"list": frame.array("list", "x"), "a": frame.array("a", "x")}
+    columns = (frame.array("a", "x"), frame.array("list", "x"))
     placed, reports = place_files(
         columns, None, lambda name: functools.partial(sink, cast_to=name), ["float32", "uint8"]
     )
-    np.testing.assert_array_equal(np.asarray(placed["list"]), np.array(content["list"].to_pylist(), "u1"))
-    np.testing.assert_array_equal(np.asarray(placed["a"]), content["a"].to_numpy())
+    np.testing.assert_array_equal(np.asarray(placed[1]), np.array(content["list"].to_pylist(), "u1"))
+    np.testing.assert_array_equal(np.asarray(placed[0]), content["a"].to_numpy())
     assert [report.engine for report in reports] == ["posix", "posix"]
     assert {way for report in reports for way in report.paths} <= {BUFFERED, POSIX_DIRECT}
     assert sorted(sum(report.paths.values()) for report in reports) == [4 * 5000, 6 * 5000]
+
+
+@pytest.mark.backend("jax")
+def test_plain_columns_of_an_arrow_file_are_put_side_by_side(tmp_path: Path) -> None:
+    content = table(3000)
+    rows = opened(write(tmp_path / "x.feather", content, 700, None)).matrix(["wide", "a"], "x")
+    (placed,), (report,) = place_files((rows,), None, lambda _: HostSink, ["float64"])
+    np.testing.assert_array_equal(placed, np.column_stack([content["wide"], content["a"]]))
+    assert report.paths == {COLUMNS: 3000 * 2 * 8}
 
 
 @pytest.mark.backend("jax")

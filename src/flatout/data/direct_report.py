@@ -15,6 +15,7 @@ CUFILE_POSIX = "cuFile, POSIX by way of its own buffers"
 CUFILE = "cuFile, which did not say how"
 KVIKIO = "KvikIO, which does not say how"
 DECODED = "Arrow, decoded on the host"
+COLUMNS = "Arrow, plain columns put side by side on the host"
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ class StreamReport:
 
     def explain(self) -> str:
         """The report in words."""
-        return f"{as_size(self.nbytes)} {DECODED}, from {self.files} file(s), ahead of the steps"
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{as_size(self.nbytes)} of {files}: {DECODED}, ahead of the steps"
 
     __str__ = explain
 

@@ -9,7 +9,7 @@ from .direct_decoded import DecodedRows
 from .direct_npy import NpyFile
 from .direct_report import DirectReport
 from .direct_sinks import MakeSink
-from .files import extents
+from .files import extents, unmapped
 
 
 def lies_in_files(inputs: Any) -> bool:
@@ -53,6 +53,8 @@ def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tu
 def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
     """Where the rows of an array lie in files, or what decodes them."""
     if isinstance(leaf, DecodedRows):
-        return leaf
+        # Pages of a map would count as this process' memory.
+        rows: DecodedRows = unmapped(leaf)
+        return rows
     parts = [part for part in extents(leaf) if part.rows]
     return [NpyFile(part.path, (part.rows, *leaf.shape[1:]), leaf.dtype, part.offset) for part in parts] or None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -76,16 +76,23 @@ class SideBySide:
         """As `TableRows.tasks`."""
         return [(start, min(start + most, len(self))) for start in range(0, len(self), most)]
 
-    def pieces(self, start: int, stop: int, most: int) -> Iterator[tuple[int, int, Callable[[np.ndarray], None]]]:
+    @property
+    def decoder_bytes(self) -> int:
+        """As `TableRows.decoder_bytes`: one column's part of a slot."""
+        return 2**20
+
+    def pieces(
+        self, start: int, stop: int, most: int, threads: bool = False
+    ) -> Iterator[tuple[int, int, Callable[[np.ndarray], None]]]:
         """As `TableRows.pieces`."""
         for at in range(start, stop, most):
             end = min(at + most, stop)
             yield at, end - at, functools.partial(self._read, slice(at, end))
 
     def _read(self, rows: slice, out: np.ndarray) -> None:
-        self._fill(out, [array[rows] for array in self.arrays])
+        self._fill(out, (array[rows] for array in self.arrays))
 
-    def _fill(self, out: np.ndarray, blocks: Sequence[np.ndarray]) -> None:
+    def _fill(self, out: np.ndarray, blocks: Iterable[np.ndarray]) -> None:
         position = 0
         for width, block in zip(self._widths, blocks, strict=True):
             out[:, position : position + width] = np.asarray(block, self.dtype).reshape(len(out), width)

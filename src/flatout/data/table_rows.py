@@ -22,6 +22,8 @@ from .tables import Tables
 
 # What is decoded at once; more would only take memory.
 PIECE_BYTES = 4 * 2**20
+# What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
+_COLUMN_BYTES = 3 * 2**20
 # Fills an array with the rows of a piece.
 Fill = Callable[[np.ndarray], None]
 
@@ -146,6 +148,12 @@ class TableRows:
             if row < len(self) and row - bounds[-1] >= most:
                 bounds.append(row)
         return list(zip(bounds, [*bounds[1:], len(self)], strict=True)) if len(self) else []
+
+    @property
+    def decoder_bytes(self) -> int:
+        """About how much host memory a reader of these rows takes to decode them."""
+        batches = [max(file.lengths, default=0) for file in self.tables.files if file.form != "parquet"]
+        return max(_COLUMN_BYTES * len(self.fields), max(batches, default=0) * self.row_bytes)
 
     def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
         """Rows `start` to `stop - 1` in pieces of at most so many: the first row, how many, and what fills an array."""

@@ -22,7 +22,7 @@ from .residency import drop_from_cache
 
 SUFFIXES = (".parquet", ".feather", ".arrow")
 # Read-ahead of a Parquet column; without one, pyarrow reads a row group's columns whole.
-_BUFFER, _BUFFERS = 2**20, 64 * 2**20
+_BUFFER, _BUFFERS = 2**20, 16 * 2**20
 # Of the files last read; a footer of many row groups takes long to parse.
 _FOOTERS = 8
 
@@ -94,15 +94,19 @@ class Tables:
         Raises:
             ValueError: A file is damaged, or no longer what it was.
         """
+        import pyarrow
+
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
-        with arrow_errors(self.paths, self._argument):
-            for file, begin in zip(self.files[first:], self._starts[first:], strict=False):
-                if begin >= stop:
-                    return
-                low, high = max(start - begin, 0), min(stop - begin, file.rows)
-                if low < high:
-                    for batch in _pieces(file, names, low, high, most, threads):
-                        yield self._aligned(batch, names, file.constants)
+        try:
+            with arrow_errors(self.paths, self._argument):
+                for file, begin in zip(self.files[first:], self._starts[first:], strict=False):
+                    low, high = max(start - begin, 0), min(stop - begin, file.rows)
+                    if low < high:
+                        for batch in _pieces(file, names, low, high, most, threads):
+                            yield self._aligned(batch, names, file.constants)
+        finally:
+            # pyarrow would keep it for the next time.
+            pyarrow.default_memory_pool().release_unused()
 
     def null_count(self, name: str) -> int | None:
         """How many values of a column are missing, at any level; None if only its values can tell."""

@@ -125,7 +125,7 @@ def test_training_is_that_of_stock_keras_with_the_frame(table: Path, expected: A
     assert sorted(path.name for path in table.parent.iterdir()) == ["table"]
 
 
-@pytest.mark.parametrize("wishes", [{"data": "streamed"}, {"data": "direct"}])
+@pytest.mark.parametrize("wishes", [{"data": "streamed"}, {"data": "direct"}, {"engine": "stock"}])
 def test_evaluate_and_predict_read_row_groups_in_order(table: Path, tmp_path: Path, wishes: dict[str, Any]) -> None:
     content, model = read_whole(table), build(6)
     settings = {"batch_size": 16, "verbose": 0}
@@ -135,7 +135,7 @@ def test_evaluate_and_predict_read_row_groups_in_order(table: Path, tmp_path: Pa
     outputs = flatout.predict(model, content.drop(columns="bought"), engine="stock", **settings)
     got = flatout.predict(model, inputs, **settings, **wishes)
     np.testing.assert_allclose(got, outputs, rtol=1e-5, atol=1e-6)
-    assert flatout.explain()[-1].data == wishes["data"]
+    assert flatout.explain()[-1].data == wishes.get("data", "host")
 
 
 @pytest.mark.parametrize("how", ["validation_data", "validation_split"])

@@ -127,14 +127,16 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
     )
     if isinstance(source, BatchSource):
         return decide(dataclasses.replace(facts, source=source.kind), options)
+    is_file, table_bytes = placing.lies_in_files(source.inputs), decode_once.table_bytes(source.inputs)
     facts = dataclasses.replace(
         facts,
+        source="tables in files" if table_bytes else "arrays in files" if is_file else "arrays",
         rows=source.rows,
         batch_size=source.batch_size,
         nbytes=source.nbytes,
-        is_file=placing.lies_in_files(source.inputs),
+        is_file=is_file,
         copies=engine_for(backend).reuses_memory,
-        table_bytes=decode_once.table_bytes(source.inputs),
+        table_bytes=table_bytes,
         shuffles=method == "fit" and bool(call.get("shuffle")),
         host_bytes=available_memory(),
     )

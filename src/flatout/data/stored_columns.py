@@ -14,7 +14,8 @@ import numpy as np
 from .files import Shards
 from .side_by_side import SideBySide
 from .table_columns import TableColumn
-from .tables import TableFile, Tables, arrow_batches
+from .table_files import TableFile, arrow_batches
+from .tables import Tables
 
 
 def stored_rows(tables: Tables, columns: Sequence[TableColumn], is_matrix: bool) -> Any:

@@ -102,9 +102,12 @@ class TableRows:
 
     def __getitem__(self, rows: Any) -> Any:
         if not isinstance(rows, slice):
-            numbers = np.arange(len(self))[rows]
+            numbers = np.asarray(rows)
+            numbers = np.where(numbers < 0, numbers + len(self), numbers)
             low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
-            return self[low:high][numbers - low]
+            if low < 0 or high > len(self):
+                raise IndexError(f"Rows {low} to {high - 1} are asked for. Expected rows from 0 to {len(self) - 1}.")
+            return self[low:high][numbers.astype(np.int64) - low]
         start, stop, step = rows.indices(len(self))
         if step != 1:
             return self[np.arange(start, stop, step)]

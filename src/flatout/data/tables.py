@@ -10,46 +10,15 @@ import bisect
 import contextlib
 import functools
 import itertools
-import os
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from ..errors import MissingExtra
-from .file_rows import Identity, identity_of, is_cold, require_unchanged
-from .residency import drop_from_cache
+from .file_rows import identity_of, is_cold
+from .table_files import TableFile, arrow_batches, footer_of, mapped, null_count, read_rows
 
 SUFFIXES = (".parquet", ".feather", ".arrow")
-# Read-ahead of a Parquet column; without one, pyarrow reads a row group's columns whole.
-_BUFFER, _BUFFERS = 2**20, 16 * 2**20
-# Of the files last read; a footer of many row groups takes long to parse.
-_FOOTERS = 8
-
-
-@dataclass(frozen=True)
-class TableFile:
-    """A file of a table.
-
-    Attributes:
-        path: Of the file.
-        form: `"parquet"`, `"arrow"` (with a footer, as feather has it) or `"stream"`.
-        lengths: Rows of each row group or record batch; of a stream, those of all.
-        constants: Columns that its folders name, each with its value.
-        identity: What the file was when it was looked at.
-        drops_cache: Leave nothing of it in the page cache.
-    """
-
-    path: Path
-    form: str
-    lengths: tuple[int, ...]
-    constants: dict[str, Any]
-    identity: Identity
-    drops_cache: bool
-
-    @property
-    def rows(self) -> int:
-        return sum(self.lengths)
 
 
 class Tables:
@@ -102,7 +71,7 @@ class Tables:
                 for file, begin in zip(self.files[first:], self._starts[first:], strict=False):
                     low, high = max(start - begin, 0), min(stop - begin, file.rows)
                     if low < high:
-                        for batch in _pieces(file, names, low, high, most, threads):
+                        for batch in read_rows(file, names, low, high, most, threads):
                             yield self._aligned(batch, names, file.constants)
         finally:
             # pyarrow would keep it for the next time.
@@ -111,7 +80,7 @@ class Tables:
     def null_count(self, name: str) -> int | None:
         """How many values of a column are missing, at any level; None if only its values can tell."""
         with arrow_errors(self.paths, self._argument):
-            counts = [_null_count(file, name) for file in self.files]
+            counts = [null_count(file, name) for file in self.files]
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def _aligned(self, batch: Any, names: Sequence[str], constants: dict[str, Any]) -> Any:
@@ -187,7 +156,7 @@ def _parquet(paths: Sequence[Path], folder: Path | None) -> tuple[list[TableFile
     for fragment in table.get_fragments():
         path = Path(fragment.path)
         identity = identity_of(path)
-        footer = _footer(path, identity)
+        footer = footer_of(path, identity)
         lengths = tuple(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
         constants = dataset.get_partition_keys(fragment.partition_expression)
         files.append(TableFile(path, "parquet", lengths, constants, identity, is_cold(path)))
@@ -200,7 +169,7 @@ def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
     files: list[TableFile] = []
     schema: Any = None
     for path in paths:
-        source, identity = _mapped(path), identity_of(path)
+        source, identity = mapped(path), identity_of(path)
         try:
             reader = pyarrow.ipc.open_file(source)
             form = "arrow"
@@ -212,129 +181,7 @@ def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
             raise pyarrow.ArrowInvalid(f"{path} has the schema {reader.schema}, and {paths[0]} has {schema}")
         schema = reader.schema
         counted = schema.names[:1]
-        lengths = tuple(batch.num_rows for batch in arrow_batches(functools.partial(_mapped, path), form, counted))
+        lengths = tuple(batch.num_rows for batch in arrow_batches(functools.partial(mapped, path), form, counted))
         lengths = lengths if form == "arrow" else (sum(lengths),)
         files.append(TableFile(path, form, lengths, {}, identity, is_cold(path)))
     return files, schema
-
-
-def _mapped(path: Path) -> Any:
-    """A file to look into without reading it, or, where the process may not map that much, by reading it."""
-    import pyarrow
-
-    try:
-        return pyarrow.memory_map(str(path))
-    except (OSError, pyarrow.ArrowMemoryError):
-        return pyarrow.OSFile(str(path))
-
-
-def _pieces(file: TableFile, names: Sequence[str], low: int, high: int, most: int, threads: bool) -> Iterator[Any]:
-    """The rows `low` to `high - 1` of a file."""
-    require_unchanged(file.path, file.path.stat(), file.identity)
-    starts = list(itertools.accumulate(file.lengths, initial=0))
-    first, last = bisect.bisect_right(starts, low) - 1, bisect.bisect_left(starts, high)
-    if file.form == "parquet":
-        batches = _parquet_batches(file, names, range(first, last), most, threads)
-    else:
-        import pyarrow
-
-        numbers = range(first, last) if file.form == "arrow" else None
-        # Not mapped: pages of a map count as this process' memory once they are touched.
-        batches = arrow_batches(lambda: pyarrow.OSFile(str(file.path)), file.form, names, numbers)
-    at = starts[first]
-    for batch in batches:
-        begin, end = max(low - at, 0), min(high - at, batch.num_rows)
-        for row in range(begin, end, most):
-            yield batch.slice(row, min(most, end - row))
-        before, at = at, at + batch.num_rows
-        has_passed_a_part = bisect.bisect_right(starts, at) > bisect.bisect_right(starts, before)
-        if file.drops_cache and (has_passed_a_part or at >= high):
-            _drop(file.path)
-        if at >= high:
-            return
-
-
-def _parquet_batches(
-    file: TableFile, names: Sequence[str], groups: Sequence[int], most: int, threads: bool
-) -> Iterator[Any]:
-    from pyarrow import parquet
-
-    footer = _footer(file.path, file.identity)
-    buffer_size = max(min(_BUFFER, _BUFFERS // max(len(names), 1)), 2**16)
-    with parquet.ParquetFile(file.path, metadata=footer, buffer_size=buffer_size, pre_buffer=False) as opened:
-        there = set(opened.schema_arrow.names) - set(file.constants)
-        columns = [name for name in names if name in there]
-        yield from opened.iter_batches(most, row_groups=list(groups), columns=columns, use_threads=threads)
-
-
-def arrow_batches(
-    source: Callable[[], Any], form: str, names: Sequence[str], numbers: Sequence[int] | None = None
-) -> Iterator[Any]:
-    """Record batches of an Arrow file, some columns of them.
-
-    Args:
-        source: Opens the file.
-        form: `"arrow"` or `"stream"`.
-        names: Of the columns.
-        numbers: Of the batches; by default all. A stream gives all.
-    """
-    from pyarrow import ipc
-
-    opened = {"arrow": ipc.open_file, "stream": ipc.open_stream}[form]
-    with opened(source()) as reader:
-        fields = sorted(reader.schema.get_field_index(name) for name in names)
-    # An empty list would mean all of them.
-    options = ipc.IpcReadOptions(included_fields=fields, use_threads=False) if fields else None
-    with opened(source(), options=options) as reader:
-        if form == "stream":
-            yield from reader
-            return
-        for number in range(reader.num_record_batches) if numbers is None else numbers:
-            yield reader.get_batch(number)
-
-
-@functools.lru_cache(maxsize=_FOOTERS)
-def _footer(path: Path, identity: Identity) -> Any:
-    from pyarrow import parquet
-
-    return parquet.read_metadata(path)
-
-
-def _null_count(file: TableFile, name: str) -> int | None:
-    if name in file.constants:
-        return 0 if file.constants[name] is not None else file.rows
-    if file.form != "parquet":
-        found = 0
-        for batch in arrow_batches(functools.partial(_mapped, file.path), file.form, [name]):
-            found += _nulls(batch.column(0))
-        return found
-    footer, found = _footer(file.path, file.identity), 0
-    if name not in footer.schema.to_arrow_schema().names:
-        return file.rows
-    leaves = [
-        number
-        for number in range(footer.num_columns)
-        if footer.schema.column(number).path == name or footer.schema.column(number).path.startswith(f"{name}.")
-    ]
-    if len(leaves) != 1:
-        return None
-    for group in range(footer.num_row_groups):
-        statistics = footer.row_group(group).column(leaves[0]).statistics
-        if statistics is None or not statistics.has_null_count:
-            return None
-        found += statistics.null_count
-    return found
-
-
-def _nulls(array: Any) -> int:
-    """Missing values, and those in lists."""
-    array = getattr(array, "storage", array)
-    return int(array.null_count) + (_nulls(array.flatten()) if hasattr(array.type, "value_field") else 0)
-
-
-def _drop(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        drop_from_cache(descriptor)
-    finally:
-        os.close(descriptor)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.data.decode_once import folder_for_rows
 from flatout.data.direct_report import DECODED
 from flatout.data.plan import TABLES
 from flatout.data.table_rows import TableRows
@@ -205,6 +207,16 @@ def test_what_cannot_be_placed_is_streamed(table: Path, expected: Any, monkeypat
     np.testing.assert_allclose(history["loss"], expected(True)[0]["loss"], rtol=1e-5)
     assert report.data == "streamed"
     assert [load.paths[DECODED] for load in report.loads]
+
+
+@pytest.mark.backend("jax")
+def test_temporary_files_lie_where_the_user_says(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    assert folder_for_rows() == tmp_path
+    for name in ("TMPDIR", "TEMP", "TMP"):
+        monkeypatch.delenv(name, raising=False)
+    assert folder_for_rows() == Path("/var/tmp")
 
 
 @pytest.mark.backend("jax")

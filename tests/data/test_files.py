@@ -45,6 +45,8 @@ def test_shards_give_what_the_concatenated_array_gives(
     assert np.asarray(got).dtype == expected.dtype
     np.testing.assert_array_equal(np.asarray(shards), whole)
     np.testing.assert_array_equal(np.asarray(shards, "float32"), whole.astype("float32"))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+    np.testing.assert_array_equal(np.asarray(shards.part(start, stop)), whole[start:stop])
 
 
 def test_shards_refuse_what_is_no_row() -> None:

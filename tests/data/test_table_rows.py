@@ -130,8 +130,8 @@ def test_arrays_equal_those_of_the_table_read_whole(
         numbers = np.array(data.draw(st.lists(st.integers(0, rows - 1), max_size=8)), "int64")
         np.testing.assert_array_equal(got[numbers], matrix[numbers])
         np.testing.assert_array_equal(got[rows - 1], matrix[rows - 1])
+        np.testing.assert_array_equal(np.asarray(got.part(start, stop)), matrix[start:stop])
         if isinstance(got, TableRows):
-            np.testing.assert_array_equal(np.asarray(got.part(start, stop)), matrix[start:stop])
             read_in_turn(got, matrix, data.draw(st.lists(st.integers(1, rows), min_size=1, max_size=6)))
 
 

@@ -63,8 +63,11 @@ class FileSink:
 
 
 def folder_for_rows() -> Path:
-    """Where temporary files of rows are made: `TMPDIR`, or what the system has in its place."""
-    return Path(tempfile.gettempdir())
+    """Where temporary files of rows are made: `TMPDIR`, or `/var/tmp`."""
+    is_chosen = any(os.environ.get(name) for name in ("TMPDIR", "TEMP", "TMP"))
+    # What is large belongs there: /tmp is in memory on many systems.
+    large = Path("/var/tmp")
+    return large if not is_chosen and os.access(large, os.W_OK) else Path(tempfile.gettempdir())
 
 
 def table_bytes(inputs: Any) -> int:

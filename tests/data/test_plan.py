@@ -87,6 +87,9 @@ def test_every_reason_is_one_sentence() -> None:
     [
         ({}, {}, "resident", "resident"),
         ({"copies": True}, {}, "direct", "direct"),
+        ({"table_bytes": 10**9}, {}, "direct", "direct"),
+        ({"host_bytes": 10**8}, {}, "streamed", "disk"),
+        ({"host_bytes": 10**8, "shuffles": False}, {}, "streamed", "ahead"),
         ({"copies": True, "free_bytes": 10**7}, {}, "streamed", "memory"),
         ({"copies": True, "free_bytes": 10**7, "host_bytes": 10**8}, {}, "streamed", "disk"),
         ({"copies": True, "free_bytes": 10**7, "host_bytes": 10**8, "shuffles": False}, {}, "streamed", "ahead"),

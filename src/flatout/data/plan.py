@@ -17,6 +17,8 @@ TESTED_KERAS = ((3, 15, 1), (3, 16))
 WORTHWHILE_STEPS = {"jax": 300, "tensorflow": 60, "torch": 60}
 # Of free host memory, for tables that are decoded into it before they are sent to a device with memory of its own.
 _HOST_SHARE = 0.6
+# Larger ones are decoded into the device's memory on a CPU too: first into an array, they would take it twice.
+_LARGE_TABLE = 256_000_000
 TABLES = {
     "resident": "decoded whole into host memory, and placed from there",
     "direct": "decoded piece by piece into device memory",
@@ -144,13 +146,18 @@ def decide(facts: Facts, options: Options) -> Plan:
         return Plan(facts, "stock", "host", tuple(why))
     if facts.rows is None:
         return Plan(facts, facts.backend, "streamed", (reason("batches", facts.source),))
-    budget = None if facts.free_bytes is None else options.budget(facts.free_bytes)
+    free = facts.free_bytes
+    if free is not None and facts.host_bytes is not None and not facts.copies:
+        # Its memory is the host's, of which this process may have less to itself than there is.
+        free = min(free, facts.host_bytes)
+    budget = None if free is None else options.budget(free)
     nbytes = facts.nbytes or 0
     placement, notes = options.data, list[Reason]()
     if options.data == "auto" and budget is not None and nbytes > budget:
         placement, notes = "streamed", [reason("memory", as_size(nbytes), as_size(budget))]
     elif options.data == "auto":
-        placement = "direct" if facts.is_file and facts.copies else "resident"
+        pays = facts.copies or facts.table_bytes > _LARGE_TABLE
+        placement = "direct" if facts.is_file and pays else "resident"
     chunk = None
     if placement == "streamed":
         batch_size = facts.batch_size or 1

@@ -78,6 +78,10 @@ REASONS = {
     "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
     "shuffle_batch": "shuffle='batch' draws from torch's generator at every step, between the draws of the layers.",
     "memory": "The data take {} and only {} of memory may be used for them: they are sent in chunks.",
+    "decoded_to_disk": (
+        "The tables take {} and only {} of host memory may be used for them: they are decoded once into a temporary "
+        "file (TMPDIR), from where shuffled rows are read, and which is gone when they are no longer used."
+    ),
     "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",

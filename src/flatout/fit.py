@@ -218,7 +218,8 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     why = (*prepared.plan.reasons, *prepared.program.reasons)
     if method == "fit":
         why = (*why, *validation.take_reasons(model))
-    record(RunReport(method, True, prepared.engine.name, prepared.feed.placement, steps, seconds, why, prepared.loads))
+    loads = (*prepared.loads, *prepared.feed.loads)
+    record(RunReport(method, True, prepared.engine.name, prepared.feed.placement, steps, seconds, why, loads))
     return result
 
 
@@ -416,7 +417,8 @@ def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
             prepared.feed.close()
     seconds, plan, steps = time.perf_counter() - started, prepared.plan, done.steps - first_step
     why = (*plan.reasons, *prepared.program.reasons)
-    record(RunReport("predict", plan.accelerated, plan.engine, prepared.feed.placement, steps, seconds, why))
+    feed = prepared.feed
+    record(RunReport("predict", plan.accelerated, plan.engine, feed.placement, steps, seconds, why, tuple(feed.loads)))
     return files.result()
 
 

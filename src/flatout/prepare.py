@@ -14,13 +14,14 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from .data import placing
+from .data import decode_once, placing
 from .data.chunks import FreshMemory, Ring, RowReader
-from .data.direct_report import DirectReport
+from .data.direct_report import DirectReport, StreamReport
 from .data.feed import Feed as BatchFeed
 from .data.feed import feed as feed_of
 from .data.order import FileOrder, Order, iterator_class
-from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model
+from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model, with_notes
+from .data.residency import available_memory
 from .data.resident import ResidentFeed
 from .data.source import ArraySource, BatchSource, describe
 from .data.streamed import CHUNKS_ON_HOST, ArrayStream, BatchStream, Sender, UnfitBatch
@@ -44,6 +45,8 @@ class Feed(Protocol):
     def steps(self) -> int | None: ...
     @property
     def is_exhausted(self) -> bool: ...
+    @property
+    def loads(self) -> tuple[StreamReport, ...]: ...
     def reset(self) -> None: ...
     def begin_epoch(self) -> None: ...
     def ready(self, step: int) -> tuple[int, int] | None: ...
@@ -125,13 +128,18 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
     )
     if isinstance(source, BatchSource):
         return decide(dataclasses.replace(facts, source=source.kind), options)
+    is_file, table_bytes = placing.lies_in_files(source.inputs), decode_once.table_bytes(source.inputs)
     facts = dataclasses.replace(
         facts,
+        source="tables in files" if table_bytes else "arrays in files" if is_file else "arrays",
         rows=source.rows,
         batch_size=source.batch_size,
         nbytes=source.nbytes,
-        is_file=placing.lies_in_files(source.inputs),
+        is_file=is_file,
         copies=engine_for(backend).reuses_memory,
+        table_bytes=table_bytes,
+        shuffles=method == "fit" and bool(call.get("shuffle")),
+        host_bytes=available_memory(),
     )
     return decide(facts, options)
 
@@ -152,7 +160,7 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bo
     if isinstance(source, BatchSource):
         program, feed = _feed_batches(method, model, call, source, engine)
         return Prepared(plan, engine, program, feed)
-    program, feed, loads = _feed_rows(method, model, call, source, engine, plan.data)
+    program, feed, loads, plan = _feed_rows(method, model, call, source, engine, plan)
     group = model.steps_per_execution
     if program.longest is not None:
         program.longest = max(group, program.longest // group * group)
@@ -162,8 +170,8 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bo
 
 
 def _feed_rows(
-    method: str, model: Any, call: dict[str, Any], source: ArraySource, engine: Engine, placement: str
-) -> tuple[Program, Feed, tuple[DirectReport, ...]]:
+    method: str, model: Any, call: dict[str, Any], source: ArraySource, engine: Engine, plan: Plan
+) -> tuple[Program, Feed, tuple[DirectReport, ...], Plan]:
     group = model.steps_per_execution
     order = Order(
         source.rows,
@@ -177,6 +185,7 @@ def _feed_rows(
     if method != "predict":
         _build(model, engine, source, order)
     loads: tuple[DirectReport, ...] = ()
+    placement = plan.data
     if placement in ("resident", "direct"):
         try:
             if placement == "direct":
@@ -191,8 +200,14 @@ def _feed_rows(
             warnings.warn(f"{reason('memory', as_size(source.nbytes), 'less')}", stacklevel=2)
         else:
             program = engine.prepare(model, _TASKS[method], data, source.rows, source.batch_size)
-            return program, ResidentFeed(order, program, placement), loads
-    return *stream_rows(method, model, source, engine, order), loads
+            return program, ResidentFeed(order, program, placement), loads, plan
+        plan = with_notes(dataclasses.replace(plan, data="streamed"))
+    if plan.tables in ("memory", "disk"):
+        if plan.tables == "disk":
+            warnings.warn(f"{plan.reasons[-1]}", stacklevel=2)
+        inputs, reports = decode_once.with_places(source.inputs, on_disk=plan.tables == "disk")
+        source, loads = dataclasses.replace(source, inputs=inputs), tuple(reports)
+    return *stream_rows(method, model, source, engine, order), loads, plan
 
 
 def stream_rows(

@@ -25,7 +25,8 @@ class RunReport:
         steps: Training, test or prediction steps taken; 0 where stock Keras ran and did not say.
         seconds: Wall time of the call.
         reasons: Why stock Keras ran, or why a slower way was taken; often empty.
-        loads: For files that were read into device memory: a `DirectReport` each, of the path that the bytes took.
+        loads: The path that the bytes of files took: a `DirectReport` for each that was read before the first step, a
+            `StreamReport` for what was decoded beside the steps.
     """
 
     method: str

@@ -6,6 +6,8 @@ import weakref
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from .data.order import iterator_class
 from .engines import stock
 from .engines.select import trainer_module
@@ -21,14 +23,27 @@ _refused: weakref.WeakKeyDictionary[Any, tuple[Reason, ...]] = weakref.WeakKeyDi
 
 def split(call: dict[str, Any]) -> dict[str, Any]:
     """The arguments of fit with `validation_split` taken off the training data, as Keras takes it off."""
+    from keras import tree
     from keras.src.trainers.data_adapters import array_slicing
 
     if not call["validation_split"] or call["validation_data"] is not None:
         return call
-    (x, y, sample_weight), validation_data = array_slicing.train_validation_split(
-        (call["x"], call["y"], call["sample_weight"]), validation_split=call["validation_split"]
+    arrays = (call["x"], call["y"], call["sample_weight"])
+    # Keras would read rows of files to split them: it splits as many zeros, which take no memory.
+    zeros = tree.map_structure(lambda leaf: np.broadcast_to(np.int8(0), len(leaf)) if _in_parts(leaf) else leaf, arrays)
+    train, held_out = array_slicing.train_validation_split(zeros, validation_split=call["validation_split"])
+    x, y, sample_weight = tree.map_structure(
+        lambda leaf, part: leaf.part(0, len(part)) if _in_parts(leaf) else part, arrays, train
+    )
+    validation_data = tree.map_structure(
+        lambda leaf, part: leaf.part(len(leaf) - len(part), len(leaf)) if _in_parts(leaf) else part, arrays, held_out
     )
     return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+
+
+def _in_parts(leaf: Any) -> bool:
+    """Whether an array lies in files and can be cut without reading them."""
+    return hasattr(leaf, "part") and hasattr(leaf, "paths")
 
 
 def run(model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any]) -> dict[str, Any]:

@@ -232,8 +232,6 @@ def test_files_that_are_not_there_or_no_files_are_named(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(UnreadableFile, match="names no files"):
         load([])
-    with pytest.raises(UnreadableFile, match="different kinds"):
-        load([tmp_path / "x.npy", tmp_path / "x.parquet"])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -264,8 +262,6 @@ def test_unknown_settings_are_refused(tmp_path: Path) -> None:
         load(tmp_path / "x.npy", engine="gds")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"Invalid value for `threads`. Received: 0"):
         load(tmp_path / "x.npy", threads=0)
-    with pytest.raises(UnreadableFile, match="Only tables have columns"):
-        load(tmp_path / "x.npy", columns=["a"])
 
 
 # The paths

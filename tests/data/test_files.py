@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.files import Archive, Extent, Shards, extents, open_npy, open_shards, open_tables
-from flatout.errors import MissingExtra
+from flatout.data.files import Archive, Extent, Shards, extents, open_npy, open_shards
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -48,6 +45,8 @@ def test_shards_give_what_the_concatenated_array_gives(
     assert np.asarray(got).dtype == expected.dtype
     np.testing.assert_array_equal(np.asarray(shards), whole)
     np.testing.assert_array_equal(np.asarray(shards, "float32"), whole.astype("float32"))
+    start, stop = sorted(data.draw(st.tuples(st.integers(0, len(whole)), st.integers(0, len(whole)))))
+    np.testing.assert_array_equal(np.asarray(shards.part(start, stop)), whole[start:stop])
 
 
 def test_shards_refuse_what_is_no_row() -> None:
@@ -102,6 +101,10 @@ def test_rows_that_do_not_lie_one_after_the_other_have_no_extents(files: list[Pa
     assert extents(open_npy(tmp_path / "columns.npy", "x")) == ()
 
 
+def test_a_map_with_changes_in_memory_is_not_its_file(files: list[Path]) -> None:
+    assert extents(np.load(files[0], mmap_mode="c")) == ()
+
+
 def test_shards_of_different_rows_are_refused(files: list[Path], tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.zeros((2, 2, 4), "float32"))
     with pytest.raises(ValueError, match=r"`x` must hold rows of one shape and dtype.*\(2, 3\) float32.*\(2, 4\)"):
@@ -153,71 +156,3 @@ def test_what_is_no_archive_is_refused(tmp_path: Path) -> None:
     np.savez(path, x=np.array([None, "a"]))
     with pytest.raises(ValueError, match="holds Python objects"):
         Archive(path, "x").array("x", "x")
-
-
-class TestTables:
-    """Files that pyarrow reads."""
-
-    @pytest.fixture(autouse=True)
-    def _needs_pyarrow(self) -> None:
-        pytest.importorskip("pyarrow")
-
-    def _write(self, path: Path, table: Any, form: str) -> None:
-        import pyarrow
-        import pyarrow.feather
-        import pyarrow.parquet
-
-        if form == "parquet":
-            pyarrow.parquet.write_table(table, path, row_group_size=2)
-        elif form == "feather":
-            pyarrow.feather.write_feather(table, str(path))
-        else:
-            with pyarrow.OSFile(str(path), "wb") as sink, pyarrow.ipc.new_stream(sink, table.schema) as writer:
-                writer.write_table(table, max_chunksize=2)
-
-    @pytest.mark.parametrize("form", ["parquet", "feather", "arrow"])
-    def test_rows_of_several_files_follow_each_other(self, form: str, tmp_path: Path) -> None:
-        import pyarrow
-
-        paths = [tmp_path / f"{number}.{form}" for number in range(3)]
-        for number, path in enumerate(paths):
-            numbers = np.arange(5 * number, 5 * number + 5)
-            self._write(path, pyarrow.table({"a": numbers, "b": numbers / 2}), form)
-        frame = open_tables(paths, "x", None)
-        assert frame.names == ("a", "b")
-        np.testing.assert_array_equal(frame.array("a", "x"), np.arange(15))
-        np.testing.assert_array_equal(frame.matrix(["b", "a"], "x"), np.stack([np.arange(15) / 2, np.arange(15)], 1))
-
-    def test_categories_are_numbered_by_name_through_all_files(self, tmp_path: Path) -> None:
-        import pyarrow
-
-        model = keras.Sequential([keras.layers.Dense(1)])
-        for name, words in (("0", ["eel", "dog"]), ("1", ["cat", "eel"]), ("val", ["eel", "cat"])):
-            table = pyarrow.table({"word": pyarrow.array(words).dictionary_encode()})
-            self._write(tmp_path / f"{name}.parquet", table, "parquet")
-        train = open_tables([tmp_path / "0.parquet", tmp_path / "1.parquet"], "y", model)
-        assert train.array("word", "y").tolist() == [2, 1, 0, 2]
-        assert open_tables([tmp_path / "val.parquet"], "y", model).array("word", "y").tolist() == [2, 0]
-
-    def test_folders_named_key_value_are_columns(self, tmp_path: Path) -> None:
-        import pyarrow
-
-        for year in (2024, 2025):
-            (tmp_path / f"year={year}").mkdir()
-            self._write(tmp_path / f"year={year}" / "0.parquet", pyarrow.table({"a": [1, 2]}), "parquet")
-        frame = open_tables(sorted(tmp_path.rglob("*.parquet")), "x", None, tmp_path)
-        np.testing.assert_array_equal(frame.array("year", "x"), [2024, 2024, 2025, 2025])
-
-    @pytest.mark.parametrize("form", ["parquet", "feather", "arrow"])
-    def test_a_broken_file_is_named(self, form: str, tmp_path: Path) -> None:
-        path = tmp_path / f"x.{form}"
-        path.write_bytes(b"hello, this is text")
-        with pytest.raises(ValueError, match=re.escape(f"`x` is {str(path)!r}, which pyarrow cannot read")):
-            open_tables([path], "x", None)
-
-
-def test_without_pyarrow_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("pyarrow", "pyarrow.dataset"):
-        monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingExtra, match=re.escape("pip install flatout[data]")):
-        open_tables([tmp_path / "x.parquet"], "x", None)

@@ -80,3 +80,30 @@ def test_versions_and_sizes_read_well() -> None:
 
 def test_every_reason_is_one_sentence() -> None:
     assert all(text.count("{}") <= 2 for text in REASONS.values())
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "data", "tables"),
+    [
+        ({}, {}, "resident", "resident"),
+        ({"copies": True}, {}, "direct", "direct"),
+        ({"table_bytes": 10**9}, {}, "direct", "direct"),
+        ({"host_bytes": 10**8}, {}, "streamed", "disk"),
+        ({"host_bytes": 10**8, "shuffles": False}, {}, "streamed", "ahead"),
+        ({"copies": True, "free_bytes": 10**7}, {}, "streamed", "memory"),
+        ({"copies": True, "free_bytes": 10**7, "host_bytes": 10**8}, {}, "streamed", "disk"),
+        ({"copies": True, "free_bytes": 10**7, "host_bytes": 10**8, "shuffles": False}, {}, "streamed", "ahead"),
+        ({}, {"data": "streamed"}, "streamed", "memory"),
+        ({}, {"vram": "50MB"}, "streamed", "disk"),
+        ({"steps": 3}, {}, "host", "host"),
+        ({"table_bytes": 0}, {"data": "streamed"}, "streamed", None),
+    ],
+)
+def test_tables_are_decoded_where_there_is_room_for_them(
+    change: dict[str, object], options: dict[str, str], data: str, tables: str | None
+) -> None:
+    facts = dataclasses.replace(GOOD, is_file=True, table_bytes=10**8, shuffles=True, host_bytes=10**10)
+    plan = decide(dataclasses.replace(facts, **change), Options(**options))  # type: ignore[arg-type]
+    assert (plan.data, plan.tables) == (data, tables)
+    assert ("decoded_to_disk" in {why.code for why in plan.reasons}) == (tables == "disk")
+    assert ("tables" in plan.explain()) == (tables is not None)

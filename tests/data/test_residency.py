@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from flatout.data import residency
-from flatout.data.residency import MemoryWatch, cached_bytes, drop_from_cache, memory_status
+from flatout.data.residency import MemoryWatch, available_memory, cached_bytes, drop_from_cache, memory_status
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -52,3 +53,14 @@ def test_the_watch_sees_memory_come_and_go() -> None:
     watch.sample()
     assert watch.growth < 40e6
     assert watch.peak_growth > 70e6
+
+
+def test_available_memory_heeds_the_limit_of_the_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    unlimited = available_memory()
+    assert unlimited is not None
+    assert unlimited > 0
+    taken = memory_status()["VmSize"]
+    monkeypatch.setattr(resource, "getrlimit", lambda _: (taken + 5_000_000, resource.RLIM_INFINITY))
+    limited = available_memory()
+    assert limited is not None
+    assert 0 <= limited <= 5_000_000

@@ -169,3 +169,51 @@ def test_killed_and_interrupted_at_any_moment_it_goes_on_to_the_same_bytes(folde
     if not (folder / "out.npy").exists():
         assert finished(folder, script()).split() == [f"{_STEPS - reached}"]
     assert (folder / "out.npy").read_bytes() == (folder / "whole.npy").read_bytes()
+
+
+_TABLE_UNDER_A_LIMIT = """
+model = keras.Sequential([keras.layers.Input((64,)), keras.layers.Dense(1, kernel_initializer="ones")])
+settings = {"batch_size": 4096, "verbose": 0}
+# What libraries take at the first use of them shall not count.
+flatout.predict(model, "small.parquet", out="small.npy", **settings)
+before = memory_status()
+limit = before["VmSize"] + 330 * 2**20
+resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
+class Pause(keras.callbacks.Callback):
+    def on_predict_batch_end(self, batch, logs=None):
+        output.SECONDS_BETWEEN_SYNCS = 0.0 if batch == STOP_AT - 1 else 60.0
+        if batch == STOP_AT:
+            print("there", flush=True)
+            signal.pause()
+
+callbacks = [Pause()] if STOP_AT is not None else []
+flatout.predict(model, "table.parquet", out="scores.npy", callbacks=callbacks, **settings)
+report = flatout.explain()[-1]
+print(report.engine, report.steps)
+print("grown:", (memory_status()["VmHWM"] - before["VmHWM"]) // 2**20)
+"""
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.slow
+def test_a_table_three_times_larger_than_the_address_space_left(tmp_path: Path) -> None:
+    """1 GB once decoded, in one row group: killed in the middle, it goes on."""
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    rows, stop_at = 4_000_000, 400
+    values = pa.array((np.arange(rows) % 1000).astype("f4"))
+    table = pa.table({f"c{number}": values for number in range(64)})
+    parquet.write_table(table, tmp_path / "table.parquet", row_group_size=rows)
+    parquet.write_table(table.slice(0, 2048), tmp_path / "small.parquet")
+    del table
+    process = start(tmp_path, f"STOP_AT = {stop_at}\n" + _TABLE_UNDER_A_LIMIT)
+    assert process.stdout is not None
+    first_line = process.stdout.readline()
+    process.kill()
+    _, errors = process.communicate(timeout=60)
+    assert first_line == "there\n", errors
+    lines = finished(tmp_path, "STOP_AT = None\n" + _TABLE_UNDER_A_LIMIT).splitlines()
+    assert lines[0] == f"torch {-(-rows // 4096) - stop_at}"
+    assert int(lines[1].split()[1]) < 330
+    scores = np.load(tmp_path / "scores.npy", mmap_mode="r")
+    np.testing.assert_array_equal(scores[:, 0], (np.arange(rows) % 1000).astype("f4") * 64)

@@ -17,6 +17,7 @@ import numpy as np
 
 from .file_rows import FileRows
 from .pinned import borrowed, view
+from .table_rows import TableRows
 
 # Large enough for the bus, small enough that the first one is soon there.
 CHUNK_BYTES = 32 * 2**20
@@ -171,6 +172,13 @@ class RowReader:
 
     def close(self) -> None:
         self._memory.close()
+        for table in self.tables:
+            table.close()
+
+    @property
+    def tables(self) -> list[TableRows]:
+        """Those of the arrays that are decoded."""
+        return [leaf for leaf in self._leaves if isinstance(leaf, TableRows)]
 
     def first_chunk(self) -> Chunk:
         """Rows to compile a program for."""
@@ -214,7 +222,8 @@ def as_host_array(leaf: Any) -> Any:
 
 def _gather(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
     pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))
-    if pieces == 1:
+    # A table is decoded from its beginning to its end.
+    if pieces == 1 or isinstance(leaf, TableRows):
         _gather_piece(leaf, numbers, out)
         return
     bounds = np.linspace(0, len(out), pieces + 1).astype(int)
@@ -236,7 +245,9 @@ def _gather_piece(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> No
     if isinstance(leaf, np.ndarray) and leaf.dtype == out.dtype and not isinstance(numbers, slice):
         # Any mode but "raise" writes to `out` without a copy in between; Keras' row numbers are in range.
         np.take(leaf, numbers, axis=0, out=out, mode="clip")
-    elif isinstance(leaf, FileRows) and leaf.dtype == out.dtype and isinstance(numbers, slice):
+    elif isinstance(numbers, slice) and (
+        isinstance(leaf, TableRows) or (isinstance(leaf, FileRows) and leaf.dtype == out.dtype)
+    ):
         leaf.read_into(numbers.start, out)
     else:
         out[...] = leaf[numbers]

@@ -1,6 +1,7 @@
-"""From files to the device with flat host memory: `load` reads .npy, .parquet and .arrow files into a sink.
+"""From files to the device with flat host memory: `load` reads .npy files and tables into a sink.
 
 The engines: cuFile and KvikIO where GPUDirect Storage is really there, threads with page-locked slots everywhere else.
+What is encoded in its file is decoded on the host, piece by piece.
 The report says which one ran, which way the bytes went and why a faster one was not taken.
 """
 
@@ -13,9 +14,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..errors import FlatoutError, InvalidOption, UnreadableFile
-from . import direct_arrow, direct_cufile, direct_kvikio, direct_npy, direct_posix
-from .direct_arrow import TABLES, ArrowRows
-from .direct_npy import NpyRows
+from . import direct_cufile, direct_decoded, direct_kvikio, direct_npy, direct_posix
+from .direct_decoded import DecodedRows
+from .direct_npy import NpyFile, NpyRows
 from .direct_report import DirectReport
 from .direct_sinks import GpuDirectFailed, HostSink, MakeSink, Sink
 from .direct_tally import Tally
@@ -23,7 +24,7 @@ from .direct_threads import thread_count
 from .residency import MemoryWatch, cached_bytes
 
 Engine = Literal["auto", "posix", "cufile", "kvikio"]
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Sequence[NpyFile] | DecodedRows
 
 # Two slots for each of eight threads are 192 MB, which is all the host memory that a load takes.
 SLOT_BYTES = 12 * 2**20
@@ -36,7 +37,6 @@ def load(
     *,
     start: int = 0,
     stop: int | None = None,
-    columns: str | Sequence[str] | None = None,
     engine: Engine = "auto",
     threads: int | None = None,
     slot_bytes: int = SLOT_BYTES,
@@ -44,13 +44,11 @@ def load(
     """Load the rows of a file, or of several files that are one array.
 
     Args:
-        source: A path or a list of paths: .npy, or tables (.parquet, .arrow, .feather). The rows of several files
-            follow each other.
+        source: The path of a .npy file or several of them, whose rows follow each other; or arrays as they lie in
+            files; or rows that are decoded (`TableRows`).
         make_sink: Allocates the array: `HostSink`, or a backend's sink (`flatout.engines.torch_sink.TorchSink`, ...).
         start: The first row.
         stop: The row after the last; by default all rows.
-        columns: Of tables only. A name gives an array of that column; a list of names a matrix with a column for
-            each, of the dtype that holds all of them; None, all columns.
         engine: `"auto"`, or `"posix"`, `"cufile"`, `"kvikio"` to insist on one.
         threads: That read; eight by default, at most four for each core.
         slot_bytes: Host memory of a slot; each thread has two.
@@ -60,7 +58,7 @@ def load(
 
     Raises:
         UnreadableFile: A file is damaged, truncated, or holds what cannot be read so.
-        MissingExtra: Tables were given and pyarrow is not installed.
+        ValueError: A table cannot be decoded.
 
     Example:
         >>> import tempfile, numpy as np
@@ -71,20 +69,19 @@ def load(
         >>> rows.tolist(), report.engine
         ([[8, 9], [10, 11]], 'posix')
     """
-    paths, count = _paths(source), thread_count(threads)
     if engine not in ("auto", "posix", *_GPU_DIRECT):
         raise InvalidOption(f"Unknown engine. Received: {engine!r}. Expected 'auto', 'posix', 'cufile' or 'kvikio'.")
+    count = thread_count(threads)
     watch, tally, begun = MemoryWatch(), Tally(), time.perf_counter()
+    paths = _paths(source)
     cached_before = _cached(paths)
-    rows: NpyRows | ArrowRows
-    if paths[0].suffix in TABLES:
-        rows = direct_arrow.select(paths, columns, start, stop)
+    rows: NpyRows | DecodedRows
+    if isinstance(source, DecodedRows):
+        rows = source
         sink, engine_used = make_sink(rows.shape, rows.dtype, 0), "arrow"
-        direct_arrow.read(rows, sink, count, slot_bytes, tally, watch.sample)
+        direct_decoded.read(rows, sink, count, slot_bytes, tally, watch.sample)
     else:
-        if columns is not None:
-            raise UnreadableFile(f"Only tables have columns. Received: columns={columns!r} for {paths[0]}.")
-        rows = direct_npy.select([direct_npy.describe(path) for path in paths], start, stop)
+        rows = direct_npy.select(_files(source), start, stop)
         sink = make_sink(rows.shape, rows.dtype, rows.spans[0].offset % direct_posix.ALIGNMENT if rows.spans else 0)
         engine_used = _read_past_host(rows, sink, engine, count, tally, watch.sample) or "posix"
         if engine_used == "posix":
@@ -136,17 +133,24 @@ def _read_past_host(
 
 
 def _paths(source: Source) -> list[Path]:
-    paths = [Path(source)] if isinstance(source, (str, os.PathLike)) else [Path(path) for path in source]
-    kinds = {path.suffix in TABLES for path in paths}
-    if len(kinds) != 1:
-        raise UnreadableFile(
-            f"`source` names {'no files' if not paths else 'files of different kinds'}. Received: {source!r}. "
-            f"Expected .npy files, or tables ({', '.join(TABLES)})."
-        )
+    """The files, each once."""
+    if isinstance(source, DecodedRows):
+        return list(dict.fromkeys(source.paths))
+    paths = [part.path if isinstance(part, NpyFile) else Path(part) for part in _parts(source)]
+    if not paths:
+        raise UnreadableFile(f"`source` names no files. Received: {source!r}. Expected .npy files.")
     for path in paths:
         if not path.is_file():
             raise UnreadableFile(f"{path} is {'not a file' if path.exists() else 'not there'}. Check the path.")
-    return paths
+    return list(dict.fromkeys(paths))
+
+
+def _files(source: Any) -> list[NpyFile]:
+    return [part if isinstance(part, NpyFile) else direct_npy.describe(part) for part in _parts(source)]
+
+
+def _parts(source: Any) -> Sequence[Any]:
+    return [source] if isinstance(source, (str, os.PathLike)) else source
 
 
 def _cached(paths: Sequence[Path]) -> int | None:

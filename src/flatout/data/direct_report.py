@@ -15,6 +15,7 @@ CUFILE_POSIX = "cuFile, POSIX by way of its own buffers"
 CUFILE = "cuFile, which did not say how"
 KVIKIO = "KvikIO, which does not say how"
 DECODED = "Arrow, decoded on the host"
+COLUMNS = "Arrow, plain columns put side by side on the host"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,31 @@ class DirectReport:
                 f"  page cache   {as_size(self.cached_before)} before, {as_size(self.cached_after)} afterwards"
             )
         return "\n".join([*lines, *(f"  not taken    {why}" for why in self.reasons)])
+
+    __str__ = explain
+
+
+@dataclass(frozen=True)
+class StreamReport:
+    """What was decoded from files while a model ran.
+
+    Attributes:
+        files: How many.
+        nbytes: Of the rows, once decoded, over all passes.
+    """
+
+    files: int
+    nbytes: int
+
+    @property
+    def paths(self) -> dict[str, int]:
+        """Bytes by the way they went, as `DirectReport.paths`."""
+        return {DECODED: self.nbytes}
+
+    def explain(self) -> str:
+        """The report in words."""
+        files = "1 file" if self.files == 1 else f"{self.files} files"
+        return f"{as_size(self.nbytes)} of {files}: {DECODED}, ahead of the steps"
 
     __str__ = explain
 

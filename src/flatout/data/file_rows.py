@@ -17,6 +17,8 @@ import numpy as np
 from . import direct_npy
 from .residency import cached_bytes, drop_from_cache
 
+Identity = tuple[int, int, int, int]
+
 
 class FileRows:
     """An array of rows in a file, in C order; indexing reads the rows that are asked for.
@@ -29,6 +31,7 @@ class FileRows:
         shape: Of the array; the first axis counts rows.
         dtype: As stored.
         drops_cache: Leave nothing in the page cache of what is read by slices, one after the other as a rule.
+        keeps: Lives as long as these rows, such as a file that has no other name.
 
     Example:
         >>> import tempfile
@@ -47,13 +50,15 @@ class FileRows:
         shape: tuple[int, ...],
         dtype: np.dtype[Any],
         drops_cache: bool = False,
+        keeps: Any = None,
     ):
+        self._keeps = keeps
         self.path = Path(path)
         self.offset = offset
         self.shape = shape
         self.dtype = dtype
         self._drops_cache = drops_cache
-        self._identity = _identity(self.path.stat())
+        self._identity = identity_of(self.path)
 
     @property
     def ndim(self) -> int:
@@ -132,11 +137,7 @@ class FileRows:
     def _with_file(self, read: Callable[[int], None]) -> None:
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            if _identity(os.fstat(file)) != self._identity:
-                raise ValueError(
-                    f"{str(self.path)!r} has been changed since it was opened. Expected a file that stays as it is "
-                    "while it is read: start again with the new one."
-                )
+            require_unchanged(self.path, os.fstat(file), self._identity)
             read(file)
         finally:
             os.close(file)
@@ -174,5 +175,23 @@ def is_cold(path: str | os.PathLike[str]) -> bool:
     return cached is not None and cached < Path(path).stat().st_size // 2
 
 
-def _identity(status: os.stat_result) -> tuple[int, int, int, int]:
+def identity_of(path: Path) -> Identity:
+    """What a file is now, to see later whether it has been changed."""
+    return _identity(path.stat())
+
+
+def require_unchanged(path: Path, status: os.stat_result, identity: Identity) -> None:
+    """Refuse a file that is not what it was.
+
+    Raises:
+        ValueError: It has been changed.
+    """
+    if _identity(status) != identity:
+        raise ValueError(
+            f"{str(path)!r} has been changed since it was opened. Expected a file that stays as it is "
+            "while it is read: start again with the new one."
+        )
+
+
+def _identity(status: os.stat_result) -> Identity:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns

@@ -1,4 +1,4 @@
-"""What lies in files: NumPy arrays as memory maps, several of them as one array, archives and Arrow tables.
+"""What lies in files: NumPy arrays as memory maps, several of them as one array, and archives.
 
 Nothing is read before somebody asks for rows. `extents` says which bytes of which files hold them, for a reader that
 goes from disk to device without NumPy.
@@ -7,19 +7,17 @@ goes from disk to device without NumPy.
 from __future__ import annotations
 
 import bisect
-import contextlib
 import errno
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from ..errors import MissingExtra
 from .file_rows import FileRows, is_cold, open_rows
-from .frames import Column, Frame, arrow_column
+from .side_by_side import SideBySide
 
 
 @dataclass(frozen=True)
@@ -78,7 +76,7 @@ class Shards:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The files, in the order of their rows."""
-        return tuple(part.path for array in self.arrays for part in extents(array))
+        return tuple(path for array in self.arrays for path in files_of(array))
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -109,6 +107,12 @@ class Shards:
                 f"Received: {type(rows).__name__} of dtype {numbers.dtype} and shape {numbers.shape}."
             )
         return self._gather(self._checked(numbers.astype(np.int64, copy=False)))
+
+    def part(self, start: int, stop: int) -> Shards:
+        """Some of the rows as an array of their own; nothing is read."""
+        bounds = zip(self.arrays, self._starts.tolist(), strict=False)
+        parts = [array[max(start - first, 0) : max(stop - first, 0)] for array, first in bounds]
+        return Shards([part for part in parts if len(part)] or parts[:1])
 
     def _checked(self, numbers: np.ndarray) -> np.ndarray:
         """Row numbers counted from 0; negative ones count from the end."""
@@ -154,6 +158,9 @@ def extents(array: Any) -> tuple[Extent, ...]:
         return (Extent(array.path, array.offset, len(array), array.row_bytes),)
     if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or not array.ndim:
         return ()
+    if array.mode == "c":
+        # What was written into such a map is in memory only.
+        return ()
     whole = array
     # A slice keeps the offset of the map that it was taken from, so its own is found by its address.
     while isinstance(whole.base, np.memmap):
@@ -162,13 +169,20 @@ def extents(array: Any) -> tuple[Extent, ...]:
     return (Extent(Path(array.filename), offset, len(array), array.nbytes // max(len(array), 1)),)
 
 
+def files_of(array: Any) -> tuple[Path, ...]:
+    """The files that the rows of an array lie in, however they are read; empty for an array in memory."""
+    if isinstance(array, np.memmap):
+        return () if array.filename is None else (Path(array.filename),)
+    return tuple(dict.fromkeys(getattr(array, "paths", ())))
+
+
 def unmapped(array: Any) -> Any:
     """The same rows, read from their files when they are asked for; anything else than memory maps is left as it is.
 
     What was not in the page cache before is not left there.
     """
-    if isinstance(array, Shards):
-        return Shards([unmapped(part) for part in array.arrays])
+    if isinstance(array, (Shards, SideBySide)):
+        return type(array)([unmapped(part) for part in array.arrays])
     if not isinstance(array, np.memmap) or not (parts := extents(array)):
         return array
     (part,) = parts
@@ -254,67 +268,3 @@ def _unreadable(path: Path, argument: str, kind: str, error: Exception) -> str:
         f"`{argument}` is {str(path)!r} ({size} bytes), which is cut short, holds Python objects or is no {kind} "
         f"file ({error}). Write it again with `numpy.save{'z' if kind == '.npz' else ''}`."
     )
-
-
-def open_tables(paths: Sequence[Path], argument: str, model: Any, folder: Path | None = None) -> Frame:
-    """The columns of `.parquet`, `.feather` or `.arrow` files of one schema; only those asked for are read.
-
-    Args:
-        paths: The files, in the order of their rows.
-        argument: What they are given as, to name it in errors.
-        model: Whose data they are.
-        folder: Above all the files; `key=value` folders between it and them are columns too.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        ValueError: A file cannot be read.
-    """
-    try:
-        import pyarrow.dataset
-    except ImportError as error:
-        raise MissingExtra(
-            f"`{argument}` is {str(paths[0])!r}, which is read by pyarrow. It is not installed: "
-            "pip install flatout[data]"
-        ) from error
-    with _arrow_errors(paths, argument):
-        if paths[0].suffix.lower() == ".parquet":
-            table = pyarrow.dataset.dataset(
-                [str(path) for path in paths],
-                format="parquet",
-                partitioning=None if folder is None else "hive",
-                partition_base_dir=None if folder is None else str(folder),
-            )
-        else:
-            table = pyarrow.dataset.dataset(pyarrow.concat_tables([_mapped_table(path) for path in paths]))
-
-    def read(names: Sequence[str]) -> list[Column]:
-        with _arrow_errors(paths, argument):
-            columns = table.to_table(columns=list(names))
-        return [arrow_column(columns[name]) for name in names]
-
-    return Frame(table.schema.names, read, model)
-
-
-@contextlib.contextmanager
-def _arrow_errors(paths: Sequence[Path], argument: str) -> Iterator[None]:
-    import pyarrow
-
-    try:
-        yield
-    except (pyarrow.ArrowException, OSError) as error:
-        others = f" or one of {len(paths) - 1} beside it" if len(paths) > 1 else ""
-        raise ValueError(
-            f"`{argument}` is {str(paths[0])!r}{others}, which pyarrow cannot read ({error}). Write it again."
-        ) from error
-
-
-def _mapped_table(path: Path) -> Any:
-    """An Arrow file, mapped into memory: with a footer (feather), or a plain stream as Hugging Face datasets are."""
-    import pyarrow
-
-    source = pyarrow.memory_map(str(path))
-    try:
-        return pyarrow.ipc.open_file(source).read_all()
-    except pyarrow.ArrowInvalid:
-        source.seek(0)
-        return pyarrow.ipc.open_stream(source).read_all()

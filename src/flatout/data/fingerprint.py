@@ -13,7 +13,9 @@ from typing import Any
 import numpy as np
 
 from .chunks import as_host_array
-from .files import extents
+from .files import extents, files_of
+from .side_by_side import SideBySide
+from .table_rows import TableRows
 
 # Arrays in memory are looked at as a whole up to this size (about a second), and larger ones at as many bytes of rows
 # spread over them.
@@ -84,13 +86,20 @@ def _class_name(kind: type) -> str:
 
 
 def _add_leaf(digest: Any, leaf: Any) -> None:
-    parts = extents(leaf)
     digest.update(f"{tuple(leaf.shape)} {getattr(leaf, 'dtype', None)}".encode())
-    if parts:
-        for part in parts:
-            status = part.path.stat()
-            digest.update(f"{part.path.absolute()} {part.offset} {part.rows}".encode())
-            digest.update(f"{status.st_size} {status.st_mtime_ns}".encode())
+    if isinstance(leaf, SideBySide):
+        for array in leaf.arrays:
+            _add_leaf(digest, array)
+        return
+    parts = extents(leaf)
+    for part in parts:
+        digest.update(f"{part.path.absolute()} {part.offset} {part.rows}".encode())
+    if isinstance(leaf, TableRows):
+        digest.update(leaf.description.encode())
+    if parts or isinstance(leaf, TableRows):
+        for path in files_of(leaf):
+            status = path.stat()
+            digest.update(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}".encode())
         return
     array = as_host_array(leaf)
     if array.nbytes <= _MOST_BYTES:

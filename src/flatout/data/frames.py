@@ -67,11 +67,10 @@ class Frame:
 
     def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray:
         """Columns side by side, in one dtype: the common one, or float32 if integers and floats are mixed."""
-        blocks = self._numbers(names, argument, integers)
-        if not blocks:
-            raise ValueError(f"`{argument}` has no columns left. Received: {self!r}.")
-        blocks = [block.reshape(len(block), -1) for block in blocks]
-        matrix = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), _common_dtype(blocks))
+        require_columns(names, argument, self)
+        blocks = [block.reshape(len(block), -1) for block in self._numbers(names, argument, integers)]
+        dtype = common_dtype([block.dtype for block in blocks])
+        matrix = np.empty((len(blocks[0]), sum(block.shape[1] for block in blocks)), dtype)
         position = 0
         for block in blocks:
             matrix[:, position : position + block.shape[1]] = block
@@ -80,40 +79,65 @@ class Frame:
 
     def _numbers(self, names: Sequence[str], argument: str, integers: bool) -> list[np.ndarray]:
         columns = dict(zip(names, self._read(names), strict=True))
-        others = {name: column for name, column in columns.items() if column.values is None}
-        if others:
-            listed = ", ".join(f"{name!r} ({c.dtype}, such as {_example(c.example)})" for name, c in others.items())
-            first = next(iter(others))
-            raise TypeError(
-                f"`{argument}` has columns that are no numbers: {listed}. Encode them "
-                f"(pandas: `frame[{first!r}].astype('category')`), drop them or select the other columns."
-            )
+        require_numbers(columns, argument)
         return [self._filled(name, column, argument, integers) for name, column in columns.items()]
 
     def _filled(self, name: str, column: Column, argument: str, integers: bool) -> np.ndarray:
         assert column.values is not None
         if column.categories is not None:
             return codes_of_model(self._model, (argument, name), column.categories, column.values)
-        values = column.values.astype(np.uint8) if column.values.dtype == np.bool_ else column.values
-        if column.missing is None:
-            return values
-        if integers:
-            raise ValueError(
-                f"`{argument}` takes column {name!r} ({column.dtype}) as integers, and {int(column.missing.sum())} of "
-                f"its {len(values)} values are missing. Fill them (pandas: `frame[{name!r}].fillna(...)`) or drop "
-                "those rows."
-            )
-        return np.where(column.missing, np.float32("nan"), values.astype(_mixed_dtype()))
+        if column.missing is not None and integers:
+            raise missing_integers(argument, name, column.dtype, int(column.missing.sum()), len(column.values))
+        return filled(column)
 
 
-def _common_dtype(blocks: Sequence[np.ndarray]) -> np.dtype[Any]:
-    dtypes = {block.dtype for block in blocks}
+def filled(column: Column) -> np.ndarray:
+    """The numbers of a column that are no codes, NaN where one is missing."""
+    assert column.values is not None
+    values = column.values.astype(np.uint8) if column.values.dtype == np.bool_ else column.values
+    if column.missing is None:
+        return values
+    return np.where(column.missing, np.float32("nan"), values.astype(mixed_dtype()))
+
+
+def require_columns(names: Sequence[str], argument: str, frame: Any) -> None:
+    """Refuse a matrix of no columns."""
+    if not names:
+        raise ValueError(f"`{argument}` has no columns left. Received: {frame!r}.")
+
+
+def require_numbers(columns: dict[str, Column], argument: str) -> None:
+    """Refuse columns that hold something else.
+
+    Raises:
+        TypeError: Text, dates, objects, lists of several lengths.
+    """
+    others = {name: column for name, column in columns.items() if column.values is None}
+    if others:
+        listed = ", ".join(f"{name!r} ({c.dtype}, such as {_example(c.example)})" for name, c in others.items())
+        first = next(iter(others))
+        raise TypeError(
+            f"`{argument}` has columns that are no numbers: {listed}. Encode them "
+            f"(pandas: `frame[{first!r}].astype('category')`), drop them or select the other columns."
+        )
+
+
+def missing_integers(argument: str, name: str, dtype: str, missing: int, rows: int) -> ValueError:
+    """The error of a column that is needed as integers and lacks some."""
+    return ValueError(
+        f"`{argument}` takes column {name!r} ({dtype}) as integers, and {missing} of its {rows} values are missing. "
+        f"Fill them (pandas: `frame[{name!r}].fillna(...)`) or drop those rows."
+    )
+
+
+def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
+    """That of a matrix with columns of these."""
     if len({dtype.kind == "f" for dtype in dtypes}) > 1:
-        return _mixed_dtype()
+        return mixed_dtype()
     return np.result_type(*dtypes)
 
 
-def _mixed_dtype() -> np.dtype[Any]:
+def mixed_dtype() -> np.dtype[Any]:
     """What Keras would make of the float64 that integers and floats have in common."""
     import keras
 
@@ -122,6 +146,11 @@ def _mixed_dtype() -> np.dtype[Any]:
 
 # What the codes of a model's columns stand for, by the argument and the name of the column.
 _categories: weakref.WeakKeyDictionary[Any, dict[Hashable, tuple[Any, ...]]] = weakref.WeakKeyDictionary()
+
+
+def categories_of_model(model: Any, key: tuple[str, str], categories: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The categories that a model's first data had in this place; these, if they are the first."""
+    return _categories.setdefault(model, {}).setdefault(key, categories)
 
 
 def codes_of_model(model: Any, key: tuple[str, str], categories: tuple[Any, ...], codes: np.ndarray) -> np.ndarray:
@@ -133,7 +162,7 @@ def codes_of_model(model: Any, key: tuple[str, str], categories: tuple[Any, ...]
     Raises:
         ValueError: A value that the first data did not know.
     """
-    known = _categories.setdefault(model, {}).setdefault(key, categories)
+    known = categories_of_model(model, key, categories)
     if known == categories:
         return codes.astype(np.int32)
     position = {value: code for code, value in enumerate(known)}
@@ -306,15 +335,24 @@ def arrow_column(column: Any) -> Column:
         return Column(str(kind), array.fill_null(zero).to_numpy(zero_copy_only=False), missing)
     if types.is_floating(kind):
         return Column(str(kind), array.to_numpy(zero_copy_only=False))
-    example = array.drop_null()[0].as_py() if array.null_count < len(array) else None
+    if isinstance(kind, pyarrow.FixedShapeTensorType) and _arrow_lists(array.storage) is not None:
+        return Column(str(kind), array.to_numpy_ndarray())
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
-        return Column(str(kind), _arrow_lists(array), example=example)
+        values = _arrow_lists(array)
+        if values is not None:
+            return Column(str(kind), values)
+    example = next((value.as_py() for value in array if value.is_valid), None)
     return Column(str(kind), example=example)
+
+
+def arrow_codes(array: Any) -> np.ndarray:
+    """The positions of a dictionary array's values in its dictionary, -1 where one is missing."""
+    return array.indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
 def _arrow_categories(array: Any) -> Column:
     names = array.dictionary.to_pylist()
-    codes = array.indices.fill_null(-1).to_numpy(zero_copy_only=False).astype(np.int32)
+    codes = arrow_codes(array)
     if array.type.ordered:
         return Column(str(array.type), codes, categories=tuple(names))
     # A Parquet file keeps its dictionary in the order in which the values appear, which means nothing.

@@ -10,9 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from .files import extents
+from .files import files_of
 from .plan import as_size
 
 _EXPECTED = (
@@ -158,9 +156,7 @@ def _files_of(inputs: Any) -> Iterator[Path]:
     from keras import tree
 
     for leaf in tree.flatten(inputs):
-        yield from (part.path for part in extents(leaf))
-        if isinstance(leaf, np.memmap) and leaf.filename is not None:
-            yield Path(leaf.filename)
+        yield from files_of(leaf)
 
 
 def _check_writable(folder: Path) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..errors import UnreadableFile
-from . import direct_npy
 from .direct import load
+from .direct_decoded import DecodedRows
+from .direct_npy import NpyFile
 from .direct_report import DirectReport
 from .direct_sinks import MakeSink
-from .files import extents
+from .files import extents, unmapped
 
 
 def lies_in_files(inputs: Any) -> bool:
-    """Whether some of the arrays are rows of .npy files, which need not pass through the host's heap."""
+    """Whether some of the arrays are rows of files, which need not pass through the host's heap."""
     from keras import tree
 
-    return any(_rows_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
+    return any(_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
 
 
 def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tuple[Any, list[DirectReport]]:
@@ -39,31 +39,22 @@ def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tu
     def placed(leaf: Any) -> Any:
         if leaf is None:
             return None
-        name, rows = next(names), _rows_in_files(leaf)
+        name, rows = next(names), _in_files(leaf)
         if rows is None:
             return place(leaf)
         make_sink: MakeSink = sink_for(name)
-        array, report = load(rows[0], make_sink, start=rows[1], stop=rows[2])
+        array, report = load(rows, make_sink)
         reports.append(report)
         return array
 
     return tree.map_structure(placed, inputs), reports
 
 
-def _rows_in_files(leaf: Any) -> tuple[list[Any], int, int] | None:
-    """The files, the first row and the row after the last."""
-    parts = extents(leaf)
-    if not parts or any(part.path.suffix != ".npy" for part in parts):
-        return None
-    try:
-        files = [direct_npy.describe(part.path) for part in parts]
-    except UnreadableFile:
-        return None
-    starts = [(part.offset - file.offset) // part.row_bytes for part, file in zip(parts, files, strict=True)]
-    # Shards follow each other whole; of a single file any rows will do.
-    is_whole = all(
-        start == 0 and part.rows == file.shape[0] for start, part, file in zip(starts, parts, files, strict=True)
-    )
-    if len(parts) > 1 and not is_whole:
-        return None
-    return [part.path for part in parts], starts[0], starts[0] + sum(part.rows for part in parts)
+def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
+    """Where the rows of an array lie in files, or what decodes them."""
+    if isinstance(leaf, DecodedRows):
+        # Pages of a map would count as this process' memory.
+        rows: DecodedRows = unmapped(leaf)
+        return rows
+    parts = [part for part in extents(leaf) if part.rows]
+    return [NpyFile(part.path, (part.rows, *leaf.shape[1:]), leaf.dtype, part.offset) for part in parts] or None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..errors import Reason, reason
@@ -15,6 +15,18 @@ TESTED_KERAS = ((3, 15, 1), (3, 16))
 # Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own (benchmarks/break_even.py).
 # On jax a small MLP, whose steps save least, breaks even after 220 steps on an H200 and 340 on two cores.
 WORTHWHILE_STEPS = {"jax": 300, "tensorflow": 60, "torch": 60}
+# Of free host memory, for tables that are decoded into it before they are sent to a device with memory of its own.
+_HOST_SHARE = 0.6
+# Larger ones are decoded into the device's memory on a CPU too: first into an array, they would take it twice.
+_LARGE_TABLE = 256_000_000
+TABLES = {
+    "resident": "decoded whole into host memory, and placed from there",
+    "direct": "decoded piece by piece into device memory",
+    "ahead": "decoded piece by piece ahead of the steps, anew in each pass",
+    "memory": "decoded once into host memory, where shuffled rows are gathered",
+    "disk": "decoded once into a temporary file, from where shuffled rows are read",
+    "host": "decoded whole into host memory, for stock Keras",
+}
 
 
 @dataclass(frozen=True)
@@ -32,7 +44,10 @@ class Facts:
         nbytes: Bytes of data to place, if known.
         is_file: Whether some of it is in files that can be read straight into device memory.
         copies: Whether the device has memory of its own.
+        table_bytes: Bytes of the data that are encoded in files and can only be decoded from their beginning on.
+        shuffles: Whether rows are taken in another order than they lie in.
         free_bytes: Free memory of the device, or None if unknown.
+        host_bytes: Memory that this process may still take, or None if unknown.
         obstacles: What the model, its callbacks or its data put in the way.
     """
 
@@ -46,13 +61,25 @@ class Facts:
     nbytes: int | None = 0
     is_file: bool = False
     copies: bool = False
+    table_bytes: int = 0
+    shuffles: bool = False
     free_bytes: int | None = None
+    host_bytes: int | None = None
     obstacles: tuple[Reason, ...] = ()
 
 
 @dataclass(frozen=True)
 class Plan:
     """Where a call will run, where its data will live, and why.
+
+    Attributes:
+        facts: What was known.
+        engine: Which engine runs it, or `"stock"`.
+        data: `"resident"`, `"streamed"`, `"direct"`, or `"host"` under stock Keras.
+        reasons: Why stock Keras runs, or why a slower way is taken.
+        budget: Bytes that data may take on the device.
+        chunk_steps: Steps of a chunk, if streamed.
+        host_budget: Bytes that tables may take in host memory.
 
     Example:
         >>> import flatout, keras, numpy as np
@@ -71,10 +98,23 @@ class Plan:
     reasons: tuple[Reason, ...] = ()
     budget: int | None = None
     chunk_steps: int | None = None
+    host_budget: int | None = None
 
     @property
     def accelerated(self) -> bool:
         return self.engine != "stock"
+
+    @property
+    def tables(self) -> str | None:
+        """What becomes of tables that are encoded in files: a key of `TABLES`, or None if there are none."""
+        if not self.facts.table_bytes:
+            return None
+        if self.data != "streamed":
+            return self.data
+        if not self.facts.shuffles:
+            return "ahead"
+        too_large = self.host_budget is not None and self.facts.table_bytes > self.host_budget
+        return "disk" if too_large else "memory"
 
     def explain(self) -> str:
         """The plan in words, a line for each fact and reason."""
@@ -88,6 +128,7 @@ class Plan:
             "free memory": None if facts.free_bytes is None else as_size(facts.free_bytes),
             "budget": None if self.budget is None else as_size(self.budget),
             "chunk": None if self.chunk_steps is None else f"{self.chunk_steps:,} steps",
+            "tables": None if self.tables is None else TABLES[self.tables],
         }
         lines = [f"{facts.method} on {self.engine}, {self.data} data"]
         for name, value in numbers.items():
@@ -105,19 +146,40 @@ def decide(facts: Facts, options: Options) -> Plan:
         return Plan(facts, "stock", "host", tuple(why))
     if facts.rows is None:
         return Plan(facts, facts.backend, "streamed", (reason("batches", facts.source),))
-    budget = None if facts.free_bytes is None else options.budget(facts.free_bytes)
+    free = facts.free_bytes
+    if free is not None and facts.host_bytes is not None and not facts.copies:
+        # Its memory is the host's, of which this process may have less to itself than there is.
+        free = min(free, facts.host_bytes)
+    budget = None if free is None else options.budget(free)
     nbytes = facts.nbytes or 0
     placement, notes = options.data, list[Reason]()
     if options.data == "auto" and budget is not None and nbytes > budget:
         placement, notes = "streamed", [reason("memory", as_size(nbytes), as_size(budget))]
     elif options.data == "auto":
-        placement = "direct" if facts.is_file and facts.copies else "resident"
+        pays = facts.copies or facts.table_bytes > _LARGE_TABLE
+        placement = "direct" if facts.is_file and pays else "resident"
     chunk = None
     if placement == "streamed":
         batch_size = facts.batch_size or 1
         most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows)) * (2 if facts.copies else 1)
         chunk = even_chunks(facts.rows // batch_size, most)
-    return Plan(facts, facts.backend, placement, tuple(notes), budget, chunk)
+    plan = Plan(facts, facts.backend, placement, tuple(notes), budget, chunk, _host_budget(facts, options))
+    return with_notes(plan)
+
+
+def with_notes(plan: Plan) -> Plan:
+    """A plan with what it makes of tables as one of its reasons, where that takes what the user may want to know of."""
+    if plan.tables != "disk":
+        return plan
+    note = reason("decoded_to_disk", as_size(plan.facts.table_bytes), as_size(plan.host_budget or 0))
+    return replace(plan, reasons=(*plan.reasons, note))
+
+
+def _host_budget(facts: Facts, options: Options) -> int | None:
+    if facts.host_bytes is None:
+        return None
+    # Without memory of its own the device has the host's, for which the user may have set a limit.
+    return int(_HOST_SHARE * facts.host_bytes) if facts.copies else options.budget(facts.host_bytes)
 
 
 def _refusals(facts: Facts, options: Options) -> list[Reason]:

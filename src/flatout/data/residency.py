@@ -108,6 +108,44 @@ def memory_status() -> dict[str, int]:
     return {name: int(value.split()[0]) * 1024 for name, value in pairs}
 
 
+def available_memory() -> int | None:
+    """Bytes that this process may still take: of the machine's, of its control group's, of its own limit (`ulimit`)."""
+    amounts = [_available_in_machine(), _available_in_group(), _available_below_limit()]
+    return min((amount for amount in amounts if amount is not None), default=None)
+
+
+def _available_in_machine() -> int | None:
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
+
+
+def _available_in_group() -> int | None:
+    try:
+        group = next(
+            line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
+        ).lstrip("/")
+        folder = Path("/sys/fs/cgroup", group)
+        limit, used = (folder / "memory.max").read_text(), (folder / "memory.current").read_text()
+        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+        # Pages of files are given up when memory is needed.
+        return int(limit) - int(used) + int(statistics["inactive_file"]) + int(statistics["active_file"])
+    except (OSError, StopIteration, ValueError, KeyError):
+        # No such group, or one without a limit ("max").
+        return None
+
+
+def _available_below_limit() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    return None if limit == resource.RLIM_INFINITY else max(limit - memory_status().get("VmSize", 0), 0)
+
+
 class MemoryWatch:
     """What this process' resident memory does from here on.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .direct_report import StreamReport
 from .order import FileOrder, Order
 
 
@@ -15,6 +16,11 @@ class RowFeed:
     """
 
     is_exhausted = False
+
+    @property
+    def loads(self) -> tuple[StreamReport, ...]:
+        """What was decoded from files while the steps ran."""
+        return ()
 
     def __init__(self, order: Order | FileOrder, program: Any):
         self._order = order

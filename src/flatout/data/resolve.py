@@ -15,22 +15,24 @@ from typing import Any, Protocol
 import numpy as np
 
 from . import frames, images
-from .files import Archive, open_npy, open_shards, open_tables
+from .files import Archive, open_npy, open_shards
 from .frames import Frame, codes_of_model, shortened
+from .table_rows import TableFrame
+from .tables import SUFFIXES as TABLES
+from .tables import open_tables
 
-_TABLES = (".parquet", ".feather", ".arrow")
-_SUFFIXES = (".npy", ".npz", *_TABLES)
+_SUFFIXES = (".npy", ".npz", *TABLES)
 _EXPECTED = f"Expected a file that ends in {', '.join(_SUFFIXES)}, a pattern such as 'x-*.npy', or a folder of images."
 
 
 class Named(Protocol):
-    """Arrays that have names: a `Frame` or an `Archive`."""
+    """Arrays that have names: a `Frame`, a `TableFrame` or an `Archive`."""
 
     names: tuple[str, ...]
 
-    def array(self, name: str, argument: str, integers: bool = False) -> np.ndarray: ...
+    def array(self, name: str, argument: str, integers: bool = False) -> Any: ...
 
-    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray: ...
+    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> Any: ...
 
 
 def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
@@ -79,7 +81,7 @@ def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tup
         if y is None and source.classes:
             return pixels, codes_of_model(model, ("y", "class folders"), source.classes, source.labels), targets[1]
         return pixels, *targets
-    if isinstance(source, (Frame, Archive)):
+    if isinstance(source, (Frame, TableFrame, Archive)):
         taken = {leaf for leaf in _leaves((y, sample_weight)) if isinstance(leaf, str)}
         source = _inputs(source, [name for name in source.names if name not in taken], model)
     return source, *targets
@@ -100,7 +102,7 @@ def _needs_work(leaf: Any) -> bool:
 
 
 def _opened(value: Any, argument: str, model: Any) -> Any:
-    """What a path or a frame holds: an array, or a `Frame`, `Archive` or `ImageFolder`. Structures hold arrays."""
+    """What a path or a frame holds: an array, something `Named`, or an `ImageFolder`. Structures hold arrays."""
     if isinstance(value, dict):
         return {key: _as_array(part, f"{argument}[{key!r}]", model) for key, part in value.items()}
     if isinstance(value, (list, tuple)):
@@ -119,7 +121,7 @@ def _as_array(value: Any, argument: str, model: Any) -> Any:
     opened = _opened(value, argument, model)
     if isinstance(opened, images.ImageFolder):
         raise ValueError(f"`{argument}` is the folder {value!r} of images. Expected it as `x` itself.")
-    if isinstance(opened, (Frame, Archive)):
+    if isinstance(opened, (Frame, TableFrame, Archive)):
         return opened.matrix(opened.names, argument, integers=not argument.startswith("x"))
     return opened
 
@@ -145,8 +147,8 @@ def _opened_path(path: Path, argument: str, model: Any) -> Any:
         return open_npy(path, argument) if is_file else open_shards(paths, argument)
     if suffixes == [".npz"] and len(paths) == 1:
         return Archive(paths[0], argument)
-    if len(suffixes) == 1 and suffixes[0] in _TABLES:
-        return open_tables(paths, argument, model)
+    if len(suffixes) == 1 and suffixes[0] in TABLES:
+        return TableFrame(open_tables(paths, argument), model)
     raise ValueError(f"`{argument}` is {text!r}, {len(paths)} file(s) ending in {suffixes}. {_EXPECTED}")
 
 
@@ -158,9 +160,9 @@ def _opened_folder(folder: Path, argument: str, model: Any) -> Any:
             suffix = Path(name).suffix.lower()
             if suffix in images.SUFFIXES:
                 return images.find_images(folder)
-            if suffix in _TABLES and not name.startswith(("_", ".")):
+            if suffix in TABLES and not name.startswith(("_", ".")):
                 paths = [path for path in sorted(folder.rglob(f"*{suffix}")) if not path.name.startswith(("_", "."))]
-                return open_tables(paths, argument, model, folder)
+                return TableFrame(open_tables(paths, argument, folder), model)
             if suffix == ".npy":
                 raise ValueError(
                     f"`{argument}` is {str(folder)!r}, a folder of .npy files. Say which of them: "
@@ -171,7 +173,7 @@ def _opened_folder(folder: Path, argument: str, model: Any) -> Any:
 
 def _target(value: Any, argument: str, source: Any, model: Any) -> Any:
     """`y` or `sample_weight`: names of columns of `x`, paths and frames become arrays."""
-    named: Named | None = source if isinstance(source, (Frame, Archive)) else None
+    named: Named | None = source if isinstance(source, (Frame, TableFrame, Archive)) else None
     if isinstance(value, (list, tuple)) and value and all(_is_name(part) for part in value):
         columns = [_target(name, argument, source, model) for name in value]
         has_outputs = len(getattr(model, "outputs", None) or [None]) > 1
@@ -235,7 +237,7 @@ def _inputs(source: Named, names: Sequence[str], model: Any) -> Any:
     return {name: array} if isinstance(getattr(model, "input", None), dict) else array
 
 
-def _single_input(source: Named, names: Sequence[str], name: str, tensor: Any) -> np.ndarray:
+def _single_input(source: Named, names: Sequence[str], name: str, tensor: Any) -> Any:
     """The column of the input's name if it is what the input takes, else all columns."""
     integers = _takes_integers(tensor)
     if name in names and len(names) > 1:
@@ -243,7 +245,7 @@ def _single_input(source: Named, names: Sequence[str], name: str, tensor: Any) -
         if _fits(column, tensor):
             return column
     matrix = source.matrix(names, "x", integers)
-    if isinstance(source, Frame) and not _fits(matrix, tensor):
+    if isinstance(source, (Frame, TableFrame)) and not _fits(matrix, tensor):
         raise ValueError(
             f"`x` has the columns {shortened(names)}, together {matrix.shape[1]} number(s) a row, and the model takes "
             f"{_row_shape(tensor)}. Name the label (`y='...'`), select other columns, or change the model's input."
@@ -259,7 +261,7 @@ def _row_shape(tensor: Any) -> tuple[int | None, ...]:
     return tuple(tensor.shape[1:])
 
 
-def _fits(array: np.ndarray, tensor: Any) -> bool:
+def _fits(array: Any, tensor: Any) -> bool:
     """Whether Keras takes rows of an array for an input; it adds or drops a last axis of length 1."""
     wanted, row = _row_shape(tensor), array.shape[1:]
     shapes = [row, (*row, 1), *([row[:-1]] if row[-1:] == (1,) else [])]

@@ -133,7 +133,7 @@ def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:
     """Keras' `class_weight_to_sample_weights`, which loops over all samples in Python, with one loop over classes."""
     import keras
 
-    labels = keras.ops.convert_to_numpy(y)
+    labels = np.asarray(y) if hasattr(y, "paths") else keras.ops.convert_to_numpy(y)
     if labels.ndim > 1:
         labels = np.argmax(labels, axis=-1) if labels.shape[-1] != 1 else np.squeeze(labels, axis=-1)
     classes, positions = np.unique(np.round(labels).astype("int32"), return_inverse=True)

@@ -16,6 +16,7 @@ import numpy as np
 
 from .background import Background
 from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
+from .direct_report import StreamReport
 from .order import FileOrder, Order
 from .resident import RowFeed
 
@@ -68,6 +69,13 @@ class ArrayStream(RowFeed):
         self._chunks: Background | None = None
         self._begin = self._stop = 0
         self.first_step = 0
+
+    @property
+    def loads(self) -> tuple[StreamReport, ...]:
+        """What was decoded from files so far."""
+        tables = self._reader.tables
+        files = {path for table in tables for path in table.paths}
+        return (StreamReport(len(files), sum(table.decoded_bytes for table in tables)),) if tables else ()
 
     def begin_epoch(self) -> None:
         first, count, _ = self._order.begin_epoch()
@@ -122,6 +130,7 @@ class BatchStream:
     """
 
     placement = "streamed"
+    loads: tuple[StreamReport, ...] = ()
 
     def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender, memory: Memory):
         self.iterator = iterator

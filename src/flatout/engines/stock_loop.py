@@ -66,6 +66,7 @@ class StockBatches:
 
     placement = "host"
     is_exhausted = False
+    loads = ()
     iterator = None
 
     def __init__(self, program: StockProgram, batches: Callable[[int], Iterator[Any]], steps: int | None):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -53,6 +55,8 @@ def test_long_passes_go_over_to_long_chunks() -> None:
     lengths = [chunk.steps for chunk in reader.chunks(None, 0, 1875)]
     assert lengths[:5] == [*[reader.short] * 4, reader.long]
     assert sum(lengths) == 1875
+    reader.close()
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout-gather")]
 
 
 @given(steps=st.integers(1, 5000), most=st.integers(1, 300))

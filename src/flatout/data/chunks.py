@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
-import functools
 import itertools
 import math
 import mmap
@@ -147,6 +146,7 @@ class RowReader:
         self._leaves = [as_host_array(leaf) for leaf in tree.flatten(inputs) if leaf is not None]
         self._dtypes = dtypes
         self._memory = memory
+        self._threads: concurrent.futures.ThreadPoolExecutor | None = None
         self.rows = len(self._leaves[0])
         self.batch_size = min(batch_size, self.rows)
         self.bytes_per_step = self.batch_size * sum(
@@ -171,6 +171,10 @@ class RowReader:
             yield self.chunk(order, self._full, self._full + 1)
 
     def close(self) -> None:
+        """End threads and give back memory; both come back if rows are read again."""
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
         self._memory.close()
         for table in self.tables:
             table.close()
@@ -196,8 +200,30 @@ class RowReader:
         )
         numbers = slice(begin, end) if order is None else order[begin:end]
         for leaf, array in zip(self._leaves, arrays, strict=True):
-            _gather(leaf, numbers, array[: end - begin])
+            self._gather(leaf, numbers, array[: end - begin])
         return Chunk(packed(self._structure, arrays), room, length, stop - first)
+
+    def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
+        pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))
+        # A table is decoded from its beginning to its end.
+        if pieces == 1 or isinstance(leaf, TableRows):
+            _gather_piece(leaf, numbers, out)
+            return
+        if self._threads is None:
+            self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="flatout-gather")
+        bounds = np.linspace(0, len(out), pieces + 1).astype(int)
+        base = numbers.start if isinstance(numbers, slice) else 0
+        jobs = [
+            self._threads.submit(
+                _gather_piece,
+                leaf,
+                slice(base + begin, base + end) if isinstance(numbers, slice) else numbers[begin:end],
+                out[begin:end],
+            )
+            for begin, end in itertools.pairwise(bounds)
+        ]
+        for job in jobs:
+            job.result()
 
 
 def packed(structure: Any, leaves: list[Any]) -> Any:
@@ -220,27 +246,6 @@ def as_host_array(leaf: Any) -> Any:
     return keras.ops.convert_to_numpy(leaf)
 
 
-def _gather(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
-    pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))
-    # A table is decoded from its beginning to its end.
-    if pieces == 1 or isinstance(leaf, TableRows):
-        _gather_piece(leaf, numbers, out)
-        return
-    bounds = np.linspace(0, len(out), pieces + 1).astype(int)
-    base = numbers.start if isinstance(numbers, slice) else 0
-    jobs = [
-        _pool().submit(
-            _gather_piece,
-            leaf,
-            slice(base + begin, base + end) if isinstance(numbers, slice) else numbers[begin:end],
-            out[begin:end],
-        )
-        for begin, end in itertools.pairwise(bounds)
-    ]
-    for job in jobs:
-        job.result()
-
-
 def _gather_piece(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
     if isinstance(leaf, np.ndarray) and leaf.dtype == out.dtype and not isinstance(numbers, slice):
         # Any mode but "raise" writes to `out` without a copy in between; Keras' row numbers are in range.
@@ -251,8 +256,3 @@ def _gather_piece(leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> No
         leaf.read_into(numbers.start, out)
     else:
         out[...] = leaf[numbers]
-
-
-@functools.cache
-def _pool() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="flatout-gather")

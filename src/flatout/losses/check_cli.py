@@ -124,7 +124,8 @@ def _explain(code: str) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flatout check",
-        description="Find what makes a custom loss, metric, train step or callback slow, wrong or impossible to compile.",
+        description="Find what makes a custom loss, metric, train step or callback slow, wrong or impossible to "
+        "compile.",
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -201,13 +201,11 @@ def _code_of(loop: Loop, scene: Scene) -> str:
     label = _label(loop)
     if loop.whole:
         return ""
-    if loop.pairs and loop.outer is None and len(loop.labels) > 1:
-        return "FO103"
-    if loop.paired or (loop.pairs and len(set(loop.labels)) < len(loop.labels)):
-        # The loops inside belong to the same pair and are named by the outermost one.
-        return "FO103" if loop.touched else ""
-    if loop.pairs:
+    if loop.is_inner:
+        # It belongs to a pair that the loop around it is named for.
         return "FO102" if loop.carries and loop.touched else ""
+    if loop.pairs or loop.paired:
+        return "FO103" if loop.touched else ""
     if label == GROUPS:
         return "FO107" if loop.touched else ""
     if not loop.touched:

@@ -159,15 +159,11 @@ def _subscripted(event: Subscripted, scene: Scene) -> None:
     base = event.base
     by_host = any(key.on_host for key in keys)
     is_table = isinstance(base, Static) and base.tag in ("dict", "frame", "array", "list", "object")
-    if (is_table and (by_host or base.tag != "object")) or (isinstance(base, Unknown) and by_host):  # type: ignore[attr-defined]
-        if _is_slice_only(event):
-            return
+    is_list = isinstance(base, Tuple) and not data_in([base]) and by_host
+    not_on_device = by_host or (isinstance(base, Static) and base.tag != "object")
+    if (is_table and not_on_device) or is_list or (isinstance(base, Unknown) and by_host):
         text = scene.file.code(event.node)
         scene.report("FO401", event.node, f"`{text[:60]}` is looked up on the host, by a value of the batch.")
-
-
-def _is_slice_only(event: Subscripted) -> bool:
-    return not event.index
 
 
 def _called(event: Called, scene: Scene) -> None:

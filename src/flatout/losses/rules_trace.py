@@ -7,9 +7,10 @@ import re
 import libcst as cst
 
 from .reading.calls import VARIABLES
-from .reading.events import Called, Entered, Handlers, Looped, Read, Scene, Wrote
+from .reading.events import Called, Entered, Handlers, Read, Scene, Wrote
+from .reading.operations import is_host_library
 from .reading.repeats import repeated_work
-from .reading.values import Instance, Static, Unknown, Value, Variable, data_in, origins_of
+from .reading.values import Instance, Static, Tuple, Unknown, Value, Variable, data_in, origins_of
 from .rule import Rule, Severity
 
 RULES = (
@@ -188,9 +189,10 @@ _CLOCKS = re.compile(
     r"^(time\.(time|perf_counter|monotonic)|datetime\.(datetime|date)\.(now|today|utcnow)|os\.(getenv|environ\.get))$"
 )
 _COMPILERS = frozenset(["tensorflow.function", "jax.jit", "torch.compile", "torch.jit.script", "torch.jit.trace"])
-_SHAPING = frozenset(
-    ["conv", "conv2d", "conv3d", "max_pool", "average_pool", "resize", "distance_transform_edt", "gaussian_filter"]
-)
+_SHAPING = frozenset({"conv", "conv2d", "conv3d"})
+
+
+_SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
 
 def _called(event: Called, scene: Scene) -> None:
@@ -207,7 +209,7 @@ def _called(event: Called, scene: Scene) -> None:
         )
     elif event.method in _REBUILDS and _is_constant_frame(event.receiver) and not origins_of(everything):
         scene.report("FO301", event.node, f"`{text}` builds the same table at every call.", _hoisting(event, scene))
-    if (event.name in VARIABLES and not event.name.endswith("SeedGenerator")) or _LAYERS.match(event.name):
+    if (event.name in VARIABLES) or _LAYERS.match(event.name):
         scene.report("FO302", event.node, f"`{text}` creates variables inside the step.")
     elif event.method in ("add_weight", "add_variable") and scene.root.kind == "loss":
         scene.report("FO302", event.node, f"`{text}` creates a variable inside the step.")
@@ -244,18 +246,16 @@ def _is_random(event: Called) -> bool:
 
 
 def _labels_only(event: Called, scene: Scene) -> None:
-    """Work on the host, or filters, on y_true alone."""
-    if event.operation not in _SHAPING and not event.name.startswith(("scipy.", "skimage.", "cv2.")):
+    """Costly work on y_true alone: filters, and sorting and the like on the host."""
+    short = event.name.rsplit(".", 1)[-1]
+    on_host = is_host_library(event.name) and (
+        short in _SORTING or event.name.startswith(("scipy.", "skimage.", "cv2."))
+    )
+    if not on_host and event.operation not in _SHAPING:
         return
     if origins_of([*event.arguments, *event.keywords.values()]) == {"true"}:
         message = f"`{scene.file.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
         scene.report("FO307", event.node, message)
-
-
-def _looped(event: Looped, scene: Scene) -> None:
-    loop = event.loop
-    if loop.outer is None and loop.origins == {"true"} and loop.labels[0] == "batch" and scene.root.kind == "loss":
-        scene.report("FO307", loop.node, "This loop depends on y_true alone: its result is the same in every epoch.")
 
 
 def _wrote(event: Wrote, scene: Scene) -> None:
@@ -283,7 +283,7 @@ def _wrote(event: Wrote, scene: Scene) -> None:
 
 
 def _is_plain_entry(event: Wrote) -> bool:
-    known = isinstance(event.before, (Static, Unknown)) and not data_in([*event.keys, event.value])
+    known = isinstance(event.before, (Static, Unknown, Tuple)) and not data_in([*event.keys, event.value])
     return event.how == "entry" and known
 
 
@@ -359,4 +359,4 @@ def _symbolic_input(event: Entered, scene: Scene) -> None:
         )
 
 
-HANDLERS: Handlers = {Called: _called, Looped: _looped, Wrote: _wrote, Read: _read, Entered: _entered}
+HANDLERS: Handlers = {Called: _called, Wrote: _wrote, Read: _read, Entered: _entered}

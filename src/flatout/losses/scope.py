@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from .reading.file_facts import Facts, facts_of
-from .reading.source import SourceFile, dotted, walk
+from .reading.source import SourceFile, children_of, dotted, walk
 from .reading.values import UNKNOWN, Class, Data, External, Function, Instance, Static, Tuple, Value
 from .reading.walk import Walk
 from .rule import Backend
@@ -96,7 +96,8 @@ _METRIC = re.compile(
     re.IGNORECASE,
 )
 _NO_ROOT = re.compile(
-    r"^(plot|show|print|report|display|save|load|read|write|get|make|build|create|draw|summar|visuali|test_|main|train|fit|evaluate|compile|export|run)",
+    r"^(plot|show|print|report|display|save|load|read|write|get|make|build|create|draw|summari[sz]e|visuali[sz]e|test|main"
+    r"|train|fit|evaluate|compile|export|run)(_|$)",
     re.IGNORECASE,
 )
 _NO_TENSORS = frozenset(
@@ -314,23 +315,28 @@ def _of_function(function: Function, name: str, facts: Facts, backend: Backend) 
         return None
     compiled = kind is not None
     if kind is None:
-        if len(names) < 2 or _NO_ROOT.match(name):
+        if len(names) < 2:
             return None
         by_names = _named_as_loss(names)
         by_decorator = any(
             decorator.endswith(("flatout.loss", "flatout.vectorize")) for decorator in function.decorators
         )
         by_title = bool(_LOSS.search(name) or _LOSS_START.match(name))
+        if _NO_ROOT.match(name) and not (by_names and by_title):
+            return None
         if by_title and len(required) >= 2 and not set(names[:2]) & _NO_TENSORS and not _annotated(parameters[:2]):
             kind = "loss"
         elif by_names:
             kind = "metric" if _METRIC.search(name) else "loss" if by_title else "function"
+            if kind == "function" and min(map(len, names[:2])) == 1:
+                # `def f(t, p)` may be anything.
+                kind = None
         elif by_decorator:
             kind = "loss"
         # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
         if kind is None or not (function.file.uses_a_framework or by_decorator or name in ("loss", "metric")):
             return None
-        if name in facts.called and kind == "function":
+        if name in facts.called and kind != "loss":
             return None
     if len(names) < 2:
         return None
@@ -377,7 +383,7 @@ def _returns_a_function(node: cst.FunctionDef | cst.Lambda) -> bool:
 def _own_nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     yield node
     if not isinstance(node, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
-        for child in node.children:
+        for child in children_of(node):
             yield from _own_nodes(child)
 
 

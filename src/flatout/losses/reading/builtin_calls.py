@@ -38,7 +38,7 @@ def _number(arguments: _Arguments, keywords: _Keywords) -> Value:
     if isinstance(first, Variable):
         return Data(axes=(), on_host=True)
     if isinstance(first, (Size, Counter, Static)):
-        return first
+        return Static("number") if isinstance(first, Static) and first.tag == "text" else first
     return first if isinstance(first, Unknown) else Static("number")
 
 

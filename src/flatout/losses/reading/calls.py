@@ -66,7 +66,6 @@ VARIABLES = frozenset(
         "torch.nn.Parameter",
         "keras.variables.Variable",
         "tensorflow.compat.v1.get_variable",
-        "keras.random.SeedGenerator",
     ]
 )
 
@@ -79,6 +78,7 @@ class Calls:
     reporting: bool
     callback_depth: int
     made: list[Function]
+    testing: bool
 
     if TYPE_CHECKING:
 
@@ -163,6 +163,8 @@ class Calls:
             return self._host_callback(name, arguments, keywords)
         if name in VARIABLES:
             return Variable()
+        if name in ("os.popen", "subprocess.run", "subprocess.check_output", "subprocess.Popen"):
+            return Static("file")
         if name.startswith(_RANDOM) or name.split(".")[0] == "random":
             for loop in self.loops:
                 loop.draws = True
@@ -413,6 +415,8 @@ class Calls:
             self._appended(node, receiver, method, arguments[-1], names)
             return Static("none")
         if isinstance(receiver, Static):
+            if receiver.tag == "file":
+                return Static("text")
             if method in ("items", "keys", "values") and receiver.tag == "dict":
                 return Static("list", length=receiver.length)
             if data_in(everything):

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from .source import dotted, walk
+from .source import children_of, dotted, walk
 
 # `total = f(total, term)`: the order does not matter, so it is a reduction.
 _REDUCING_CALLS = frozenset(
@@ -97,7 +97,7 @@ def _names(node: cst.CSTNode) -> set[str]:
         return _names(node.value)
     if isinstance(node, cst.Name):
         return {node.value}
-    return {name for child in node.children for name in _names(child)}
+    return {name for child in children_of(node) for name in _names(child)}
 
 
 def _depends(name: str, value: cst.BaseExpression, assigned: list[tuple[str, cst.CSTNode, cst.BaseExpression]]) -> bool:
@@ -164,7 +164,7 @@ def _read_elsewhere(name: str, loop: cst.For | cst.While, uses: list[tuple[cst.C
                 "log",
             )
             return not noisy and name in _names(node.value)
-        return any(reads(child) for child in node.children)
+        return any(reads(child) for child in children_of(node))
 
     return reads(loop.body)
 

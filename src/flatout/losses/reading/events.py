@@ -26,7 +26,9 @@ class Loop:
         scaled: Its element takes part in arithmetic with data.
         touched: Its body computes with data at all.
         origins: Where those data come from.
-        pairs: It runs along the same axis as a loop around it.
+        pairs: It makes pairs, by itself or with a loop around it.
+        paired: A loop inside it runs along the same axis.
+        is_inner: A loop around it runs along the same axis.
         draws: Random numbers are drawn in its body.
         outer: The loop around it.
         whole: It iterates over a whole static sequence together with data, such as a list of outputs.
@@ -49,6 +51,7 @@ class Loop:
     origins: frozenset[str] = frozenset()
     pairs: bool = False
     paired: bool = False
+    is_inner: bool = False
     draws: bool = False
     whole: bool = False
     carries: tuple[str, ...] = ()

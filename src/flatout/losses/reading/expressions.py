@@ -173,7 +173,8 @@ class Expressions(Calls):
     def _unary(self, node: cst.UnaryOperation, names: Names) -> Value:
         value = self.value(node.expression, names)
         if isinstance(node.operator, cst.Not):
-            self.tell(Tested(node, value))
+            if isinstance(value, Data):
+                return dataclasses.replace(value, axes=(), role="mask", differentiable=False)
             return _NUMBER
         if isinstance(value, Static) and value.number is not None and isinstance(node.operator, cst.Minus):
             return dataclasses.replace(value, number=-value.number)
@@ -183,9 +184,18 @@ class Expressions(Calls):
 
     def _boolean(self, node: cst.BooleanOperation, names: Names) -> Value:
         left = self.value(node.left, names)
-        self.tell(Tested(node, left))
         right = self.value(node.right, names)
+        if not self.testing:
+            self.tell(Tested(node, left))
         return merge(left, right)
+
+    def test(self, node: cst.BaseExpression, names: Names) -> Value:
+        """The value of a condition; whoever asked for it tells the rules."""
+        testing, self.testing = self.testing, True
+        try:
+            return self.value(node, names)
+        finally:
+            self.testing = testing
 
     def _comparison(self, node: cst.Comparison, names: Names) -> Value:
         left = self.value(node.left, names)
@@ -218,7 +228,7 @@ class Expressions(Calls):
         return _NUMBER if all(isinstance(one, (Static, Size, Counter, Tuple, Shape)) for one in pair) else UNKNOWN
 
     def _conditional(self, node: cst.IfExp, names: Names) -> Value:
-        self.tell(Tested(node, self.value(node.test, names)))
+        self.tell(Tested(node, self.test(node.test, names)))
         return merge(self.value(node.body, names), self.value(node.orelse, names))
 
     def _named(self, node: cst.NamedExpr, names: Names) -> Value:
@@ -278,6 +288,8 @@ class Expressions(Calls):
                 and -len(base.items) <= first.number < len(base.items)
             ):
                 return base.items[int(first.number)]
+            if isinstance(first, Data) and not data_in([base]):
+                return dataclasses.replace(first, differentiable=False, role="", loop=None)
             return merge_all(list(base.items)) if base.items else UNKNOWN
         if isinstance(base, Sequence):
             if not isinstance(first, tuple):

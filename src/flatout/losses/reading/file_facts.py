@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from .source import SourceFile, dotted, walk
+from .source import SourceFile, children_of, dotted, walk
 
 _WRAPPERS = {"LossFunctionWrapper": "loss", "MeanMetricWrapper": "metric", "add_loss": "loss", "value_and_grad": "loss"}
 _BUILDING = frozenset({"__init__", "build", "reset_state", "reset_states", "from_config", "__setstate__"})
@@ -63,7 +63,7 @@ def _gather(node: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop:
         _call(node, facts, function)
     elif isinstance(node, (cst.AssignTarget, cst.AugAssign)):
         _target(node.target, facts, owner, function, in_loop)
-    for child in node.children:
+    for child in children_of(node):
         _gather(child, facts, owner, function, in_loop)
 
 

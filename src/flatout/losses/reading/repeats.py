@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from .operations import HEAVY, plain
-from .source import SourceFile, dotted, walk
+from .source import SourceFile, children_of, dotted, walk
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.
 _WORTH_NAMING = 4
@@ -72,14 +72,28 @@ def _expressions(node: cst.CSTNode, arms: dict[int, int]) -> Iterator[tuple[cst.
         return
     if isinstance(node, cst.Call):
         yield node, arms
+    if isinstance(node, (cst.IndentedBlock, cst.Module)):
+        for statement in node.body:
+            yield from _expressions(statement, arms)
+            if isinstance(statement, cst.If) and _leaves(statement.body):
+                # What follows is the other side of the branch.
+                arms = {**arms, id(statement): 1}
+        return
     if isinstance(node, (cst.If, cst.IfExp)):
         yield from _expressions(node.test, arms)
         yield from _expressions(node.body, {**arms, id(node): 0})
         if node.orelse is not None:
             yield from _expressions(node.orelse, {**arms, id(node): 1})
         return
-    for child in node.children:
+    for child in children_of(node):
         yield from _expressions(child, arms)
+
+
+def _leaves(body: cst.BaseSuite) -> bool:
+    last = body.body[-1] if body.body else None
+    if isinstance(last, cst.SimpleStatementLine):
+        last = last.body[-1]
+    return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
 
 
 def _compatible(first: dict[int, int], second: dict[int, int]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import tokenize
 from collections.abc import Iterator
@@ -122,10 +123,39 @@ def dotted(node: cst.BaseExpression | None) -> str:
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and everything in it, outside in, in the order of the text."""
-    yield node
-    for child in node.children:
-        yield from walk(child)
+    """A node and everything in it, outside in, in the order of the text; white space is left out."""
+    queue = [node]
+    while queue:
+        one = queue.pop()
+        yield one
+        queue.extend(reversed(children_of(one)))
+
+
+def children_of(node: cst.CSTNode) -> list[cst.CSTNode]:
+    """What a node is made of, without white space and punctuation.
+
+    libCST's own `children` visits every field through its visitors; that took two thirds of a run.
+    """
+    kind = type(node)
+    names = _FIELDS.get(kind)
+    if names is None:
+        fields = dataclasses.fields(kind)
+        names = _FIELDS[kind] = tuple(one.name for one in fields if not one.name.startswith(_LAYOUT))
+    found: list[cst.CSTNode] = []
+    for name in names:
+        value = getattr(node, name)
+        if isinstance(value, cst.CSTNode):
+            found.append(value)
+        elif isinstance(value, (list, tuple)):
+            found += [one for one in value if isinstance(one, cst.CSTNode)]
+    return found
+
+
+_FIELDS: dict[type, tuple[str, ...]] = {}
+_LAYOUT = (
+    "whitespace", "lpar", "rpar", "lbracket", "rbracket", "lbrace", "rbrace", "leading_lines", "header", "comma",
+    "semicolon", "trailing", "footer", "lines_after", "equal", "asynchronous", "indent", "dot", "colon",
+)  # fmt: skip
 
 
 class Project:

@@ -55,6 +55,7 @@ class Walk(Expressions):
         self.reporting = reporting
         self.loops: list[Loop] = []
         self.callback_depth = 0
+        self.testing = False
         self.returns: list[tuple[cst.CSTNode, Value]] = []
         # Functions and classes inside functions, as they are met; and the returns of the outermost function.
         self.made: list[Function] = []
@@ -220,7 +221,7 @@ class Walk(Expressions):
         elif isinstance(node, cst.Return):
             self.returns.append((node, self.value(node.value, names) if node.value else Static("none")))
         elif isinstance(node, cst.Assert):
-            self.tell(Asserted(node, self.value(node.test, names)))
+            self.tell(Asserted(node, self.test(node.test, names)))
         elif isinstance(node, (cst.Global, cst.Nonlocal)):
             names.outside |= {item.name.value for item in node.names}
         elif isinstance(node, cst.If):
@@ -358,7 +359,7 @@ class Walk(Expressions):
         self.assign(node.target, grown, names)
 
     def _if(self, node: cst.If, names: Names) -> None:
-        self.tell(Tested(node, self.value(node.test, names), node.body))
+        self.tell(Tested(node, self.test(node.test, names), node.body))
         before = names.snapshot()
         self.block(node.body, names)
         after = names.snapshot()
@@ -393,7 +394,7 @@ class Walk(Expressions):
         counter, bound = _counted(node.test)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (Size, Static, Counter)):
-            self.tell(Tested(node, self.value(node.test, names), node.body))
+            self.tell(Tested(node, self.test(node.test, names), node.body))
         iterated: Value = Bound(limit) if counter is not None else UNKNOWN
         loop = self.open_loop(node, "while", bound if bound is not None else node.test, iterated, None, names)
         loop.variables = (counter,) if counter else ()
@@ -426,8 +427,8 @@ class Walk(Expressions):
         if len(growing) > len(set(growing)):
             loop.pairs = True
         for outer in self.loops:
-            if outer.node is not node and set(growing) & set(outer.labels):
-                outer.paired = loop.pairs = True
+            if set(growing) & set(outer.labels):
+                outer.paired = loop.pairs = loop.is_inner = True
         self.loops.append(loop)
         if target is not None:
             self.assign(target, element(iterated, loop), names)

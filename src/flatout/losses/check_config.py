@@ -115,4 +115,4 @@ def current_backend() -> Backend:
             named = json.loads((folder / "keras.json").read_text(encoding="utf-8")).get("backend")
         except (OSError, ValueError, AttributeError):
             named = None
-    return cast("Backend", named) if named in BACKENDS else "tensorflow"
+    return named if named in BACKENDS else "tensorflow"

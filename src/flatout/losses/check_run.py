@@ -88,7 +88,7 @@ def _probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> I
     roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
     if not roots:
         return
-    module = _imported(path)
+    module = imported(path)
     files = {str(path.resolve()), str(path), getattr(module, "__file__", "") or ""}
     for root in roots:
         function = _live(module, root)
@@ -105,7 +105,8 @@ def _probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> I
         yield _Probe(root, function, chosen, file, files)
 
 
-def _imported(path: Path) -> Any:
+def imported(path: Path) -> Any:
+    """A file as a module, run now."""
     name = f"_flatout_check_{path.stem}_{abs(hash(str(path.resolve())))}"
     spec = importlib.util.spec_from_file_location(name, path.resolve())
     if spec is None or spec.loader is None:

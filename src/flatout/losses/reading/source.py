@@ -172,6 +172,10 @@ class Project:
             file = self._files[path] = SourceFile.read(path)
         return file
 
+    def put(self, file: SourceFile) -> None:
+        """Take a file as given, whatever is on disk."""
+        self._files[file.path.resolve()] = file
+
     def imported(self, by: SourceFile, module: str, level: int) -> SourceFile | None:
         """The file of a module that is the user's own; None for libraries."""
         parts = module.split(".") if module else []

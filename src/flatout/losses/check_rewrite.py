@@ -1,0 +1,129 @@
+"""Loops as array code, written into the file: what `flatout.vectorize` proved, in the place of the function."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+
+from .check_run import imported
+from .reading.source import SourceFile, walk
+from .rule import Finding
+
+# What a rewrite answers; the rest has fixes of its own, or none.
+_ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
+
+
+@dataclass(frozen=True)
+class Rewritten:
+    """What became of a function: its new source, or why it has none."""
+
+    name: str
+    source: str | None
+    reason: str
+
+
+def rewritten_functions(file: SourceFile, findings: list[Finding], unsafe: bool) -> list[Rewritten]:
+    """The proven rewrites of a file's functions that have findings; the file is imported to prove them."""
+    wanted = {one.function for one in findings if one.code.startswith(_ANSWERED) and "." not in one.function}
+    loops = {one.function for one in findings if one.code.startswith(("FO10", "FO401", "FO201", "FO205"))}
+    names = [name for name in _top_level(file.tree) if name in wanted & loops]
+    if not names:
+        return []
+    if trains_at_import(file.tree):
+        return [Rewritten(name, None, "the file trains when it is imported; guard that by __name__") for name in names]
+    vectorize = vectorizer()
+    if vectorize is None:
+        return [Rewritten(name, None, "flatout.vectorize is not available") for name in names]
+    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        module = imported(Path(file.path))
+        return [_rewritten(getattr(module, name, None), name, vectorize, unsafe) for name in names]
+
+
+def vectorizer() -> Any:
+    """`flatout.losses.vectorize.vectorize`, or None."""
+    try:
+        from .vectorize import vectorize
+    except ImportError:
+        return None
+    return vectorize
+
+
+def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool) -> Rewritten:
+    try:
+        made = vectorize(function)
+        applied, source, reason = made.applied, made.source, made.reason
+    except Exception as error:
+        return Rewritten(name, None, f"{type(error).__name__}: {error}")
+    if source is None or not (applied or unsafe):
+        return Rewritten(name, None, str(reason))
+    return Rewritten(name, source, "proven equal in value and gradient" if applied else f"not proven: {reason}")
+
+
+def _top_level(tree: cst.Module) -> Iterator[str]:
+    for statement in tree.body:
+        if isinstance(statement, cst.FunctionDef) and not statement.decorators:
+            yield statement.name.value
+
+
+def trains_at_import(tree: cst.Module) -> bool:
+    """Whether `.fit(` is called outside functions and outside `if __name__ == "__main__"`."""
+    for statement in tree.body:
+        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
+            continue
+        if isinstance(statement, cst.If) and any(
+            isinstance(one, cst.Name) and one.value == "__name__" for one in walk(statement.test)
+        ):
+            continue
+        for node in walk(statement):
+            if (
+                isinstance(node, cst.Call)
+                and isinstance(node.func, cst.Attribute)
+                and node.func.attr.value in ("fit", "train")
+            ):
+                return True
+    return False
+
+
+def with_rewrites(tree: cst.Module, rewrites: list[Rewritten]) -> cst.Module:
+    """The module with functions replaced by their rewrites, and `ops` imported."""
+    sources = {one.name: one.source for one in rewrites if one.source is not None}
+    if not sources:
+        return tree
+    body: list[Any] = []
+    for statement in tree.body:
+        source = sources.get(statement.name.value) if isinstance(statement, cst.FunctionDef) else None
+        if source is None:
+            body.append(statement)
+            continue
+        new = list(cst.parse_module(source).body)
+        first = new[0]
+        new[0] = first.with_changes(leading_lines=statement.leading_lines)
+        body += new
+    return _with_ops(tree.with_changes(body=body))
+
+
+def _with_ops(tree: cst.Module) -> cst.Module:
+    for statement in tree.body:
+        text = tree.code_for_node(statement).strip()
+        if text.startswith("from keras import") and "ops" in text.replace(",", " ").split():
+            return tree
+    uses = any(isinstance(node, cst.Name) and node.value == "ops" for node in walk(tree))
+    if not uses:
+        return tree
+    at = next((n + 1 for n, one in reversed(list(enumerate(tree.body))) if _is_import(one)), 0)
+    line = cst.parse_statement("from keras import ops\n")
+    return tree.with_changes(body=[*tree.body[:at], line, *tree.body[at:]])
+
+
+def _is_import(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and isinstance(
+        statement.body[0], (cst.Import, cst.ImportFrom)
+    )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import contextlib
 import sys
 import warnings
@@ -64,7 +66,27 @@ def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool) -> Rewrit
         return Rewritten(name, None, f"{type(error).__name__}: {error}")
     if source is None or not (applied or unsafe):
         return Rewritten(name, None, str(reason))
+    missing = _missing_names(source, getattr(function, "__globals__", {}))
+    if missing:
+        return Rewritten(name, None, f"the rewrite needs objects that the file does not name: {', '.join(missing)}")
     return Rewritten(name, source, "proven equal in value and gradient" if applied else f"not proven: {reason}")
+
+
+def _missing_names(source: str, namespace: dict[str, Any]) -> list[str]:
+    """The names that a rewrite uses and that neither it nor the module defines."""
+    tree = ast.parse(source)
+    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
+    own = {node.id for node in named if isinstance(node.ctx, ast.Store)} | {"ops"}
+    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
+    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    own |= {
+        alias.asname or alias.name
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+    }
+    used = {node.id for node in named if isinstance(node.ctx, ast.Load)}
+    return sorted(used - own - set(namespace) - set(dir(builtins)))
 
 
 def _top_level(tree: cst.Module) -> Iterator[str]:

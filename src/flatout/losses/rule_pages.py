@@ -7,12 +7,24 @@ A test compares the files with what this would write.
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 
 from .rule import BACKENDS, Rule
 from .rules import FAMILIES, RULES
 
+# The name in the code, and the line that provides it.
+_IMPORTS = (
+    (r"flatout\.", "import flatout"),
+    (r"jax\.", "import jax"),
+    (r"keras\.", "import keras"),
+    (r"np\.", "import numpy as np"),
+    (r"pd\.", "import pandas as pd"),
+    (r"tf\.", "import tensorflow as tf"),
+    (r"ops\.", "from keras import ops"),
+    (r"roc_auc_score", "from sklearn.metrics import roc_auc_score"),
+)
 _BEGIN, _END = "<!-- rules: begin -->", "<!-- rules: end -->"
 
 
@@ -27,12 +39,19 @@ def page(rule: Rule) -> str:
         "finding can be "
         "milder or graver than its rule where the code shows more.\n\n"
         f"## Why\n\n{rule.why}\n\n"
-        f"## Before\n\n```python\n{rule.before}\n```\n\n"
-        f"## After\n\n```python\n{rule.after}\n```\n\n"
+        f"## Before\n\n```python\n{with_imports(rule.before)}\n```\n\n"
+        f"## After\n\n```python\n{with_imports(rule.after)}\n```\n\n"
         f"{rule.rewrite}\n\n"
         f"## When not\n\n{rule.when_not}\n\n"
         f"To excuse a line: `# flatout: noqa[{rule.code}]`.\n"
     )
+
+
+def with_imports(code: str) -> str:
+    """Code of a page with the imports that it needs, so that it runs as it stands."""
+    head = "\n".join(line for name, line in _IMPORTS if re.search(rf"\b{name}", code))
+    gap = "\n\n\n" if code.startswith(("def", "class", "@")) else "\n\n"
+    return f"{head}{gap}{code}" if head else code
 
 
 def table() -> str:

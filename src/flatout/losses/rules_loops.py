@@ -259,9 +259,24 @@ def _advice(code: str, loop: Loop) -> str:
             "values are "
             "welcome, draw once with the shape of y_pred, before the loop, and compute on the whole arrays."
         )
+    if loop.has_own_gradient:
+        return (
+            "Not rewritten: a function in the body has a gradient that the user defined, so nothing about it can be "
+            "derived from the body. Call that function once, with the whole batch, if it is made for that."
+        )
     if loop.carries and code in ("FO101", "FO102", "FO103"):
         return (
             "Not a map, since a state is carried: `ops.scan` along this axis, vectorized over the samples (see FO106)."
+        )
+    if loop.neighbours and code in ("FO101", "FO102"):
+        return (
+            "The body reads a neighbour as well, so it is not a map: shift the array, `ops.roll(y_pred, 1, axis=0)` "
+            "where index -1 wraps round, or slices such as `y[1:] - y[:-1]`, and compute on the whole."
+        )
+    if code == "FO101" and _accumulates_in_float64(loop):
+        return (
+            "The loop accumulates in float64 on purpose: cast the whole array first, "
+            '`ops.sum(ops.cast(y_pred, "float64"))`. In float32 the result differs.'
         )
     if code == "FO104" and loop.bounded_by_data:
         return (
@@ -270,6 +285,12 @@ def _advice(code: str, loop: Loop) -> str:
             "`ops.one_hot(y_true, y_pred.shape[-1])` and one sum along each class's axis."
         )
     return ""
+
+
+def _accumulates_in_float64(loop: Loop) -> bool:
+    return isinstance(loop.node, cst.For) and any(
+        isinstance(node, cst.SimpleString) and node.evaluated_value == "float64" for node in walk(loop.node.body)
+    )
 
 
 def _filters(loop: Loop, scene: Scene) -> None:

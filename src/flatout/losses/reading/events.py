@@ -30,6 +30,8 @@ class Loop:
         paired: A loop inside it runs along the same axis.
         is_inner: A loop around it runs along the same axis.
         draws: Random numbers are drawn in its body.
+        has_own_gradient: Its body calls a function whose gradient the user defined.
+        neighbours: It reads the element before or after the counter's, too.
         outer: The loop around it.
         whole: It iterates over a whole static sequence together with data, such as a list of outputs.
         text: What it iterates over, as written.
@@ -53,6 +55,8 @@ class Loop:
     paired: bool = False
     is_inner: bool = False
     draws: bool = False
+    has_own_gradient: bool = False
+    neighbours: bool = False
     whole: bool = False
     carries: tuple[str, ...] = ()
     outer: Loop | None = None

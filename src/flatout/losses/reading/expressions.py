@@ -352,6 +352,7 @@ class Expressions(Calls):
             if loop is None or not has_data:
                 continue
             if not isinstance(value, Data):
+                loop.neighbours = loop.neighbours or (indexed and isinstance(value, Counter) and value.shifted)
                 loop.indexed = loop.indexed or indexed
                 loop.compared = loop.compared or compared
                 loop.scaled = loop.scaled or not (indexed or compared)

@@ -83,6 +83,8 @@ class Walk(Expressions):
             return UNKNOWN
         if any("custom_" in decorator for decorator in function.decorators):
             # The user defined its gradient: what it gives is taken as a tensor, and its body is not ours to judge.
+            for loop in self.loops:
+                loop.has_own_gradient = True
             return elementwise(arguments)
         self._calls += 1
         names = Names({}, function.names)

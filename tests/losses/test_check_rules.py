@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections import Counter
 from pathlib import Path
@@ -32,9 +33,14 @@ def _by_line(findings: list[Finding]) -> dict[int, list[Finding]]:
     return found
 
 
+@functools.cache
+def _on_torch() -> list[Finding]:
+    return check_paths(_FILES, "torch")
+
+
 @pytest.mark.parametrize("path", _FILES, ids=lambda path: path.stem)
 def test_lines_have_the_findings_that_they_should(path: Path) -> None:
-    expected, found = _expected(path), _by_line(check_paths([path], "torch"))
+    expected, found = _expected(path), _by_line([one for one in _on_torch() if Path(one.path) == path])
     for line in sorted({*expected, *found}):
         wanted = expected.get(line, [])
         here = found.get(line, [])
@@ -46,12 +52,12 @@ def test_lines_have_the_findings_that_they_should(path: Path) -> None:
         assert not quiet & set(loud), f"{path.name}:{line}"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_codes_do_not_depend_on_the_backend_only_severities_do(backend: Backend) -> None:
     def places(found: list[Finding]) -> set[tuple[str, str, int, int]]:
         return {(one.code, one.path, one.line, one.column) for one in found}
 
-    assert places(check_paths(_FILES, backend)) == places(check_paths(_FILES, "torch"))
+    assert places(check_paths(_FILES, backend)) == places(_on_torch())
 
 
 def test_the_cases_cover_nearly_every_rule() -> None:

@@ -43,6 +43,7 @@ class Scene:
     findings: dict[tuple[str, str, int, int], Finding]
     loops: list[Loop] = field(default_factory=list)
     in_callback: bool = False
+    in_branch: bool = False
 
     def report(
         self,

@@ -124,7 +124,16 @@ _READS = frozenset(["item", "numpy", "tolist"])
 _NUMBERS = frozenset(["builtins.float", "builtins.int", "builtins.bool", "builtins.complex"])
 _LOGGING = re.compile(r"^(debug|info|warning|warn|error|critical|exception|log)$")
 _LOGGER = re.compile(r"log", re.IGNORECASE)
-_PRINTS = frozenset(["builtins.print", "tensorflow.print", "jax.debug.print", "tensorflow.debugging.assert_all_finite"])
+_PRINTS = frozenset(
+    [
+        "builtins.print",
+        "tensorflow.print",
+        "jax.debug.print",
+        "sys.stdout.write",
+        "sys.stderr.write",
+        "tensorflow.debugging.assert_all_finite",
+    ]
+)
 _COMPILED_PRINTS = frozenset(["tensorflow.print", "jax.debug.print"])
 FILES = re.compile(
     r"^(builtins\.open|io\.open|os\.(system|popen|remove|makedirs|mkdir|listdir|rename|replace|stat)|subprocess\..*|shutil\..*"
@@ -175,7 +184,7 @@ def _function(event: Called, scene: Scene) -> str:
 
 
 def _reads(event: Called, scene: Scene) -> None:
-    if getattr(scene, "in_callback", False):
+    if scene.in_callback:
         return
     text = scene.file.code(event.node)
     text = text if len(text) <= 60 and "\n" not in text else _function(event, scene) + "(...)"
@@ -238,7 +247,7 @@ def _library(event: Called, scene: Scene) -> None:
     if not data and not unclear:
         return
     severity: Severity | None = None
-    if getattr(scene, "in_callback", False):
+    if scene.in_callback:
         severity = "slow"
     advice = ""
     if library == "sklearn":
@@ -268,7 +277,7 @@ def _library_as_argument(event: Called, scene: Scene) -> None:
 
 def _in_callback(event: Called, scene: Scene) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
-    if not scene.root.every_batch:
+    if not scene.root.every_batch or scene.in_branch:
         return
     if FILES.match(event.name) or event.method in _FILE_METHODS:
         message = f"`{_function(event, scene)}` uses a file or a process after every batch."
@@ -285,7 +294,7 @@ def _tested(event: Tested, scene: Scene) -> None:
         return
     if isinstance(event.value, Data) and event.value.on_host and not event.value.origins:
         return
-    if getattr(scene, "in_callback", False):
+    if scene.in_callback:
         return
     severity: Severity | None = None
     node = event.node.test if isinstance(event.node, (cst.If, cst.While, cst.IfExp)) else event.node

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import libcst as cst
 
 from .reading.events import Called, Handlers, Loop, Looped, Scene, Subscripted, Tested
@@ -165,6 +167,8 @@ RULES = (
     ),
 )
 
+# `y_true[name] for name in names`: a dict of outputs.
+_MAPPING_COUNTER = re.compile(r"(^|_)(name|key|field|output)s?$")
 _DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
 _SEQUENTIAL = frozenset(
     ["tensorflow.map_fn", "keras.ops.map", "jax.lax.map", "keras.backend.map_fn", "tensorflow.compat.v1.map_fn"]
@@ -213,6 +217,8 @@ def _code_of(loop: Loop, scene: Scene) -> str:
     if label == BATCH:
         return "FO101"
     if label in (STATIC, CLASSES, LAST, "constant"):
+        if any(_MAPPING_COUNTER.search(name) for name in loop.variables):
+            return ""
         if loop.indexed or loop.compared or label == LAST or (label == CLASSES and loop.scaled):
             return "FO104"
         return "FO104" if loop.scaled and loop.how != "while" and loop.text and not _is_range(loop) else ""
@@ -346,7 +352,7 @@ def _subscripted(event: Subscripted, scene: Scene) -> None:
 
 
 def _is_read_number(value: Value) -> bool:
-    return isinstance(value, Data) and bool(value.origins) and not value.axes
+    return isinstance(value, Data) and bool(value.origins)
 
 
 def _tested(event: Tested, scene: Scene) -> None:

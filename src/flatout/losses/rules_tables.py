@@ -144,7 +144,7 @@ _LOOKUPS = frozenset(
     ]
 )
 _ID = re.compile(
-    r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|row|account|store|customer)s?$", re.IGNORECASE
+    r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|account|store|customer)s?$", re.IGNORECASE
 )
 _SHORT_FLOATS = ("float16", "bfloat16", "half")
 

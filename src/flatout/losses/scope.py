@@ -267,6 +267,8 @@ class Root:
 
 def roots_of(file: SourceFile, walk_: Walk, backend: Backend) -> list[Root]:
     """Everything in a file that Keras would call."""
+    if not _may_have_roots(file):
+        return []
     facts = facts_of(file)
     names = walk_.load(file)
     found: list[Root] = []
@@ -297,13 +299,23 @@ def _made_by_factories(values: dict[str, Value], file: SourceFile, walk_: Walk) 
     """Functions inside functions, with the names around them."""
     walk_.made.clear()
     for value in list(values.values()):
-        if isinstance(value, Function) and value.file is file and isinstance(value.node, cst.FunctionDef):
+        if isinstance(value, Function) and value.file is file and _makes_functions(value.node):
             reporting, walk_.reporting = walk_.reporting, False
             try:
                 walk_.run(value, [], {})
             finally:
                 walk_.reporting = reporting
     return list(walk_.made)
+
+
+def _makes_functions(node: cst.FunctionDef | cst.Lambda) -> bool:
+    made = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
+    return any(isinstance(one, made) for one in walk(node.body))
+
+
+def _may_have_roots(file: SourceFile) -> bool:
+    """Most files of a project have no loss; they need not be walked through."""
+    return file.uses_a_framework or bool(re.search(r"def (loss|metric)\(|y_pred", file.text))
 
 
 def _of_function(function: Function, name: str, facts: Facts, backend: Backend) -> Root | None:
@@ -364,10 +376,8 @@ def _named_as_loss(names: list[str]) -> bool:
 
 
 def _annotated(parameters: list[cst.Param]) -> bool:
-    return any(
-        parameter.annotation is not None and _ANNOTATED.search(cst.Module([]).code_for_node(parameter.annotation))
-        for parameter in parameters
-    )
+    notes = [parameter.annotation.annotation for parameter in parameters if parameter.annotation is not None]
+    return any(_ANNOTATED.search(cst.Module([]).code_for_node(note)) for note in notes)
 
 
 def _returns_a_function(node: cst.FunctionDef | cst.Lambda) -> bool:

@@ -168,7 +168,11 @@ class Calls:
         if name.startswith(_RANDOM) or name.split(".")[0] == "random":
             for loop in self.loops:
                 loop.draws = True
+            if data_in(everything):
+                return elementwise(everything)
             return Data(axes=("constant",)) if not name.startswith("random.") else Static("number")
+        if name.startswith("bisect.") and data_in(everything):
+            return dataclasses.replace(elementwise(everything), axes=(), on_host=True, differentiable=False)
         if name in ("functools.partial", "jax.tree_util.Partial"):
             return Together(tuple(arguments), "partial")
         if name in ("functools.reduce",) and len(arguments) > 1:
@@ -186,9 +190,7 @@ class Calls:
             return self.unpacked()
         if short:
             return self.operation(name, short, arguments, keywords, node, names)
-        return (
-            elementwise(everything) if data_in(everything) and name.startswith(("keras.", "tensorflow.")) else Static()
-        )
+        return UNKNOWN if data_in(everything) else Static()
 
     @staticmethod
     def unpacked() -> Tuple:

@@ -28,6 +28,7 @@ _REDUCING_CALLS = frozenset(
         "fmin",
     ]
 )
+_FILLING = frozenset({"write", "set", "add", "append", "scatter", "index_put", "index_add", "slice_scatter"})
 _REDUCING_OPERATORS = (cst.Add, cst.Multiply, cst.Subtract, cst.BitAnd, cst.BitOr)
 
 
@@ -129,6 +130,8 @@ def _reduces(name: str, value: cst.BaseExpression) -> bool:
             return _reduces(name, value.left)
         return right and not left and not isinstance(value.operator, cst.Subtract) and _reduces(name, value.right)
     if isinstance(value, cst.Call):
+        if _fills(name, value):
+            return True
         short = dotted(value.func).rsplit(".", 1)[-1]
         holders = [argument.value for argument in value.args if name in _names(argument.value)]
         if short == "where" and name not in _names(value.args[0].value):
@@ -144,6 +147,17 @@ def _reduces(name: str, value: cst.BaseExpression) -> bool:
             _reduces(name, side) or name not in _names(side) for side in (value.body, value.orelse)
         )
     return False
+
+
+def _fills(name: str, call: cst.Call) -> bool:
+    """`array = array.write(i, value)`, `array = array.at[i].set(value)`: a place of its own for each iteration."""
+    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _FILLING:
+        return False
+    root: cst.BaseExpression = call.func.value
+    while isinstance(root, (cst.Attribute, cst.Subscript)):
+        root = root.value
+    inside = {one for argument in call.args for one in _names(argument.value)}
+    return isinstance(root, cst.Name) and root.value == name and name not in inside
 
 
 def _read_elsewhere(name: str, loop: cst.For | cst.While, uses: list[tuple[cst.CSTNode, cst.BaseExpression]]) -> bool:

@@ -175,6 +175,8 @@ class Scene(Protocol):
     root: Any
     loops: list[Loop]
     file: SourceFile
+    in_callback: bool
+    in_branch: bool
 
     def report(self, code: str, node: cst.CSTNode, message: str, advice: str = "", **more: Any) -> None:
         """Add a finding."""

@@ -79,7 +79,8 @@ class Expressions(Calls):
                 return operations.transposed(base)
             if name == "data":
                 return dataclasses.replace(base, differentiable=False)
-            return dataclasses.replace(base, mapping=True) if base.mapping else base
+            # A column of a frame, or `x.at[...]`; other attributes of a tensor are not numbers.
+            return base if base.on_host or base.mapping or name in ("at", "real", "imag", "values") else UNKNOWN
         if isinstance(base, Instance):
             found = base.attributes.get(name)
             if found is None:
@@ -107,9 +108,10 @@ class Expressions(Calls):
         if isinstance(node, cst.SimpleString):
             return Static("text", text=str(node.evaluated_value))
         if isinstance(node, cst.FormattedString):
-            for part in node.parts:
-                if isinstance(part, cst.FormattedStringExpression):
-                    self.value(part.expression, names)
+            expressions = [part.expression for part in node.parts if isinstance(part, cst.FormattedStringExpression)]
+            inside = data_in([self.value(one, names) for one in expressions])
+            if inside:
+                return Data(elementwise(list(inside)).origins, axes=(), on_host=True)
         return Static("text")
 
     def _elements(self, node: cst.Tuple | cst.List | cst.Set, names: Names) -> Value:

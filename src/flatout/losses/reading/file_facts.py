@@ -46,9 +46,13 @@ def facts_of(file: SourceFile) -> Facts:
     return found
 
 
-def _gather(node: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool = False) -> None:
+def _gather(
+    node: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool = False, sets_others: bool = True
+) -> None:
     if isinstance(node, cst.ClassDef):
         owner = node.name.value
+        bases = [dotted(base.value) for base in node.bases]
+        sets_others = any("Callback" in base for base in bases)
     elif isinstance(node, cst.FunctionDef):
         function = node.name.value
         in_loop = False
@@ -62,9 +66,9 @@ def _gather(node: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop:
     elif isinstance(node, cst.Call):
         _call(node, facts, function)
     elif isinstance(node, (cst.AssignTarget, cst.AugAssign)):
-        _target(node.target, facts, owner, function, in_loop)
+        _target(node.target, facts, owner, function, in_loop, sets_others)
     for child in children_of(node):
-        _gather(child, facts, owner, function, in_loop)
+        _gather(child, facts, owner, function, in_loop, sets_others)
 
 
 def _assigned_in(function: cst.FunctionDef) -> set[str]:
@@ -75,11 +79,11 @@ def _assigned_in(function: cst.FunctionDef) -> set[str]:
     return found
 
 
-def _target(target: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool) -> None:
+def _target(target: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool, sets_others: bool) -> None:
     where = f"{owner}.{function}" if owner else function
     if isinstance(target, (cst.Tuple, cst.List)):
         for item in target.elements:
-            _target(item.value, facts, owner, function, in_loop)
+            _target(item.value, facts, owner, function, in_loop, sets_others)
     elif isinstance(target, cst.Name) and not function and in_loop:
         facts.changed.setdefault(target.value, set()).add("")
     elif isinstance(target, cst.Attribute):
@@ -87,7 +91,7 @@ def _target(target: cst.CSTNode, facts: Facts, owner: str, function: str, in_loo
         if base == "self":
             if function not in _BUILDING:
                 facts.counted.add(target.attr.value)
-        elif function or in_loop:
+        elif sets_others and (function or in_loop):
             facts.attributes.add(target.attr.value)
     elif isinstance(target, cst.Subscript) and function:
         inner = target.value

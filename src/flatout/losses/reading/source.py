@@ -18,6 +18,7 @@ from ...errors import FlatoutError
 
 _NOQA = re.compile(r"#\s*flatout:\s*noqa(?:\s*\[(?P<codes>[A-Z0-9,\s]+)\])?", re.IGNORECASE)
 FRAMEWORKS = ("keras", "tensorflow", "torch", "jax", "keras_core", "tf_keras", "flatout")
+_FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
 # Never looked up as files of the user, even when their own sources are checked.
 LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklearn", "cv2", "skimage", "os", "math"))
 
@@ -99,17 +100,7 @@ class SourceFile:
     @cached_property
     def uses_a_framework(self) -> bool:
         """Whether Keras or a backend is imported anywhere in the file."""
-        return any(name.split(".")[0] in FRAMEWORKS for name in imported_modules(self.tree))
-
-
-def imported_modules(tree: cst.CSTNode) -> Iterator[str]:
-    """The modules that a tree imports, as written, relative ones with their dots."""
-    for node in walk(tree):
-        if isinstance(node, cst.Import):
-            for alias in node.names:
-                yield dotted(alias.name)
-        elif isinstance(node, cst.ImportFrom):
-            yield "." * len(node.relative) + (dotted(node.module) if node.module else "")
+        return bool(_FRAMEWORK_IMPORT.search(self.text))
 
 
 def dotted(node: cst.BaseExpression | None) -> str:

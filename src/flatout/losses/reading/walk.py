@@ -39,6 +39,8 @@ from .values import (
 )
 
 _DEEPEST = 12
+# Enough to see what a factory returns.
+_DEEPEST_IN_SILENCE = 3
 _MOST_CALLS = 3000
 
 
@@ -56,6 +58,7 @@ class Walk(Expressions):
         self.loops: list[Loop] = []
         self.callback_depth = 0
         self.testing = False
+        self._branches = 0
         self.returns: list[tuple[cst.CSTNode, Value]] = []
         # Functions and classes inside functions, as they are met; and the returns of the outermost function.
         self.made: list[Function] = []
@@ -71,6 +74,7 @@ class Walk(Expressions):
         if not self.reporting:
             return
         self.scene.file, self.scene.loops, self.scene.in_callback = self.file, self.loops, self.callback_depth > 0
+        self.scene.in_branch = self._branches > 0
         for family in self.handlers:
             if handler := family.get(type(event)):
                 handler(event, self.scene)
@@ -79,7 +83,8 @@ class Walk(Expressions):
 
     def run(self, function: Function, arguments: list[Value], keywords: Mapping[str, Value]) -> Value:
         """Walk through a call of a function of the user."""
-        if function.node in self._running or len(self._running) > _DEEPEST or self._calls > _MOST_CALLS:
+        deepest = _DEEPEST if self.handlers else _DEEPEST_IN_SILENCE
+        if function.node in self._running or len(self._running) > deepest or self._calls > _MOST_CALLS:
             return UNKNOWN
         if any("custom_" in decorator for decorator in function.decorators):
             # The user defined its gradient: what it gives is taken as a tensor, and its body is not ours to judge.
@@ -363,6 +368,7 @@ class Walk(Expressions):
     def _if(self, node: cst.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))
         before = names.snapshot()
+        self._branches += 1
         self.block(node.body, names)
         after = names.snapshot()
         names.values.clear()
@@ -371,6 +377,7 @@ class Walk(Expressions):
             self._if(node.orelse, names)
         elif node.orelse is not None:
             self.block(node.orelse.body, names)
+        self._branches -= 1
         names.join(after)
 
     # -- loops

@@ -106,11 +106,14 @@ def test_helpers_are_followed_across_files_and_packages(tmp_path: Path) -> None:
     package.mkdir()
     (package / "__init__.py").write_text("from .rows import total\n")
     (package / "rows.py").write_text(
-        "from keras import ops\n\n\ndef total(a, b):\n    return sum(ops.mean(a[i] - b[i]) for i in range(a.shape[0]))\n"
+        "from keras import ops\n\n\ndef total(a, b):\n    return sum(ops.mean(a[i] - b[i]) for i in "
+        "range(a.shape[0]))\n"
     )
     (tmp_path / "shared.py").write_text("from package import total\n")
     main = tmp_path / "main.py"
-    main.write_text("import shared\n\n\ndef my_loss(y_true, y_pred):\n    return shared.total(y_true, y_pred)\n\n\nimport keras\n")
+    main.write_text(
+        "import shared\n\n\ndef my_loss(y_true, y_pred):\n    return shared.total(y_true, y_pred)\n\n\nimport keras\n"
+    )
     (found,) = check_paths([main], "jax")
     assert (found.code, Path(found.path).name, found.line, found.function) == ("FO101", "rows.py", 5, "my_loss")
     assert check_paths([package / "rows.py"], "jax") == []
@@ -119,7 +122,11 @@ def test_helpers_are_followed_across_files_and_packages(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("code", "text", "advice"),
     [
-        ("FO101", "noise = keras.random.normal(y_pred[i].shape); rows.append(ops.sum(y_pred[i] + noise))", "order of the draws"),
+        (
+            "FO101",
+            "noise = keras.random.normal(y_pred[i].shape); rows.append(ops.sum(y_pred[i] + noise))",
+            "order of the draws",
+        ),
         ("FO101", "rows.append(y_pred[i] - y_pred[i - 1])", "ops.roll"),
         ("FO101", "rows.append(rounded(y_pred[i]) - y_true[i])", "gradient that the user defined"),
         ("FO101", "rows.append(ops.cast(y_pred[i], 'float64'))", "float64"),
@@ -128,7 +135,8 @@ def test_helpers_are_followed_across_files_and_packages(tmp_path: Path) -> None:
 def test_what_must_not_be_mapped_is_refused_with_its_reason(code: str, text: str, advice: str, tmp_path: Path) -> None:
     path = tmp_path / "case.py"
     path.write_text(
-        f"{_HEAD}@ops.custom_gradient\ndef rounded(x):\n    return ops.round(x), lambda *args, upstream=None: upstream\n\n\n"
+        f"{_HEAD}@ops.custom_gradient\ndef rounded(x):\n    return ops.round(x), lambda *args, upstream=None: "
+        "upstream\n\n\n"
         f"def loss(y_true, y_pred):\n    rows = []\n    for i in range(y_pred.shape[0]):\n        {text}\n"
         "    return ops.mean(ops.stack(rows))\n"
     )

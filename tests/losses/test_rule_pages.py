@@ -50,7 +50,11 @@ def test_before_is_found_and_after_is_silent(code: str, tmp_path: Path) -> None:
 def test_the_code_of_a_page_compiles_and_has_its_imports(code: str) -> None:
     for block in re.findall(r"```python\n(.*?)```", page(RULES[code]), re.DOTALL):
         compile(block, code, "exec")
-        for name, line in (("np.", "import numpy as np"), ("ops.", "from keras import ops"), ("keras.", "import keras")):
+        for name, line in (
+            ("np.", "import numpy as np"),
+            ("ops.", "from keras import ops"),
+            ("keras.", "import keras"),
+        ):
             assert name not in block or line in block or f"from {name}" in block
 
 
@@ -62,7 +66,9 @@ def test_the_code_of_a_page_runs(code: str) -> None:
             exec(block, {"__name__": "page"})
 
 
-@pytest.mark.parametrize("code", ["FO101", "FO102", "FO103", "FO104", "FO105", "FO106", "FO108", "FO201", "FO202", "FO306"])
+@pytest.mark.parametrize(
+    "code", ["FO101", "FO102", "FO103", "FO104", "FO105", "FO106", "FO108", "FO201", "FO202", "FO306"]
+)
 def test_after_computes_what_before_computes(code: str) -> None:
     import numpy as np
 

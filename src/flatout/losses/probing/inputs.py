@@ -73,7 +73,7 @@ def parse(spec: str) -> Inputs:
             f'The inputs cannot be read. Received: {spec!r}. Expected such as "y_true=int32[8] y_pred=float32[8,10]".'
         )
     sizes = [shape[0] for _, _, shape in entries if shape]
-    return Inputs(entries, sizes[-1] if sizes else 1)
+    return Inputs(entries, sizes[0] if sizes else 1)
 
 
 def usual(function: Callable[..., Any], true: str, pred: str) -> Iterator[Inputs]:

@@ -12,9 +12,10 @@ from .reading.events import Entered, Loop, Returned
 from .reading.source import Project, SourceFile
 from .reading.values import Data, Static, Value, merge
 from .reading.walk import Walk
+from .root import Root
 from .rule import Backend, Finding, Severity
 from .rules import HANDLERS, RULES
-from .scope import Root, roots_of
+from .scope import roots_of
 
 _SKIPPED = frozenset(
     [

@@ -14,7 +14,7 @@ from typing import Any
 
 import libcst as cst
 
-from .check_run import imported
+from .probing.live import imported
 from .reading.source import SourceFile, walk
 from .rule import Finding
 

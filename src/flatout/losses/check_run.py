@@ -14,41 +14,23 @@ import sys
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import libcst as cst
 import numpy as np
 
-from ..errors import FlatoutError
 from .check import python_files
-from .probing.inputs import Inputs, described, parse, usual
+from .probing.inputs import parse
+from .probing.live import SIZES, CannotRun, Probe, probes
 from .probing.place import Place, of_traceback
-from .reading.source import Project, SourceFile, walk
-from .reading.walk import Walk
+from .reading.source import walk
 from .rule import SEVERITIES, Backend, Finding, Severity
 from .rules import RULES
-from .scope import Root, roots_of
 
-_SIZES = (4, 8, 16)
 # The trace knows the function of these, not the line.
 _ANYWHERE = frozenset({"FO101", "FO103", "FO303", "FO304", "FO305", "FO501", "FO502"})
-
-
-class CannotRun(FlatoutError):
-    """The files cannot be imported for `--run`."""
-
-
-@dataclass
-class _Probe:
-    """One live function, and where it stands."""
-
-    root: Root
-    function: Callable[..., Any]
-    inputs: Inputs
-    file: SourceFile
-    files: set[str]
 
 
 def traced(
@@ -62,7 +44,7 @@ def traced(
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in python_files(paths):
-            for probe in _probes(path, backend, tools, given):
+            for probe in probes(path, backend, tools, given):
                 for code, place, message, severity in _seen(probe, tools, backend):
                     _add(found, probe, code, place, message, severity, backend)
     return sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code))
@@ -79,85 +61,16 @@ def _tools(backend: Backend) -> Any:
     return importlib.import_module(f"flatout.losses.probing.{backend}")
 
 
-# -- live functions
-
-
-def _probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> Iterator[_Probe]:
-    project = Project()
-    file = project.file(path)
-    roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
-    if not roots:
-        return
-    module = imported(path)
-    files = {str(path.resolve()), str(path), getattr(module, "__file__", "") or ""}
-    for root in roots:
-        function = _live(module, root)
-        if function is None:
-            continue
-        inputs = given or described(file.text)
-        chosen = inputs if inputs is not None else _first_that_runs(function, root, tools)
-        if chosen is None:
-            print(
-                f"flatout check: {root.name} was not traced: it ran with none of the usual shapes. Say --inputs.",
-                file=sys.stderr,
-            )
-            continue
-        yield _Probe(root, function, chosen, file, files)
-
-
-def imported(path: Path) -> Any:
-    """A file as a module, run now."""
-    name = f"_flatout_check_{path.stem}_{abs(hash(str(path.resolve())))}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise CannotRun(f"{path} cannot be imported for --run. Expected a Python file.")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        spec.loader.exec_module(module)
-    except Exception as error:
-        raise CannotRun(
-            f"{path} cannot be imported for --run. Received: {type(error).__name__}: {error}. Check it without --run."
-        ) from error
-    finally:
-        sys.path.remove(str(path.resolve().parent))
-    return module
-
-
-def _live(module: Any, root: Root) -> Callable[..., Any] | None:
-    """The function itself, or the method of an object that can be made without arguments."""
-    first, _, method = root.name.partition(".")
-    found = getattr(module, first, None)
-    if not method:
-        return found if callable(found) and getattr(found, "__code__", None) is not None else None
-    try:
-        made: Callable[..., Any] | None = getattr(found(), method, None) if found is not None else None
-    except Exception:
-        return None
-    return made
-
-
-def _first_that_runs(function: Callable[..., Any], root: Root, tools: Any) -> Inputs | None:
-    for inputs in usual(function, root.true_name, root.pred_name):
-        try:
-            tools.eager(function, inputs.draw(_SIZES[0]))
-        except Exception:
-            continue
-        return inputs
-    return None
-
-
 # -- what is seen
 
 
 _Seen = tuple[str, Place, str, "Severity | None"]
 
 
-def _seen(probe: _Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     function, inputs = probe.function, probe.inputs
     try:
-        counts = [tools.operations(function, inputs.draw(size), probe.files) for size in _SIZES]
+        counts = [tools.operations(function, inputs.draw(size), probe.files) for size in SIZES]
     except Exception as error:
         yield from _failed(error, probe, tools, backend)
         return
@@ -170,7 +83,7 @@ def _seen(probe: _Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     yield from _gradient(probe, tools)
 
 
-def _failed(error: Exception, probe: _Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+def _failed(error: Exception, probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     code = tools.error_code(error)
     place = of_traceback(error, probe.files)
     if code and place is not None:
@@ -178,7 +91,7 @@ def _failed(error: Exception, probe: _Probe, tools: Any, backend: Backend) -> It
         yield code, place, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
 
 
-def _growth(counts: list[Counter[Place]], probe: _Probe) -> Iterator[_Seen]:
+def _growth(counts: list[Counter[Place]], probe: Probe) -> Iterator[_Seen]:
     totals = [sum(one.values()) for one in counts]
     first, second = totals[1] - totals[0], totals[2] - totals[1]
     if first <= 0 or second <= 0:
@@ -188,13 +101,13 @@ def _growth(counts: list[Counter[Place]], probe: _Probe) -> Iterator[_Seen]:
         return
     worst = max(counts[2], key=lambda place: counts[2][place] - counts[0][place])
     code = "FO101" if degree == 1 else "FO103"
-    sizes = ", ".join(map(str, _SIZES))
+    sizes = ", ".join(map(str, SIZES))
     grows = "linearly" if degree == 1 else f"with power {degree}"
     message = f"The operations grow {grows} with the batch: {totals[0]}, {totals[1]}, {totals[2]} at batch {sizes}."
     yield code, _loop_around(worst, probe), message, None
 
 
-def _loop_around(place: Place, probe: _Probe) -> Place:
+def _loop_around(place: Place, probe: Probe) -> Place:
     """The outermost loop of the function around a line."""
     for node in walk(probe.root.function.node):
         if isinstance(node, (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
@@ -204,15 +117,15 @@ def _loop_around(place: Place, probe: _Probe) -> Place:
     return place
 
 
-def _host_reads(probe: _Probe, tools: Any) -> Iterator[_Seen]:
-    for (code, place), count in tools.host_reads(probe.function, probe.inputs.draw(_SIZES[1]), probe.files).items():
+def _host_reads(probe: Probe, tools: Any) -> Iterator[_Seen]:
+    for (code, place), count in tools.host_reads(probe.function, probe.inputs.draw(SIZES[1]), probe.files).items():
         times = f"{count} times" if count > 1 else "once"
-        yield code, place, f"This line waits for the device {times} in a call at batch {_SIZES[1]}.", None
+        yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
 
 
-def _frozen(probe: _Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     """Python state and random numbers: does the compiled function see what plain Python sees?"""
-    values = probe.inputs.draw(_SIZES[0])
+    values = probe.inputs.draw(SIZES[0])
     here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     calls = [0]
 
@@ -240,11 +153,11 @@ def _frozen(probe: _Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
         yield "FO308", here, f"The function was traced {calls[0]} times for 3 calls with the same shapes.", "slow"
 
 
-def _unseen_changes(probe: _Probe, tools: Any) -> Iterator[_Seen]:
+def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
     """Change what others change between steps, and see whether the compiled function notices."""
     here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     function = getattr(probe.function, "__func__", probe.function)
-    values = probe.inputs.draw(_SIZES[0])
+    values = probe.inputs.draw(SIZES[0])
     for name in getattr(getattr(function, "__code__", None), "co_names", ()):
         value = function.__globals__.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
@@ -307,9 +220,9 @@ def _state_of(function: Callable[..., Any]) -> dict[str, Any]:
     return state
 
 
-def _gradient(probe: _Probe, tools: Any) -> Iterator[_Seen]:
+def _gradient(probe: Probe, tools: Any) -> Iterator[_Seen]:
     root = probe.root
-    values = probe.inputs.draw(_SIZES[1])
+    values = probe.inputs.draw(SIZES[1])
     if root.kind != "loss" or not root.must_learn or not np.issubdtype(values[root.pred_name].dtype, np.floating):
         return
     here = Place(str(probe.file.path), probe.file.place(root.function.node).line)
@@ -333,7 +246,7 @@ def _equal(first: np.ndarray, second: np.ndarray) -> bool:
 
 def _add(
     found: dict[tuple[str, str, int, int], Finding],
-    probe: _Probe,
+    probe: Probe,
     code: str,
     place: Place,
     message: str,

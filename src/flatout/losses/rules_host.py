@@ -8,8 +8,8 @@ import libcst as cst
 
 from .reading.calls import HOST_CALLBACKS, TO_HOST
 from .reading.events import Asserted, Called, Handlers, Scene, Tested
-from .reading.operations import is_host_library
 from .reading.source import dotted
+from .reading.spellings import is_host_library
 from .reading.values import Data, Sequence, Tuple, Unknown, Value, Variable, data_in, origins_of
 from .rule import Rule, Severity
 

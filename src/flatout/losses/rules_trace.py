@@ -8,8 +8,8 @@ import libcst as cst
 
 from .reading.calls import VARIABLES
 from .reading.events import Called, Entered, Handlers, Read, Scene, Wrote
-from .reading.operations import is_host_library
 from .reading.repeats import repeated_work
+from .reading.spellings import is_host_library
 from .reading.values import Instance, Static, Tuple, Unknown, Value, Variable, data_in, origins_of
 from .rule import Rule, Severity
 

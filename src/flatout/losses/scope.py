@@ -4,265 +4,29 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import libcst as cst
 
+from .naming import (
+    ANNOTATED,
+    BATCH_HOOKS,
+    EPOCH_HOOKS,
+    EXTRAS,
+    LOSS_END,
+    LOSS_START,
+    METRIC,
+    NO_ROOT,
+    NO_TENSORS,
+    PRED_NAMES,
+    TRUE_NAMES,
+    named_as_loss,
+)
 from .reading.file_facts import Facts, facts_of
-from .reading.source import SourceFile, children_of, dotted, walk
-from .reading.values import UNKNOWN, Class, Data, External, Function, Instance, Static, Tuple, Value
+from .reading.source import SourceFile, children_of, walk
+from .reading.values import UNKNOWN, Class, Data, Function, Static, Tuple, Value
 from .reading.walk import Walk
+from .root import Root, family_of
 from .rule import Backend
-
-_TRUE = frozenset(
-    [
-        "y_true",
-        "ytrue",
-        "true",
-        "trues",
-        "y_t",
-        "yt",
-        "target",
-        "targets",
-        "tgt",
-        "label",
-        "labels",
-        "truth",
-        "gt",
-        "ground_truth",
-        "groundtruth",
-        "y",
-        "actual",
-        "actuals",
-        "expected",
-        "true_y",
-        "y_actual",
-        "y_target",
-        "real",
-        "reference",
-        "observed",
-        "y_truth",
-        "t",
-        "y_trues",
-        "truths",
-        "y_real",
-    ]
-)
-_PRED = frozenset(
-    [
-        "y_pred",
-        "ypred",
-        "pred",
-        "preds",
-        "prediction",
-        "predictions",
-        "output",
-        "outputs",
-        "out",
-        "logits",
-        "logit",
-        "y_hat",
-        "yhat",
-        "p",
-        "probs",
-        "prob",
-        "scores",
-        "y_p",
-        "yp",
-        "predicted",
-        "pred_y",
-        "y_prediction",
-        "estimate",
-        "estimates",
-        "forecast",
-        "y_preds",
-        "y_logits",
-        "guess",
-        "y_score",
-        "y_prob",
-        "y_out",
-        "model_output",
-        "embeddings",
-        "y_out",
-    ]
-)
-_LOSS = re.compile(
-    r"(loss|criterion|objective|penalty|nll|crossentropy|cross_entropy|divergence)(_?fn|_?func|_?function|_?\d+)?$",
-    re.IGNORECASE,
-)
-_LOSS_START = re.compile(r"^(loss|custom_loss|my_loss)", re.IGNORECASE)
-_METRIC = re.compile(
-    r"(metric|accuracy|precision|recall|f1|auc|iou|dice|coef|coefficient|score|error|distance|mae|mse|rmse|mape|r2|overlap|rate)",
-    re.IGNORECASE,
-)
-_NO_ROOT = re.compile(
-    r"^(plot|show|print|report|display|save|load|read|write|get|make|build|create|draw|summari[sz]e|visuali[sz]e|test|main"
-    r"|train|fit|evaluate|compile|export|run)(_|$)",
-    re.IGNORECASE,
-)
-_NO_TENSORS = frozenset(
-    [
-        "model",
-        "config",
-        "cfg",
-        "name",
-        "path",
-        "args",
-        "kwargs",
-        "history",
-        "epoch",
-        "epochs",
-        "logs",
-        "optimizer",
-        "df",
-        "frame",
-        "data",
-        "dataset",
-        "loader",
-        "params",
-        "options",
-        "self",
-        "cls",
-        "text",
-        "message",
-        "filename",
-        "title",
-        "ax",
-        "fig",
-        "loss",
-        "losses",
-        "weights",
-        "alpha",
-        "beta",
-        "gamma",
-        "num_classes",
-        "reduction",
-    ]
-)
-_ANNOTATED = re.compile(r"\b(str|int|float|bool|dict|list|Path|Callable|DataFrame|Sequence|Iterable)\b")
-_EXTRAS = frozenset(
-    [
-        "sample_weight",
-        "weight_mask",
-        "mask",
-        "masks",
-        "weights",
-        "x",
-        "inputs",
-        "length",
-        "lengths",
-        "count",
-        "counts",
-        "group",
-        "groups",
-    ]
-)
-_BATCH_HOOKS = re.compile(r"^on_(train_|test_|predict_)?batch_(begin|end)$")
-_EPOCH_HOOKS = re.compile(r"^on_(epoch|train|test|predict)_(begin|end)$")
-
-
-@dataclass(eq=False)
-class Root:
-    """A function that Keras calls in a step, or between steps.
-
-    Attributes:
-        kind: "loss", "metric", "step" or "callback".
-        name: As the user would say it.
-        function: To be walked through.
-        arguments: What its parameters are.
-        must_learn: A loss for sure, so that it has to have a gradient.
-        every_batch: A callback's method that runs after every batch.
-        holds_no_weights: Variables that it reads belong to nobody that Keras tracks.
-    """
-
-    kind: str
-    name: str
-    function: Function
-    arguments: tuple[Value, ...]
-    backend: Backend
-    facts: Facts
-    must_learn: bool = False
-    every_batch: bool = True
-    holds_no_weights: bool = True
-    true_name: str = ""
-    pred_name: str = ""
-
-    @property
-    def has_metrics(self) -> bool:
-        """Whether a model of the file is compiled with metrics."""
-        return self.facts.has_metrics
-
-    def _own_names(self) -> set[str]:
-        owner = self.function.owner
-        name = self.function.name
-        return {name, f"{owner.of.node.name.value}.{name}"} if isinstance(owner, Instance) else {name}
-
-    def is_outside(self, name: str) -> bool:
-        """Whether a name is not the function's own."""
-        node = self.function.node
-        own = {
-            target.value
-            for one in walk(node)
-            if isinstance(one, cst.AssignTarget)
-            for target in walk(one.target)
-            if isinstance(target, cst.Name)
-        }
-        return name not in own and not self.is_parameter(name)
-
-    def is_parameter(self, name: str) -> bool:
-        """Whether a name is a parameter."""
-        return any(parameter.name.value == name for parameter in self.function.node.params.params)
-
-    def assigned(self, name: str) -> bool:
-        """Whether `.assign` is called on a variable of this name somewhere."""
-        return name in self.facts.assigned
-
-    def changes_elsewhere(self, name: str) -> bool:
-        """Whether another function changes a global of this name."""
-        return bool(self.facts.changed.get(name, set()) - self._own_names())
-
-    def attribute_changes_elsewhere(self, name: str) -> bool:
-        """Whether an attribute of this name is set from outside its object."""
-        return name in self.facts.attributes
-
-    def is_loss_class(self, of: Class) -> bool:
-        """Whether objects of a class are losses, whose variables nobody tracks."""
-        return _family(of) == "loss"
-
-    def is_own(self, owner: Instance) -> bool:
-        """Whether an object is the one whose method is examined."""
-        return self.function.owner is owner
-
-    def symbolic_inputs(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-        """`model.input` and `model.inputs` inside the function, where `model` is not its own."""
-        if self.kind not in ("loss", "metric"):
-            return
-        for one in walk(node):
-            if (
-                isinstance(one, cst.Attribute)
-                and one.attr.value in ("input", "inputs")
-                and isinstance(one.value, cst.Name)
-            ):
-                name = one.value.value
-                if re.search(r"model|net|encoder", name, re.IGNORECASE) and self.is_outside(name):
-                    yield one
-
-    def target_of(self, node: cst.CSTNode) -> str:
-        """The name that the value of an expression is given, if it is given one."""
-        for one in walk(self.function.node):
-            if isinstance(one, cst.Assign) and any(inner is node for inner in walk(one.value)):
-                return dotted(one.targets[0].target)
-        return ""
-
-    def is_guarded(self, node: cst.Call) -> bool:
-        """Whether the names in a call's argument were computed with a guard: a small constant, a maximum, a mask."""
-        names = {one.value for one in walk(node) if isinstance(one, cst.Name)}
-        for one in walk(self.function.node):
-            if isinstance(one, cst.Assign) and {dotted(target.target) for target in one.targets} & names:
-                text = cst.Module([]).code_for_node(one.value)
-                if re.search(r"eps|1e-|maximum|clip|clamp|where|eye|relu|max\(", text, re.IGNORECASE):
-                    return True
-        return False
 
 
 def roots_of(file: SourceFile, walk_: Walk, backend: Backend) -> list[Root]:
@@ -329,17 +93,17 @@ def _of_function(function: Function, name: str, facts: Facts, backend: Backend) 
     if kind is None:
         if len(names) < 2:
             return None
-        by_names = _named_as_loss(names)
+        by_names = named_as_loss(names)
         by_decorator = any(
             decorator.endswith(("flatout.loss", "flatout.vectorize")) for decorator in function.decorators
         )
-        by_title = bool(_LOSS.search(name) or _LOSS_START.match(name))
-        if _NO_ROOT.match(name) and not (by_names and by_title):
+        by_title = bool(LOSS_END.search(name) or LOSS_START.match(name))
+        if NO_ROOT.match(name) and not (by_names and by_title):
             return None
-        if by_title and len(required) >= 2 and not set(names[:2]) & _NO_TENSORS and not _annotated(parameters[:2]):
+        if by_title and len(required) >= 2 and not set(names[:2]) & NO_TENSORS and not _annotated(parameters[:2]):
             kind = "loss"
         elif by_names:
-            kind = "metric" if _METRIC.search(name) else "loss" if by_title else "function"
+            kind = "metric" if METRIC.search(name) else "loss" if by_title else "function"
             if kind == "function" and min(map(len, names[:2])) == 1:
                 # `def f(t, p)` may be anything.
                 kind = None
@@ -352,11 +116,11 @@ def _of_function(function: Function, name: str, facts: Facts, backend: Backend) 
             return None
     if len(names) < 2:
         return None
-    true, pred = (1, 0) if names[0] in _PRED and names[1] in _TRUE else (0, 1)
-    sure = names[pred] in _PRED or names[true] in _TRUE
+    true, pred = (1, 0) if names[0] in PRED_NAMES and names[1] in TRUE_NAMES else (0, 1)
+    sure = names[pred] in PRED_NAMES or names[true] in TRUE_NAMES
     arguments = _arguments(parameters, true, pred, sure)
     decided = "loss" if kind == "function" else kind
-    must_learn = (compiled and kind == "loss") or (bool(_LOSS.search(name) or name == "loss") and kind == "loss")
+    must_learn = (compiled and kind == "loss") or (bool(LOSS_END.search(name) or name == "loss") and kind == "loss")
     return Root(
         decided,
         name,
@@ -370,14 +134,9 @@ def _of_function(function: Function, name: str, facts: Facts, backend: Backend) 
     )
 
 
-def _named_as_loss(names: list[str]) -> bool:
-    first, second = names[:2]
-    return (first in _TRUE and second in _PRED) or (first in _PRED and second in _TRUE)
-
-
 def _annotated(parameters: list[cst.Param]) -> bool:
     notes = [parameter.annotation.annotation for parameter in parameters if parameter.annotation is not None]
-    return any(_ANNOTATED.search(cst.Module([]).code_for_node(note)) for note in notes)
+    return any(ANNOTATED.search(cst.Module([]).code_for_node(note)) for note in notes)
 
 
 def _returns_a_function(node: cst.FunctionDef | cst.Lambda) -> bool:
@@ -405,9 +164,9 @@ def _arguments(parameters: list[cst.Param], true: int, pred: int, sure: bool) ->
             values.append(Data(frozenset({"true"}), differentiable=not sure, rank=0))
         elif at == pred:
             values.append(Data(frozenset({"pred"}), differentiable=True, rank=0))
-        elif parameter.default is None and not _annotated([parameter]) and name not in _NO_TENSORS:
+        elif parameter.default is None and not _annotated([parameter]) and name not in NO_TENSORS:
             values.append(Data(frozenset({"x"}), mapping=name in ("x", "inputs")))
-        elif name in _EXTRAS and parameter.default is not None:
+        elif name in EXTRAS and parameter.default is not None:
             values.append(Data(frozenset({"x"})))
         else:
             break
@@ -421,7 +180,7 @@ _WEIGHT = Data(frozenset({"weight"}))
 
 
 def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterator[Root]:
-    family = _family(of)
+    family = family_of(of)
     if not family:
         return
     instance = walk_.create(of, [], {})
@@ -434,7 +193,7 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
             kind, arguments = found
             bound = method.bound(instance)
             names = [parameter.name.value for parameter in method.node.params.params[1:3]]
-            true, pred = (names[1], names[0]) if len(names) > 1 and names[0] in _PRED else (*names, "", "")[:2]
+            true, pred = (names[1], names[0]) if len(names) > 1 and names[0] in PRED_NAMES else (*names, "", "")[:2]
             yield Root(
                 kind,
                 f"{title}.{name}",
@@ -443,7 +202,7 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
                 backend,
                 facts,
                 must_learn=family == "loss" and name in ("call", "forward", "__call__"),
-                every_batch=bool(_BATCH_HOOKS.match(name)),
+                every_batch=bool(BATCH_HOOKS.match(name)),
                 holds_no_weights=family == "loss",
                 true_name=true if kind == "loss" else "",
                 pred_name=pred if kind == "loss" else "",
@@ -453,7 +212,7 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
 def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Value, ...]] | None:
     names = [parameter.name.value for parameter in method.node.params.params[1:]]
     if family == "loss" and name in ("call", "forward", "__call__") and len(names) >= 2:
-        order = (_GUESS, _TRUTH) if names[0] in _PRED and names[1] not in _PRED else (_TRUTH, _GUESS)
+        order = (_GUESS, _TRUTH) if names[0] in PRED_NAMES and names[1] not in PRED_NAMES else (_TRUTH, _GUESS)
         return "loss", order
     if family == "metric" and name in ("update_state", "result"):
         guess = Data(frozenset({"pred"}), rank=0)
@@ -465,33 +224,6 @@ def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Val
         if name in ("compute_loss", "compute_loss_and_updates", "compute_metrics"):
             known = {"x": _INPUTS, "y": _TRUTH, "y_pred": _GUESS, "sample_weight": _WEIGHT}
             return ("loss" if name == "compute_loss" else "step"), tuple(known.get(one, UNKNOWN) for one in names)
-    if family == "callback" and (_BATCH_HOOKS.match(name) or _EPOCH_HOOKS.match(name)):
+    if family == "callback" and (BATCH_HOOKS.match(name) or EPOCH_HOOKS.match(name)):
         return "callback", (Static("number"), Static("dict"))
     return None
-
-
-def _family(of: Class) -> str:
-    """What a class is, by its bases: "loss", "metric", "model" or "callback"."""
-    for base in of.bases:
-        if isinstance(base, Class):
-            if found := _family(base):
-                return found
-            continue
-        name = base.name if isinstance(base, External) else ""
-        last = name.rsplit(".", 1)[-1]
-        if last == "Loss" or name.startswith("keras.losses.") or last == "LossFunctionWrapper":
-            return "loss"
-        if last == "Metric" or name.startswith("keras.metrics."):
-            return "metric"
-        if last in ("Model", "Sequential", "Functional", "LightningModule") or name.startswith("keras.models."):
-            return "model"
-        if last == "Callback" or name.startswith("keras.callbacks."):
-            return "callback"
-        if last == "Module" and re.search(r"loss|criterion", of.node.name.value, re.IGNORECASE):
-            return "loss"
-    call = of.methods.get("__call__")
-    if isinstance(call, Function) and not any(isinstance(base, (Class, External)) for base in of.bases):
-        names = [parameter.name.value for parameter in call.node.params.params[1:3]]
-        if len(names) == 2 and _named_as_loss(names):
-            return "loss"
-    return ""

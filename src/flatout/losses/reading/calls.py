@@ -12,8 +12,9 @@ from . import operations
 from .builtin_calls import BUILTINS, ITERTOOLS
 from .events import Called, Loop, Tested
 from .names import Names
-from .operations import CREATORS, REDUCTIONS, elementwise, is_host_library, operation, plain
+from .operations import elementwise
 from .source import SourceFile
+from .spellings import CREATORS, REDUCTIONS, is_host_library, operation, plain
 from .values import (
     AXES,
     GROUPS,

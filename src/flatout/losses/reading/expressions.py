@@ -14,9 +14,9 @@ from .calls import Calls
 from .events import Operated, Read, Subscripted, Tested
 from .names import Names
 from .operations import elementwise
+from .spellings import operations_name
+from .subscripts import indexed
 from .values import (
-    AXES,
-    NEW,
     UNKNOWN,
     Class,
     Counter,
@@ -274,7 +274,7 @@ class Expressions(Calls):
         if isinstance(base, Data):
             if isinstance(first, Static) and first.tag == "text":
                 return dataclasses.replace(base, mapping=False)
-            return _indexed(base, pieces)
+            return indexed(base, pieces)
         if isinstance(base, Shape):
             if isinstance(first, Static) and first.number is not None:
                 return operations.size_of_axis(base, int(first.number))
@@ -394,66 +394,3 @@ def merge_all(values: list[Value]) -> Value:
     for value in values[1:]:
         result = merge(result, value)
     return result
-
-
-def operations_name(name: str) -> str:
-    """The name of a library's function under the library's present name."""
-    for old, new in (
-        ("tensorflow.compat.v1.keras", "keras"),
-        ("tensorflow.python.keras", "keras"),
-        ("tensorflow.keras", "keras"),
-        ("tf_keras", "keras"),
-        ("keras_core", "keras"),
-        ("keras.src", "keras"),
-        ("keras.api", "keras"),
-        ("jax.experimental.host_callback", "jax.host_callback"),
-    ):
-        if name == old or name.startswith(old + "."):
-            return new + name[len(old) :]
-    return name
-
-
-def _indexed(data: Data, pieces: list[Any]) -> Value:
-    axes = list(data.axes)
-    kept: list[str] = []
-    rank: int | None = data.rank
-    after_dots = False
-    thin = data.thin
-    selected = False
-    for piece in pieces:
-        if piece is ...:
-            after_dots = True
-            kept += axes[:-1] if len(axes) < len(AXES) - 1 else axes
-            axes = []
-        elif isinstance(piece, Static) and piece.tag == "none":
-            kept.append(NEW)
-            rank = None if rank is None else rank + 1
-        elif isinstance(piece, tuple):
-            if axes and not after_dots:
-                kept.append(axes.pop(0))
-            thin = _is_one(piece)
-        elif isinstance(piece, Data) and piece.role == "mask":
-            selected = True
-            kept.append(axes.pop(0) if axes else "selected")
-        elif isinstance(piece, Data) and piece.axes:
-            if axes:
-                axes.pop(0)
-            kept += piece.axes[: 1 if len(piece.axes) == len(AXES) else None]
-            rank = None
-        else:
-            if axes:
-                axes.pop(0)
-            rank = None if rank is None else rank - 1
-            thin = False
-    return dataclasses.replace(
-        data, axes=tuple(kept + axes), rank=rank, thin=thin, role="selected" if selected else "", mapping=False
-    )
-
-
-def _is_one(ends: tuple[Value | None, Value | None]) -> bool:
-    low, high = ends
-    start = low.number if isinstance(low, Static) else 0 if low is None else None
-    stop = high.number if isinstance(high, Static) else None
-    if start is not None and stop is not None:
-        return stop - start == 1
-    return isinstance(low, Static) and low.number == -1 and high is None

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 
 import libcst as cst
 
-from .operations import HEAVY, plain
 from .source import SourceFile, children_of, dotted, walk
+from .spellings import HEAVY, plain
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.
 _WORTH_NAMING = 4

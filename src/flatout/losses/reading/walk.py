@@ -14,11 +14,12 @@ import libcst as cst
 
 from .carried import carried_names
 from .events import Asserted, Event, Handlers, Loop, Looped, Tested, Wrote
-from .expressions import Expressions, operations_name
+from .expressions import Expressions
 from .loops import GROWING, domain, element
 from .names import Names
 from .operations import elementwise, first_element, size_of_axis
 from .source import Project, SourceFile, dotted, walk
+from .spellings import operations_name
 from .values import (
     UNKNOWN,
     Bound,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -137,7 +138,14 @@ def check_file(
     loader = Walk(project, file, [], None, reporting=False)
     roots = roots_of(file, loader, backend)
     for root in roots:
-        examine(project, root, backend, findings)
+        try:
+            examine(project, root, backend, findings)
+        except Exception as error:
+            # A fault of ours in one function must not hide what is wrong with the others.
+            place = f"{path}:{root.function.file.place(root.function.node).line}"
+            print(
+                f"flatout check: {place}: {root.name} was not examined: {error!r}. Please report it.", file=sys.stderr
+            )
     return roots
 
 

@@ -6,7 +6,8 @@ import re
 
 import libcst as cst
 
-from .reading.calls import HOST_CALLBACKS, TO_HOST
+from .reading.array_results import TO_HOST
+from .reading.calls import HOST_CALLBACKS
 from .reading.events import Asserted, Called, Handlers, Scene, Tested
 from .reading.source import dotted
 from .reading.spellings import is_host_library

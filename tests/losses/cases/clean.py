@@ -192,6 +192,8 @@ def reduced_loss(y_true, y_pred, reduction="mean"):
 
 
 def static_shape_loss(y_true, y_pred):
+    if not tf.is_tensor(y_pred) or not torch.is_floating_point(y_pred):
+        y_pred = ops.convert_to_tensor(y_pred)
     if len(y_true.shape) == 1:
         y_true = ops.expand_dims(y_true, -1)
     pixels = np.prod(y_pred.shape[1:])

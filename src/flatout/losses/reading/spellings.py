@@ -12,6 +12,18 @@ _PREFIXES = (
 )  # fmt: skip
 
 
+_TESTS = frozenset({"is_nan", "is_finite", "is_inf", "is_non_decreasing"})
+_NO_OPERATIONS = frozenset(
+    {
+        "any_symbolic_tensors",
+        "standardize_dtype",
+        "result_type",
+        "floatx",
+        "image_data_format",
+        "backend",
+        "executing_eagerly",
+    }
+)
 HOST_LIBRARIES = (
     "numpy", "pandas", "polars", "scipy", "sklearn", "skimage", "cv2", "statsmodels", "numba", "xgboost", "lightgbm",
     "shapely", "networkx", "nltk", "PIL", "librosa", "editdistance", "Levenshtein", "matplotlib", "seaborn",
@@ -98,8 +110,13 @@ def operation(name: str) -> str:
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             short = name.removeprefix(prefix)
-            return plain(short) if "." not in short else ""
+            return plain(short) if "." not in short and not _asks_about(short) else ""
     return ""
+
+
+def _asks_about(short: str) -> bool:
+    """`tf.is_tensor(y)` and the like give a Python value."""
+    return (short.startswith("is_") and short not in _ALIASES and short not in _TESTS) or short in _NO_OPERATIONS
 
 
 def plain(short: str) -> str:

@@ -13,24 +13,22 @@ from typing import Any
 import libcst as cst
 
 from .carried import carried_names
+from .declarations import declare_class, declare_imports
 from .events import Asserted, Event, Handlers, Loop, Looped, Tested, Wrote
 from .expressions import Expressions
 from .loops import GROWING, domain, element
 from .names import Names
-from .operations import elementwise, first_element, size_of_axis
+from .operations import elementwise
 from .source import Project, SourceFile, dotted, walk
-from .spellings import operations_name
+from .targets import counted, names_in, unpacked
 from .values import (
     UNKNOWN,
     Bound,
     Class,
     Counter,
-    Data,
-    External,
     Function,
     Instance,
     Sequence,
-    Shape,
     Size,
     Static,
     Tuple,
@@ -206,9 +204,9 @@ class Walk(Expressions):
             if names.parent is not None and not self.reporting:
                 self.made.append(function)
         elif isinstance(node, cst.ClassDef):
-            self._class(node, names)
+            declare_class(self, node, names)
         elif isinstance(node, (cst.Import, cst.ImportFrom)):
-            self._import(node, names)
+            declare_imports(self, node, names)
         elif isinstance(node, cst.Expr):
             self.value(node.value, names)
         elif isinstance(node, cst.Assign):
@@ -254,56 +252,6 @@ class Walk(Expressions):
             for case in node.cases:
                 self.block(case.body, names)
 
-    def _class(self, node: cst.ClassDef, names: Names) -> None:
-        bases = tuple(self.value(base.value, names) for base in node.bases)
-        inner = Names({}, names, is_function=False)
-        found = Class(node, self.file, names, bases, inner.values)
-        for statement in node.body.body:
-            if isinstance(statement, cst.FunctionDef):
-                decorators = tuple(dotted(d.decorator) for d in statement.decorators)
-                method = Function(statement, self.file, names, None, statement.name.value, decorators)
-                inner.values[statement.name.value] = method
-            elif isinstance(statement, cst.SimpleStatementLine):
-                for small in statement.body:
-                    if isinstance(small, cst.Assign):
-                        value = self.value(small.value, names)
-                        for target in small.targets:
-                            if isinstance(target.target, cst.Name):
-                                inner.values[target.target.value] = value
-        names[node.name.value] = found
-        if names.parent is not None and not self.reporting:
-            self.classes.append(found)
-
-    def _import(self, node: cst.Import | cst.ImportFrom, names: Names) -> None:
-        if isinstance(node, cst.Import):
-            for alias in node.names:
-                module = dotted(alias.name)
-                bound = dotted(alias.asname.name) if alias.asname else ""  # type: ignore[arg-type]
-                file = self.project.imported(self.file, module, 0)
-                if file is not None:
-                    names[bound or module] = Static("module", text=str(file.path))
-                else:
-                    names[bound or module.split(".")[0]] = External(
-                        operations_name(module if bound else module.split(".")[0])
-                    )
-            return
-        module = dotted(node.module) if node.module else ""
-        if isinstance(node.names, cst.ImportStar):
-            return
-        file = self.project.imported(self.file, module, len(node.relative))
-        for alias in node.names:
-            name = dotted(alias.name)
-            bound = dotted(alias.asname.name) if alias.asname else name  # type: ignore[arg-type]
-            inner = self.project.imported(self.file, f"{module}.{name}" if module else name, len(node.relative))
-            if file is not None and self.load(file).lookup(name)[0] is not None:
-                names[bound] = self.load(file).get(name)
-            elif inner is not None:
-                names[bound] = Static("module", text=str(inner.path))
-            elif file is not None:
-                names[bound] = UNKNOWN
-            else:
-                names[bound] = External(operations_name(f"{module}.{name}"))
-
     def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None:
         """Bind a target of an assignment, a loop or a `with`."""
         if isinstance(target, cst.Name):
@@ -318,7 +266,7 @@ class Walk(Expressions):
                 names.values[name] = value
         elif isinstance(target, (cst.Tuple, cst.List)):
             for at, item in enumerate(target.elements):
-                self.assign(item.value, _unpacked(value, at, len(target.elements)), names)
+                self.assign(item.value, unpacked(value, at, len(target.elements)), names)
         elif isinstance(target, cst.Attribute):
             owner = self.value(target.value, names)
             name = target.attr.value
@@ -401,7 +349,7 @@ class Walk(Expressions):
             names.join(before)
 
     def _while(self, node: cst.While, names: Names) -> None:
-        counter, bound = _counted(node.test)
+        counter, bound = counted(node.test)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (Size, Static, Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
@@ -419,7 +367,7 @@ class Walk(Expressions):
         """Enter a loop: find its axis, bind its variables."""
         text = self.file.code(iter_) if self.reporting and iter_ is not None else ""
         found = domain(iterated, text)
-        variables = tuple(_names_in(target)) if target is not None else ()
+        variables = tuple(names_in(target)) if target is not None else ()
         loop = Loop(
             node,
             self.file,
@@ -452,34 +400,3 @@ class Walk(Expressions):
         """Leave a loop, and tell the rules of it."""
         self.loops.remove(loop)
         self.tell(Looped(loop))
-
-
-def _counted(test: cst.BaseExpression) -> tuple[str | None, cst.BaseExpression | None]:
-    """`i < n`: the counter and the bound of a `while`."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and isinstance(test.left, cst.Name):
-        target = test.comparisons[0]
-        if isinstance(target.operator, (cst.LessThan, cst.LessThanEqual, cst.NotEqual)):
-            return test.left.value, target.comparator
-    return None, None
-
-
-def _names_in(target: cst.CSTNode) -> list[str]:
-    if isinstance(target, cst.Name):
-        return [target.value]
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return [name for item in target.elements for name in _names_in(item.value)]
-    return []
-
-
-def _unpacked(value: Value, at: int, count: int) -> Value:
-    if isinstance(value, Tuple):
-        return (
-            value.items[at] if at < len(value.items) else Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
-        )
-    if isinstance(value, Shape):
-        return size_of_axis(value, at)
-    if isinstance(value, Data):
-        return first_element(value) if value.axes else value
-    if isinstance(value, Sequence):
-        return value.element
-    return Static("object") if isinstance(value, Static) else UNKNOWN

@@ -23,7 +23,7 @@ from .naming import (
 )
 from .reading.file_facts import Facts, facts_of
 from .reading.source import SourceFile, children_of, walk
-from .reading.values import UNKNOWN, Class, Data, Function, Static, Tuple, Value
+from .reading.values import UNKNOWN, Class, Data, Function, Instance, Static, Tuple, Value
 from .reading.walk import Walk
 from .root import Root, family_of
 from .rule import Backend
@@ -82,9 +82,11 @@ def _may_have_roots(file: SourceFile) -> bool:
     return file.uses_a_framework or bool(re.search(r"def (loss|metric)\(|y_pred", file.text))
 
 
-def _of_function(function: Function, name: str, facts: Facts, backend: Backend) -> Root | None:
+def _of_function(
+    function: Function, name: str, facts: Facts, backend: Backend, owner: Instance | None = None
+) -> Root | None:
     kind = facts.lambdas.get(id(function.node)) or facts.compiled.get(name)
-    parameters = [*function.node.params.posonly_params, *function.node.params.params]
+    parameters = _parameters(function, has_owner=owner is not None)
     names = [parameter.name.value for parameter in parameters]
     required = [parameter for parameter in parameters if parameter.default is None]
     if _returns_a_function(function.node):
@@ -123,8 +125,8 @@ def _of_function(function: Function, name: str, facts: Facts, backend: Backend) 
     must_learn = (compiled and kind == "loss") or (bool(LOSS_END.search(name) or name == "loss") and kind == "loss")
     return Root(
         decided,
-        name,
-        function,
+        name if owner is None else f"{owner.of.node.name.value}.{name}",
+        function if owner is None else function.bound(owner),
         arguments,
         backend,
         facts,
@@ -181,9 +183,15 @@ _WEIGHT = Data(frozenset({"weight"}))
 
 def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterator[Root]:
     family = family_of(of)
+    instance = walk_.create(of, [], {}) if family or _plain_roots(of, facts) else None
+    if instance is None:
+        return
+    for name, method in _plain_roots(of, facts):
+        root = _of_function(method, name, facts, backend, instance)
+        if root is not None:
+            yield root
     if not family:
         return
-    instance = walk_.create(of, [], {})
     title = of.node.name.value
     for name, method in of.methods.items():
         if not isinstance(method, Function):
@@ -207,6 +215,25 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
                 true_name=true if kind == "loss" else "",
                 pred_name=pred if kind == "loss" else "",
             )
+
+
+def _plain_roots(of: Class, facts: Facts) -> list[tuple[str, Function]]:
+    """The methods that are losses by their own right: compiled into a model, or called and spelled like one."""
+    found = []
+    for name, method in of.methods.items():
+        if not isinstance(method, Function) or name.startswith("__"):
+            continue
+        names = [parameter.name.value for parameter in _parameters(method, has_owner=True)]
+        titled = bool(LOSS_END.search(name) or METRIC.search(name))
+        spelled = len(names) > 1 and named_as_loss(names) and min(map(len, names[:2])) > 1
+        if name in facts.compiled or (titled and spelled):
+            found.append((name, method))
+    return found
+
+
+def _parameters(function: Function, has_owner: bool) -> list[cst.Param]:
+    everything = [*function.node.params.posonly_params, *function.node.params.params]
+    return everything[1:] if has_owner and "staticmethod" not in function.decorators else everything
 
 
 def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Value, ...]] | None:

@@ -122,6 +122,12 @@ class Calls:
             result = self._method(receiver, method, arguments, keywords, node, names)
         else:
             result = self.apply(callee, arguments, keywords)
+            if (
+                isinstance(result, Unknown)
+                and isinstance(receiver, Instance)
+                and method in ("compute_loss", "compiled_loss")
+            ):
+                result = Data(frozenset({"pred"}), axes=(), differentiable=True)
         self.touch(*arguments, *keywords.values(), result)
         self.tell(Called(node, name, short, method, receiver, tuple(arguments), keywords, result))
         return result

@@ -25,6 +25,8 @@ def declare_class(walk_: Walk, node: cst.ClassDef, names: Names) -> None:
             decorators = tuple(dotted(d.decorator) for d in statement.decorators)
             method = Function(statement, walk_.file, names, None, statement.name.value, decorators)
             inner.values[statement.name.value] = method
+        elif isinstance(statement, cst.ClassDef):
+            declare_class(walk_, statement, Names(inner.values, names))
         elif isinstance(statement, cst.SimpleStatementLine):
             for small in statement.body:
                 if isinstance(small, cst.Assign):

@@ -123,6 +123,7 @@ def test_an_excused_line_is_not_fixed(tmp_path: Path) -> None:
     assert _fixed(text, tmp_path) == text
 
 
+_MATRICES = "y_true=float32[8,3] y_pred=float32[8,3]"
 _LOOP = (
     "import numpy as np\n\n\n# About the loss.\ndef loss(y_true, y_pred):\n    total = 0.0\n"
     "    for i in range(y_true.shape[0]):\n        total = total + np.abs(y_true[i] - y_pred[i]).mean()\n    return "
@@ -136,16 +137,28 @@ def test_a_rewrite_is_written_if_it_was_proven_or_asked_for(
 ) -> None:
     source = "def loss(y_true, y_pred):\n    return ops.sum(ops.mean(ops.abs(y_true - y_pred), axis=-1))\n"
     made = types.SimpleNamespace(applied=applied, source=source, reason=None if applied else "not equal at batch 1")
-    monkeypatch.setattr(check_rewrite, "vectorizer", lambda: lambda function: made)
+    monkeypatch.setattr(check_rewrite, "vectorizer", lambda: lambda function, example: made)
     path = tmp_path / "losses.py"
     path.write_text(_LOOP)
-    cli.main(["check", str(path), "--fix", *(["--unsafe-fixes"] if unsafe else [])])
+    cli.main(["check", str(path), "--fix", "--inputs", _MATRICES, *(["--unsafe-fixes"] if unsafe else [])])
     told = capsys.readouterr().err
     if applied or unsafe:
         assert path.read_text() == f"import numpy as np\nfrom keras import ops\n\n\n# About the loss.\n{source}"
     else:
         assert path.read_text() == _LOOP
         assert "loss kept: not equal at batch 1" in told
+
+
+def test_a_rewrite_for_one_rank_is_not_written_where_the_original_takes_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source = "def loss(y_true, y_pred):\n    return ops.sum(ops.mean(ops.abs(y_true - y_pred), axis=-1))\n"
+    made = types.SimpleNamespace(applied=True, source=source, reason=None)
+    monkeypatch.setattr(check_rewrite, "vectorizer", lambda: lambda function: made)
+    assert _fixed(_LOOP, tmp_path) == _LOOP
+    told = capsys.readouterr().err
+    assert "the rewrite is not equal for y_true=" in told
+    assert "--inputs" in told
 
 
 def test_a_rewrite_that_needs_unnamed_objects_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -57,7 +57,9 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.diff or arguments.fix:
         from .check_fix import fix_paths
 
-        done = fix_paths(arguments.paths, findings, write=arguments.fix, unsafe=arguments.unsafe_fixes)
+        done = fix_paths(
+            arguments.paths, findings, write=arguments.fix, unsafe=arguments.unsafe_fixes, inputs=arguments.inputs
+        )
         if arguments.diff:
             print(done.diff, end="")
             print(done.summary, file=sys.stderr)
@@ -136,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--ignore", metavar="CODES", help="not these")
     parser.add_argument("--severity", choices=SEVERITIES, help="the mildest to report (default: info)")
     parser.add_argument("--run", action="store_true", help="also import the files and trace what they define")
-    parser.add_argument("--inputs", metavar="SPEC", help='for --run, such as "y_true=int32[8] y_pred=float32[8,10]"')
+    parser.add_argument(
+        "--inputs", metavar="SPEC", help='for --run and --fix, such as "y_true=int32[8] y_pred=float32[8,10]"'
+    )
     parser.add_argument("--diff", action="store_true", help="show the rewrites; write nothing")
     parser.add_argument("--fix", action="store_true", help="write the rewrites")
     parser.add_argument("--unsafe-fixes", action="store_true", help="also those that differ on some inputs")

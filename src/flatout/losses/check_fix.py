@@ -15,6 +15,7 @@ from .check import check_file, python_files
 from .check_output import shown
 from .check_rewrite import Rewritten, rewritten_functions, with_rewrites
 from .fixes import with_constants_outside, with_expressions_once, without_log_lines
+from .probing.inputs import Inputs, parse
 from .reading.source import Project, SourceFile
 from .rule import Finding
 
@@ -36,8 +37,16 @@ class Fixed:
     summary: str
 
 
-def fix_paths(paths: Iterable[Path], findings: list[Finding], *, write: bool, unsafe: bool = False) -> Fixed:
+def fix_paths(
+    paths: Iterable[Path],
+    findings: list[Finding],
+    *,
+    write: bool,
+    unsafe: bool = False,
+    inputs: str | None = None,
+) -> Fixed:
     """Rewrite what can be rewritten in the files, on disk only with `write`."""
+    given = parse(inputs) if inputs else None
     diffs: list[str] = []
     notes: list[str] = []
     for path in python_files(paths):
@@ -45,7 +54,7 @@ def fix_paths(paths: Iterable[Path], findings: list[Finding], *, write: bool, un
         if not own:
             continue
         before = SourceFile.read(path)
-        after, rewrites = _fixed(before, own, unsafe)
+        after, rewrites = _fixed(before, own, unsafe, given)
         for one in rewrites:
             done = "rewritten" if one.source is not None else "kept"
             notes.append(f"{shown(str(path))}: {one.name} {done}: {one.reason}")
@@ -59,8 +68,10 @@ def fix_paths(paths: Iterable[Path], findings: list[Finding], *, write: bool, un
     return Fixed("".join(diffs), "\n".join(notes))
 
 
-def _fixed(file: SourceFile, findings: list[Finding], unsafe: bool) -> tuple[str, list[Rewritten]]:
-    rewrites = rewritten_functions(file, findings, unsafe)
+def _fixed(
+    file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None
+) -> tuple[str, list[Rewritten]]:
+    rewrites = rewritten_functions(file, findings, unsafe, given)
     text = with_rewrites(file.tree, rewrites).code
     for fix in _FIXES:
         current = SourceFile(file.path, text)

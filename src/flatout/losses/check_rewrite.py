@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import builtins
 import contextlib
+import importlib
+import inspect
 import sys
 import warnings
 from collections.abc import Iterator
@@ -13,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import libcst as cst
+import numpy as np
 
+from .probing.inputs import Inputs, described, usual
 from .probing.live import imported
 from .reading.source import SourceFile, walk
 from .rule import Finding
@@ -31,8 +35,17 @@ class Rewritten:
     reason: str
 
 
-def rewritten_functions(file: SourceFile, findings: list[Finding], unsafe: bool) -> list[Rewritten]:
-    """The proven rewrites of a file's functions that have findings; the file is imported to prove them."""
+def rewritten_functions(
+    file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None = None
+) -> list[Rewritten]:
+    """The proven rewrites of a file's functions that have findings; the file is imported to prove them.
+
+    Args:
+        file: With the functions.
+        findings: Of the file.
+        unsafe: Also what was not proven.
+        given: What the arrays look like, if the user says so; else a comment of the file may.
+    """
     wanted = {one.function for one in findings if one.code.startswith(_ANSWERED) and "." not in one.function}
     loops = {one.function for one in findings if one.code.startswith(("FO10", "FO401", "FO201", "FO205"))}
     names = [name for name in _top_level(file.tree) if name in wanted & loops]
@@ -46,7 +59,8 @@ def rewritten_functions(file: SourceFile, findings: list[Finding], unsafe: bool)
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = imported(Path(file.path))
-        return [_rewritten(getattr(module, name, None), name, vectorize, unsafe) for name in names]
+        inputs = given or described(file.text)
+        return [_rewritten(getattr(module, name, None), name, vectorize, unsafe, inputs) for name in names]
 
 
 def vectorizer() -> Any:
@@ -58,9 +72,9 @@ def vectorizer() -> Any:
     return vectorize
 
 
-def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool) -> Rewritten:
+def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool, inputs: Inputs | None) -> Rewritten:
     try:
-        made = vectorize(function)
+        made = vectorize(function, example=inputs.draw(8)) if inputs is not None else vectorize(function)
         applied, source, reason = made.applied, made.source, made.reason
     except Exception as error:
         return Rewritten(name, None, f"{type(error).__name__}: {error}")
@@ -69,7 +83,42 @@ def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool) -> Rewrit
     missing = _missing_names(source, getattr(function, "__globals__", {}))
     if missing:
         return Rewritten(name, None, f"the rewrite needs objects that the file does not name: {', '.join(missing)}")
+    if applied and not unsafe and (differs := _differing_shapes(function, source, name, inputs)):
+        return Rewritten(
+            name,
+            None,
+            f"the rewrite is not equal for {differs}. If they do not occur, say what does: --inputs, or a comment "
+            "`# inputs: y_true=float32[8,3] y_pred=float32[8,3]`",
+        )
     return Rewritten(name, source, "proven equal in value and gradient" if applied else f"not proven: {reason}")
+
+
+def _differing_shapes(function: Any, source: str, name: str, inputs: Inputs | None) -> str:
+    """Shapes that the original takes and for which the rewrite gives something else.
+
+    `flatout.vectorize` looks at the ranks at every call; source in a file cannot.
+    """
+    from keras import config
+
+    tools = importlib.import_module(f"flatout.losses.probing.{config.backend()}")
+    namespace = {"ops": importlib.import_module("keras.ops"), **function.__globals__}
+    exec(compile(source, f"<rewrite of {name}>", "exec"), namespace)
+    new = namespace[name]
+    parameters = list(inspect.signature(function).parameters)
+    for one in [inputs] if inputs is not None else usual(function, *parameters[:2]):
+        for batch in (1, 7):
+            values = one.draw(batch, seed=batch)
+            try:
+                wanted = tools.eager(function, values)
+            except Exception:
+                continue
+            try:
+                same = np.allclose(tools.eager(new, values), wanted, rtol=1e-4, atol=1e-6, equal_nan=True)
+            except Exception:
+                same = False
+            if not same:
+                return " ".join(f"{key}={value.dtype}{list(value.shape)}" for key, value in values.items())
+    return ""
 
 
 def _missing_names(source: str, namespace: dict[str, Any]) -> list[str]:
@@ -127,6 +176,9 @@ def with_rewrites(tree: cst.Module, rewrites: list[Rewritten]) -> cst.Module:
             continue
         new = list(cst.parse_module(source).body)
         first = new[0]
+        for at, line in enumerate(new[1:], 1):
+            if isinstance(line, cst.FunctionDef):
+                new[at] = line.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
         new[0] = first.with_changes(leading_lines=statement.leading_lines)
         body += new
     return _with_ops(tree.with_changes(body=body))

@@ -183,9 +183,9 @@ _WEIGHT = Data(frozenset({"weight"}))
 
 def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterator[Root]:
     family = family_of(of)
-    instance = walk_.create(of, [], {}) if family or _plain_roots(of, facts) else None
-    if instance is None:
+    if not family and not _plain_roots(of, facts):
         return
+    instance = walk_.create(of, [], {})
     for name, method in _plain_roots(of, facts):
         root = _of_function(method, name, facts, backend, instance)
         if root is not None:

@@ -144,7 +144,7 @@ class Walk(Expressions):
         finally:
             self.reporting = reporting
 
-    def create(self, of: Class, arguments: list[Value], keywords: Mapping[str, Value]) -> Value:
+    def create(self, of: Class, arguments: list[Value], keywords: Mapping[str, Value]) -> Instance:
         """An object of a class of the user, with the attributes that its `__init__` sets."""
         instance = Instance(of)
         if method := self.method_of(of, "__init__"):

@@ -137,7 +137,7 @@ def test_a_rewrite_is_written_if_it_was_proven_or_asked_for(
 ) -> None:
     source = "def loss(y_true, y_pred):\n    return ops.sum(ops.mean(ops.abs(y_true - y_pred), axis=-1))\n"
     made = types.SimpleNamespace(applied=applied, source=source, reason=None if applied else "not equal at batch 1")
-    monkeypatch.setattr(check_rewrite, "vectorizer", lambda: lambda function, example: made)
+    monkeypatch.setattr(check_rewrite, "vectorizer", lambda: lambda function, **more: made)
     path = tmp_path / "losses.py"
     path.write_text(_LOOP)
     cli.main(["check", str(path), "--fix", "--inputs", _MATRICES, *(["--unsafe-fixes"] if unsafe else [])])

@@ -26,6 +26,9 @@ from .rule import Finding
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
 
 
+_HINT = " Say what occurs: --inputs, or a comment `# inputs: y_true=float32[8,3] y_pred=float32[8,3]`."
+
+
 @dataclass(frozen=True)
 class Rewritten:
     """What became of a function: its new source, or why it has none."""
@@ -94,18 +97,16 @@ def _attempt(
     missing = _missing_names(source, getattr(function, "__globals__", {}))
     if missing:
         return Rewritten(name, None, f"the rewrite needs objects that the file does not name: {', '.join(missing)}")
-    if applied and not unsafe and (differs := _differing_shapes(function, source, name, inputs)):
-        hint = (
-            ""
-            if inputs
-            else (" If they do not occur, say what does: --inputs, or a comment `# inputs: y_true=float32[8,3] ...`")
-        )
-        return Rewritten(name, None, f"the rewrite is not equal for {differs}.{hint}")
+    if applied and not unsafe:
+        # With an example, the ranks were those of the inputs, and there is nothing else to compare.
+        problem = _problem(function, source, name, inputs, has_example=bool(more))
+        if problem:
+            return Rewritten(name, None, problem + ("" if inputs else _HINT))
     return Rewritten(name, source, "proven equal in value and gradient" if applied else f"not proven: {reason}")
 
 
-def _differing_shapes(function: Any, source: str, name: str, inputs: Inputs | None) -> str:
-    """Shapes that the original takes and for which the rewrite gives something else.
+def _problem(function: Any, source: str, name: str, inputs: Inputs | None, has_example: bool) -> str:
+    """Why a proven rewrite must not be written: shapes that the original takes and for which it gives something else.
 
     `flatout.vectorize` looks at the ranks at every call; source in a file cannot.
     """
@@ -114,8 +115,8 @@ def _differing_shapes(function: Any, source: str, name: str, inputs: Inputs | No
     tools = importlib.import_module(f"flatout.losses.probing.{config.backend()}")
     namespace = {"ops": importlib.import_module("keras.ops"), **function.__globals__}
     exec(compile(source, f"<rewrite of {name}>", "exec"), namespace)
-    new = namespace[name]
     parameters = list(inspect.signature(function).parameters)
+    compared = has_example
     for one in [inputs] if inputs is not None else usual(function, *parameters[:2]):
         for batch in (1, 7):
             values = one.draw(batch, seed=batch)
@@ -123,16 +124,22 @@ def _differing_shapes(function: Any, source: str, name: str, inputs: Inputs | No
                 wanted = tools.eager(function, values)
             except Exception:
                 continue
+            # An empty slice, or 0 / 0: what the rewrite gives there is its note's matter.
             if np.isnan(wanted).any():
-                # An empty slice, or 0 / 0: what the rewrite gives there is its note's matter.
                 continue
-            try:
-                same = np.allclose(tools.eager(new, values), wanted, rtol=1e-4, atol=1e-6)
-            except Exception:
-                same = False
-            if not same:
-                return " ".join(f"{key}={value.dtype}{list(value.shape)}" for key, value in values.items())
-    return ""
+            compared = True
+            if not _is_equal(tools, namespace[name], values, wanted):
+                shapes = " ".join(f"{key}={value.dtype}{list(value.shape)}" for key, value in values.items())
+                return f"the rewrite is not equal for {shapes}."
+    return "" if compared else "the original ran with none of the shapes, so its rewrite could not be compared."
+
+
+def _is_equal(tools: Any, function: Any, values: dict[str, np.ndarray], wanted: np.ndarray) -> bool:
+    try:
+        found = tools.eager(function, values)
+    except Exception:
+        return False
+    return found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-4, atol=1e-6)
 
 
 def _missing_names(source: str, namespace: dict[str, Any]) -> list[str]:

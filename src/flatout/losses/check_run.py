@@ -21,9 +21,10 @@ from typing import Any
 import libcst as cst
 import numpy as np
 
+from ..errors import CannotRun
 from .check import python_files
 from .probing.inputs import parse
-from .probing.live import SIZES, CannotRun, Probe, probes
+from .probing.live import SIZES, Probe, probes
 from .probing.place import Place, of_traceback
 from .reading.source import walk
 from .rule import SEVERITIES, Backend, Finding, Severity

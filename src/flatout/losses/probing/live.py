@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...errors import FlatoutError
+from ...errors import CannotRun
 from ..reading.source import Project, SourceFile
 from ..reading.walk import Walk
 from ..root import Root
@@ -19,10 +19,6 @@ from .inputs import Inputs, described, usual
 
 # The batch sizes of a trace.
 SIZES = (4, 8, 16)
-
-
-class CannotRun(FlatoutError):
-    """The files cannot be imported for `--run`."""
 
 
 @dataclass

@@ -14,17 +14,13 @@ from typing import Any
 import libcst as cst
 from libcst.metadata import MetadataWrapper, PositionProvider
 
-from ...errors import FlatoutError
+from ...errors import Unparsable
 
 _NOQA = re.compile(r"#\s*flatout:\s*noqa(?:\s*\[(?P<codes>[A-Z0-9,\s]+)\])?", re.IGNORECASE)
 FRAMEWORKS = ("keras", "tensorflow", "torch", "jax", "keras_core", "tf_keras", "flatout")
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
 # Never looked up as files of the user, even when their own sources are checked.
 LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklearn", "cv2", "skimage", "os", "math"))
-
-
-class Unparsable(FlatoutError, ValueError):
-    """A file is no Python that libCST can read."""
 
 
 @dataclass(frozen=True)

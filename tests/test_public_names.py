@@ -48,7 +48,20 @@ def test_names_that_are_also_modules_stay_functions() -> None:
 
 
 def test_import_loads_no_backend_no_keras_and_no_tables() -> None:
-    absent = ["keras", "jax", "tensorflow", "torch", "pandas", "pyarrow", "ray", "cuda", "cupy", "rich", "IPython"]
+    absent = [
+        "keras",
+        "jax",
+        "tensorflow",
+        "torch",
+        "pandas",
+        "pyarrow",
+        "ray",
+        "cuda",
+        "cupy",
+        "rich",
+        "IPython",
+        "libcst",
+    ]
     code = f"import flatout, flatout.cli, sys; print([name for name in {absent} if name in sys.modules])"
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=_ROOT.parent, capture_output=True, text=True, timeout=60, check=True

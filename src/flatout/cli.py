@@ -15,6 +15,7 @@ _EXAMPLES = """\
 other commands:
   flatout bench [NAME...] [--json FILE]   stock Keras and flatout side by side in one run
   flatout demo                            the reference workload, end to end
+  flatout check PATH... [--diff|--fix]    what makes losses, metrics and train steps slow or wrong
   Each has its own --help. A script called "bench" is run as ./bench.
 
 examples:
@@ -45,6 +46,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         from .bench.demo import main as demo
 
         return demo(arguments[1:]) or 0
+    if command == "check":
+        from .losses.check_cli import main as check
+
+        return check(arguments[1:])
     return _run(arguments[1:] if command == "run" else arguments)
 
 

@@ -5,6 +5,8 @@
       ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
       ├── MissingExtra (ImportError)     an optional package is absent; says what to install
       ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
+      ├── Unparsable (ValueError)        `flatout check` was given a file that is no Python
+      ├── CannotRun                      `flatout check --run` cannot import a file, or has another backend
       └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
 
 A refusal to accelerate is no error: it is a `Reason`, kept in the plan and shown by `flatout.explain()`.
@@ -35,6 +37,14 @@ class MissingExtra(FlatoutError, ImportError):
 
 class UnreadableFile(FlatoutError, ValueError):
     """A file is not what `data="direct"` can read: another format, damaged, truncated or of an unfit dtype."""
+
+
+class Unparsable(FlatoutError, ValueError):
+    """A file that `flatout check` was given is no Python."""
+
+
+class CannotRun(FlatoutError):
+    """A file cannot be imported for `flatout check --run`, or the process has another backend."""
 
 
 class WorkerDied(FlatoutError, RuntimeError):

@@ -1,0 +1,1 @@
+"""Reading losses without running them: an abstract walk through their source, which tells the rules what it meets."""

@@ -1,0 +1,77 @@
+"""What a rule is, what a finding is, and how bad it is on which backend."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Backend = Literal["jax", "tensorflow", "torch"]
+Severity = Literal["error", "wrong", "slow", "info"]
+BACKENDS: tuple[Backend, ...] = ("jax", "tensorflow", "torch")
+# From the worst to the mildest.
+SEVERITIES: tuple[Severity, ...] = ("error", "wrong", "slow", "info")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """One rule, with the text of its page.
+
+    Attributes:
+        code: "FO101".
+        name: A few words that name the pattern.
+        summary: What is found.
+        why: What it costs, and why.
+        rewrite: What to do instead, in a sentence; findings that know more say more.
+        before: Code that the rule finds.
+        after: The same, as it should be.
+        when_not: When to leave the code alone.
+        jax: How bad it is there: "error" (does not run), "wrong" (runs, silently wrong), "slow" or "info".
+        tensorflow: The same for TensorFlow.
+        torch: The same for torch.
+    """
+
+    code: str
+    name: str
+    summary: str
+    why: str
+    rewrite: str
+    before: str
+    after: str
+    when_not: str
+    jax: Severity
+    tensorflow: Severity
+    torch: Severity
+
+    def severity(self, backend: Backend) -> Severity:
+        """How bad the pattern is on a backend."""
+        found: Severity = getattr(self, backend)
+        return found
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One place where a rule applies.
+
+    Attributes:
+        code: Of the rule.
+        path: The file, as the user named it where possible.
+        line: From one.
+        column: From one.
+        message: One sentence.
+        severity: On the backend that was asked about.
+        why: What it costs.
+        fix: The rewrite, in words or code.
+        function: The loss, metric, step or callback in which it was found.
+        seen: "source", "trace" or "source and trace".
+    """
+
+    code: str
+    path: str
+    line: int
+    column: int
+    message: str
+    severity: Severity
+    why: str
+    fix: str
+    function: str = ""
+    seen: str = "source"

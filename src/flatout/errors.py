@@ -4,6 +4,7 @@
       ├── InvalidOption (ValueError)     an option or FLATOUT_* variable has a value we do not know
       ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
       ├── MissingExtra (ImportError)     an optional package is absent; says what to install
+      ├── TableError (ValueError)        the keys or columns of a `flatout.Table` are unfit, or a key is not in it
       ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
       └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
 
@@ -31,6 +32,10 @@ class FallbackRefused(FlatoutError):
 
 class MissingExtra(FlatoutError, ImportError):
     """A package that only some features need is not installed."""
+
+
+class TableError(FlatoutError, ValueError):
+    """Keys or columns of a `flatout.Table` are unfit, or keys were looked up that it does not have."""
 
 
 class UnreadableFile(FlatoutError, ValueError):

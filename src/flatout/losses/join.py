@@ -1,0 +1,311 @@
+"""From keys to rows, inside the compiled step: four joins, none with a hash table or a trip to the host.
+
+Every join maps a batch of keys to *slots*, the positions of a table's rows in its device columns, and says which of
+the keys it can have at all. No slot is ever outside the columns, whatever the keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import numpy as np
+
+from ..errors import TableError
+from .device_keys import refuse_inexact, whole_numbers
+from .table_keys import INT32, Keys
+
+# Up to this many slots a table with gaps is held without an index; a larger one if at least a quarter is filled.
+_SMALL = 65_536
+_MOST_GAPS = 4
+
+
+class Join(Protocol):
+    """How one key finds its slot.
+
+    Attributes:
+        kind: `"dense"`, `"searchsorted"`, `"codes"` or `"intervals"`.
+        size: Number of slots.
+        takes_codes: Whether `locate` takes codes, which `codes` makes on the host, in the place of keys.
+    """
+
+    kind: str
+    size: int
+    takes_codes: bool
+
+    def variables(self) -> list[Any]:
+        """What it holds on the device."""
+        ...
+
+    def assign(self, keys: Keys) -> np.ndarray:
+        """Take other keys; returns the slot of each.
+
+        Raises:
+            TableError: There is no room for them.
+        """
+        ...
+
+    def slots(self, keys: Keys) -> np.ndarray:
+        """The slots of keys on the host; -1 for one that it cannot have."""
+        ...
+
+    def codes(self, keys: Keys) -> np.ndarray:
+        """What `locate` takes for these keys, as int32; -1 or a key that it cannot have stays one."""
+        ...
+
+    def locate(self, keys: Any) -> tuple[Any, Any]:
+        """Slots (int32, always inside) and whether each key is possible, in the compiled step."""
+        ...
+
+
+def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
+    """The cheapest join that is right for these keys.
+
+    Raises:
+        TableError: The wish cannot be fulfilled.
+    """
+    if keys.kind == "interval":
+        return IntervalJoin(name, keys, capacity)
+    if not keys.fits_int32 or wish == "codes":
+        if wish in ("dense", "searchsorted"):
+            raise TableError(
+                f"join={wish!r} needs integers of 32 bits. Received: the key {name!r} of kind {keys.kind}. Leave "
+                "`join` out: such keys are coded on the host with `table.codes(values)`."
+            )
+        return CodedJoin(name, keys, capacity)
+    low, high = (int(keys.values.min()), int(keys.values.max())) if len(keys.values) else (0, 0)
+    span, rows = high - low + 1, max(capacity or 0, len(keys.values))
+    if wish == "dense" or (wish == "auto" and span <= max(_SMALL, _MOST_GAPS * rows)):
+        return DenseJoin(name, low, max(span, capacity or 0))
+    return SearchJoin(name, max(1, rows))
+
+
+class DenseJoin:
+    """Whole numbers without large gaps: the slot is the key itself, less the smallest one."""
+
+    kind = "dense"
+    takes_codes = False
+
+    def __init__(self, name: str, low: int, size: int):
+        self._name, self._low = name, low
+        self.size = min(size, INT32.max - low + 1)
+
+    def variables(self) -> list[Any]:
+        return []
+
+    def assign(self, keys: Keys) -> np.ndarray:
+        slots = self.slots(keys)
+        if (slots < 0).any():
+            raise TableError(
+                f"The key {self._name!r} has values outside {self._low} to {self._low + self.size - 1}, for which this "
+                f"table has room. Received: {keys.shown(np.flatnonzero(slots < 0)[:5])}. Make the table with a larger "
+                "`capacity`."
+            )
+        return slots
+
+    def slots(self, keys: Keys) -> np.ndarray:
+        offsets = keys.values - self._low if keys.kind == "integer" else np.full(len(keys.values), -1)
+        # A difference of int64 may wrap; the key itself may not.
+        possible = (keys.values >= self._low) & (offsets >= 0) & (offsets < self.size) if len(offsets) else offsets > 0
+        return np.where(possible, offsets, -1)
+
+    def codes(self, keys: Keys) -> np.ndarray:
+        return np.where(self.slots(keys) >= 0, keys.values, _impossible(self._low)).astype(np.int32)
+
+    def locate(self, keys: Any) -> tuple[Any, Any]:
+        numbers, possible = whole_numbers(keys, self._low, self._low + self.size - 1, self._name)
+        return numbers - self._low, possible
+
+
+class SearchJoin:
+    """Whole numbers with large gaps: a binary search among the sorted keys, log2(n) dependent reads."""
+
+    kind = "searchsorted"
+    takes_codes = False
+
+    def __init__(self, name: str, size: int):
+        import keras
+
+        self._name, self.size = name, size
+        self._host = np.full(size, INT32.max, np.int32)
+        self._used = 0
+        self._keys = keras.Variable(self._host, trainable=False, dtype="int32", autocast=False, name="keys")
+
+    def variables(self) -> list[Any]:
+        return [self._keys]
+
+    def assign(self, keys: Keys) -> np.ndarray:
+        distinct = np.unique(keys.values)
+        if not keys.fits_int32 or len(distinct) > self.size:
+            raise TableError(
+                f"This table has room for {self.size} keys {self._name!r} of 32 bits. Received: {len(distinct)} keys. "
+                "Make it with a larger `capacity`."
+            )
+        self._used = len(distinct)
+        self._host[: self._used], self._host[self._used :] = distinct, INT32.max
+        self._keys.assign(self._host)
+        return self.slots(keys)
+
+    def slots(self, keys: Keys) -> np.ndarray:
+        if keys.kind != "integer" or not self._used:
+            return np.full(len(keys.values), -1)
+        known = self._host[: self._used].astype(np.int64)
+        places = np.minimum(np.searchsorted(known, keys.values), self._used - 1)
+        return np.where(known[places] == keys.values, places, -1)
+
+    def codes(self, keys: Keys) -> np.ndarray:
+        unknown = _unused(self._host[: self._used])
+        return np.where(self.slots(keys) >= 0, keys.values, unknown).astype(np.int32)
+
+    def locate(self, keys: Any) -> tuple[Any, Any]:
+        from keras import ops
+
+        largest = int(np.abs(self._host[: self._used].astype(np.int64)).max()) if self._used else 0
+        refuse_inexact(keys, largest, self._name)
+        numbers, possible = whole_numbers(keys, INT32.min, INT32.max, self._name, checked=True)
+        known = ops.convert_to_tensor(self._keys)
+        places = ops.searchsorted(known, ops.reshape(numbers, (-1,)), side="left")
+        places = ops.reshape(ops.minimum(ops.cast(places, "int32"), self.size - 1), ops.shape(numbers))
+        return places, ops.logical_and(possible, ops.take(known, places) == numbers)
+
+
+class CodedJoin:
+    """Text, dates, 64-bit integers, and combinations of keys: numbered once on the host.
+
+    A key keeps its number for good, so that data coded before an `update` stay right after it.
+    """
+
+    kind = "codes"
+    takes_codes = True
+
+    def __init__(self, name: str, keys: Keys | Sequence[Keys], capacity: int | None):
+        self._name = name
+        self._numbers: dict[Any, int] = {}
+        self._has_integers = isinstance(keys, Keys) and keys.kind == "integer"
+        distinct = len(set(_entries(keys)))
+        self.size = max(1, capacity or 0, distinct)
+
+    def variables(self) -> list[Any]:
+        return []
+
+    def assign(self, keys: Keys | Sequence[Keys]) -> np.ndarray:
+        entries = _entries(keys)
+        new = [entry for entry in dict.fromkeys(entries) if entry not in self._numbers]
+        if len(self._numbers) + len(new) > self.size:
+            raise TableError(
+                f"This table has room for {self.size} keys {self._name!r}, those that it has had so far included. "
+                f"Received: {len(new)} new ones, such as {new[:5]}. Make it with a larger `capacity`."
+            )
+        for entry in new:
+            self._numbers[entry] = len(self._numbers)
+        return self.slots(keys)
+
+    def slots(self, keys: Keys | Sequence[Keys]) -> np.ndarray:
+        return np.array([self._numbers.get(entry, -1) for entry in _entries(keys)], np.int64)
+
+    def codes(self, keys: Keys | Sequence[Keys]) -> np.ndarray:
+        return self.slots(keys).astype(np.int32)
+
+    def locate(self, keys: Any) -> tuple[Any, Any]:
+        import keras
+
+        if self._has_integers and keras.backend.standardize_dtype(keys.dtype) in ("int64", "uint64"):
+            raise TableError(
+                f"The keys {self._name!r} of this table are coded, because they need more than 32 bits or join='codes' "
+                "was asked for. Received: int64, which look like the keys themselves. Put "
+                "`table.codes(values)` into x in their place (int32)."
+            )
+        return whole_numbers(keys, 0, self.size - 1, self._name)
+
+
+class IntervalJoin:
+    """Ranges of numbers, as of `pandas.cut`: a search among their left ends, then a look at the right end."""
+
+    kind = "intervals"
+    takes_codes = False
+
+    def __init__(self, name: str, keys: Keys, capacity: int | None):
+        import keras
+
+        if keys.intervals is None:
+            raise TableError(f"The key {name!r} holds no intervals.")
+        self._name, self._closed = name, keys.intervals.closed
+        self.size = max(1, capacity or 0, len(keys.values))
+        self._left_host = self._right_host = np.full(self.size, np.inf, np.float32)
+        self._left, self._right = (
+            keras.Variable(self._left_host, trainable=False, dtype="float32", autocast=False, name=end)
+            for end in ("left", "right")
+        )
+
+    def variables(self) -> list[Any]:
+        return [self._left, self._right]
+
+    def assign(self, keys: Keys) -> np.ndarray:
+        ends = keys.intervals
+        if ends is None or ends.closed != self._closed or len(keys.values) > self.size:
+            raise TableError(
+                f"Expected at most {self.size} intervals {self._name!r} closed on the {self._closed}. Received: "
+                f"{'no intervals' if ends is None else f'{len(ends.left)}, closed on the {ends.closed}'}."
+            )
+        order = np.lexsort((ends.right, ends.left))
+        left, right = ends.left[order], ends.right[order]
+        same = (left[1:] == left[:-1]) & (right[1:] == right[:-1])
+        overlap = np.flatnonzero((left[1:] < right[:-1]) & ~same)
+        if len(overlap):
+            pair = keys.shown([order[overlap[0]], order[overlap[0] + 1]])
+            raise TableError(f"Intervals {self._name!r} overlap. Received: {pair[0]} and {pair[1]}.")
+        first = np.concatenate([[True], ~same]) if len(left) else np.zeros(0, bool)
+        self._left_host, self._right_host = (np.full(self.size, np.inf, np.float32) for _ in range(2))
+        self._left_host[: first.sum()], self._right_host[: first.sum()] = left[first], right[first]
+        self._left.assign(self._left_host)
+        self._right.assign(self._right_host)
+        slots = np.empty(len(order), np.int64)
+        slots[order] = np.cumsum(first) - 1
+        return slots
+
+    def slots(self, keys: Keys) -> np.ndarray:
+        raise TableError(f"The key {self._name!r} is a range: its values need no codes. Pass them to `at` as they are.")
+
+    codes = slots
+
+    def place(self, values: np.ndarray) -> np.ndarray:
+        """The slots of numbers on the host, by the comparisons of `locate`; -1 outside of all intervals."""
+        numbers = np.asarray(values, np.float32)
+        side: Any = "right" if self._closed in ("left", "both") else "left"
+        places = np.searchsorted(self._left_host, numbers, side=side) - 1
+        right = self._right_host[np.maximum(places, 0)]
+        inside = numbers <= right if self._closed in ("right", "both") else numbers < right
+        return np.where((places >= 0) & inside, places, -1)
+
+    def locate(self, keys: Any) -> tuple[Any, Any]:
+        from keras import ops
+
+        numbers = ops.cast(keys, "float32")
+        left, right = ops.convert_to_tensor(self._left), ops.convert_to_tensor(self._right)
+        side = "right" if self._closed in ("left", "both") else "left"
+        places = ops.searchsorted(left, ops.reshape(numbers, (-1,)), side=side)
+        places = ops.reshape(ops.cast(places, "int32") - 1, ops.shape(numbers))
+        slots = ops.maximum(places, 0)
+        end = ops.take(right, slots)
+        inside = numbers <= end if self._closed in ("right", "both") else numbers < end
+        # The left end once more: where a NaN is sorted differs between backends.
+        begin = ops.take(left, slots)
+        inside = ops.logical_and(inside, numbers >= begin if self._closed in ("left", "both") else numbers > begin)
+        return slots, inside
+
+
+def _entries(keys: Keys | Sequence[Keys]) -> list[Any]:
+    if isinstance(keys, Keys):
+        return keys.values.tolist()
+    return list(zip(*(part.values.tolist() for part in keys), strict=True))
+
+
+def _impossible(low: int) -> int:
+    """A number of 32 bits that lies outside a dense table: none is outside of one that has them all."""
+    return low - 1 if low > INT32.min else INT32.max
+
+
+def _unused(known: np.ndarray) -> int:
+    """A number of 32 bits that is not among sorted keys."""
+    candidates = np.arange(INT32.min, INT32.min + len(known) + 1, dtype=np.int64)
+    return int(np.setdiff1d(candidates, known.astype(np.int64))[0])

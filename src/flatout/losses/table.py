@@ -93,7 +93,8 @@ class Table:
         self.entries: set[tuple[Any, ...]] = set()
         read = _with_row_numbers(read_frame(frame), key)
         self._index = TableIndex(self.name, read, key, intervals, capacity, join)
-        chosen = [str(n) for n in columns] if columns is not None else [n for n in read if n not in self.key]
+        others = [n for n, column in read.items() if n not in self.key and not column.is_index]
+        chosen = [str(n) for n in columns] if columns is not None else others
         if not chosen:
             raise TableError(f"A table needs a column beside its key. Received: the columns {sorted(read)}.")
         floatx, takes_means = keras.config.floatx(), aggregate == "mean"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +14,8 @@ import numpy as np
 from ..errors import MissingExtra, TableError
 
 _SUFFIXES = (".csv", ".parquet", ".feather", ".arrow", ".npz")
-INDEX = "index"
+# The name of an index that has none.
+INDEX = "(index)"
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class FrameColumn:
         missing: Which entries are missing, or None if none is.
         categories: The names that the values stand for, if these are codes.
         intervals: The ends, if the column holds intervals.
+        is_index: Whether it is the index of a frame, which is a column only if it is asked for.
     """
 
     values: np.ndarray
     missing: np.ndarray | None = None
     categories: tuple[Any, ...] | None = None
     intervals: Intervals | None = None
+    is_index: bool = False
 
 
 def read_frame(frame: Any) -> dict[str, FrameColumn]:
@@ -149,7 +153,8 @@ def _pandas_columns(frame: Any) -> dict[str, FrameColumn]:
     if named or not isinstance(frame.index, pandas.RangeIndex):
         for level, name in enumerate(frame.index.names):
             label = INDEX if name is None else str(name)
-            columns.setdefault(label, _pandas_column(pandas.Series(frame.index.get_level_values(level))))
+            column = _pandas_column(pandas.Series(frame.index.get_level_values(level)))
+            columns.setdefault(label, dataclasses.replace(column, is_index=True))
     return columns
 
 

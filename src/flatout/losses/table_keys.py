@@ -148,8 +148,11 @@ def numbered(keys: Sequence[Keys]) -> np.ndarray:
     """A number for each row, the same for rows with the same key."""
     combined = np.zeros(len(keys[0].values), np.int64)
     for part in keys:
-        values = part.values if part.intervals is None else part.intervals.left + 1j * part.intervals.right
-        own = np.unique(values, return_inverse=True)[1].reshape(-1)
+        if part.intervals is None:
+            own = np.unique(part.values, return_inverse=True)[1].reshape(-1)
+        else:
+            ends = np.stack([part.intervals.left, part.intervals.right], axis=1)
+            own = np.unique(ends, axis=0, return_inverse=True)[1].reshape(-1)
         combined = np.unique(combined * (own.max(initial=0) + 1) + own, return_inverse=True)[1].reshape(-1)
     return combined
 

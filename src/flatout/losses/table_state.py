@@ -124,9 +124,11 @@ def _variables(tables: list[Any]) -> list[Any]:
 
 def _save(tables: list[Any], store: Any) -> None:
     """Write mutable columns alone: the others come from the user's frame, and may be large."""
+    import keras
+
     for number, table in enumerate(tables):
         for name, variable in table.mutable_columns().items():
-            store[f"{number}.{name}"] = np.asarray(variable.numpy())
+            store[f"{number}.{name}"] = keras.ops.convert_to_numpy(variable.value)
         if table.mutable_columns():
             store[f"{number}.keys"] = np.frombuffer(table.index.digest(), np.uint8)
 

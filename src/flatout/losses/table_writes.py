@@ -30,14 +30,17 @@ def add_missed(counter: Any, found: Any) -> None:
     """Count keys that were not found, on the device."""
     from keras import ops
 
-    if not _may_assign():
-        return
     missed = ops.sum(ops.cast(ops.logical_not(found), "int32"))
-    counter.assign(ops.add(ops.convert_to_tensor(counter), ops.cast(missed, "int32")))
+    total = ops.add(ops.convert_to_tensor(counter), ops.cast(missed, "int32"))
+    if _may_assign(total):
+        counter.assign(total)
 
 
-def _may_assign() -> bool:
-    """Whether an assignment here changes a variable, now or when the step runs."""
+def _may_assign(value: Any) -> bool:
+    """Whether an assignment here changes a variable, now or when the step runs.
+
+    Inside a `jax.jit` of the user's own it would put a tracer into the variable.
+    """
     import keras
     from keras.src.backend.common.stateless_scope import in_stateless_scope
 
@@ -45,8 +48,7 @@ def _may_assign() -> bool:
         return True
     import jax
 
-    # Inside a `jax.jit` of the user's own an assignment would put a tracer into the variable.
-    return bool(jax.core.trace_state_clean())
+    return not isinstance(value, jax.core.Tracer)
 
 
 def _scatter(variable: Any, rows: Any, values: Any) -> None:
@@ -56,10 +58,10 @@ def _scatter(variable: Any, rows: Any, values: Any) -> None:
 
     backend = keras.config.backend()
     if in_stateless_scope() or backend == "jax":
-        if not _may_assign():
+        written = ops.scatter_update(ops.convert_to_tensor(variable), ops.expand_dims(rows, -1), values)
+        if not _may_assign(written):
             raise TableError("`Table.set` works inside a step of Keras, or outside of all compiled code.")
-        column = ops.convert_to_tensor(variable)
-        variable.assign(ops.scatter_update(column, ops.expand_dims(rows, -1), values))
+        variable.assign(written)
     elif backend == "torch":
         import torch
 

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..errors import TableError
 from .device_keys import refuse_inexact, whole_numbers
+from .gather import clipped, gather
 from .table_keys import INT32, Keys
 
 # Up to this many slots a table with gaps is held without an index; a larger one if at least a quarter is filled.
@@ -80,6 +81,17 @@ def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
     return SearchJoin(name, max(1, rows))
 
 
+def rows_of(join: Any, keys: Any) -> Any:
+    """The rows of keys in the device columns: slot and 1; a reserved row, before or after them all, if impossible."""
+    from keras import ops
+
+    rows = join.quick_rows(keys) if isinstance(join, (DenseJoin, CodedJoin)) else None
+    if rows is not None:
+        return rows
+    slots, possible = join.locate(keys)
+    return ops.where(possible, slots + 1, 0)
+
+
 class DenseJoin:
     """Whole numbers without large gaps: the slot is the key itself, less the smallest one."""
 
@@ -115,6 +127,10 @@ class DenseJoin:
     def locate(self, keys: Any) -> tuple[Any, Any]:
         numbers, possible = whole_numbers(keys, self._low, self._low + self.size - 1, self._name)
         return numbers - self._low, possible
+
+    def quick_rows(self, keys: Any) -> Any | None:
+        """`rows_of` in two operations, or None where the keys' type needs more."""
+        return clipped(keys, self._low, self._low + self.size - 1)
 
 
 class SearchJoin:
@@ -163,10 +179,9 @@ class SearchJoin:
         largest = int(np.abs(self._host[: self._used].astype(np.int64)).max()) if self._used else 0
         refuse_inexact(keys, largest, self._name)
         numbers, possible = whole_numbers(keys, INT32.min, INT32.max, self._name, checked=True)
-        known = ops.convert_to_tensor(self._keys)
-        places = ops.searchsorted(known, ops.reshape(numbers, (-1,)), side="left")
+        places = ops.searchsorted(ops.convert_to_tensor(self._keys), ops.reshape(numbers, (-1,)), side="left")
         places = ops.reshape(ops.minimum(ops.cast(places, "int32"), self.size - 1), ops.shape(numbers))
-        return places, ops.logical_and(possible, ops.take(known, places) == numbers)
+        return places, ops.logical_and(possible, gather(self._keys, places) == numbers)
 
 
 class CodedJoin:
@@ -207,6 +222,15 @@ class CodedJoin:
         return self.slots(keys).astype(np.int32)
 
     def locate(self, keys: Any) -> tuple[Any, Any]:
+        self._refuse_keys(keys)
+        return whole_numbers(keys, 0, self.size - 1, self._name)
+
+    def quick_rows(self, keys: Any) -> Any | None:
+        """`rows_of` in two operations, or None where the codes' type needs more."""
+        self._refuse_keys(keys)
+        return clipped(keys, 0, self.size - 1)
+
+    def _refuse_keys(self, keys: Any) -> None:
         import keras
 
         if self._has_integers and keras.backend.standardize_dtype(keys.dtype) in ("int64", "uint64"):
@@ -215,7 +239,6 @@ class CodedJoin:
                 "was asked for. Received: int64, which look like the keys themselves. Put "
                 "`table.codes(values)` into x in their place (int32)."
             )
-        return whole_numbers(keys, 0, self.size - 1, self._name)
 
 
 class IntervalJoin:
@@ -281,15 +304,14 @@ class IntervalJoin:
         from keras import ops
 
         numbers = ops.cast(keys, "float32")
-        left, right = ops.convert_to_tensor(self._left), ops.convert_to_tensor(self._right)
         side = "right" if self._closed in ("left", "both") else "left"
-        places = ops.searchsorted(left, ops.reshape(numbers, (-1,)), side=side)
+        places = ops.searchsorted(ops.convert_to_tensor(self._left), ops.reshape(numbers, (-1,)), side=side)
         places = ops.reshape(ops.cast(places, "int32") - 1, ops.shape(numbers))
         slots = ops.maximum(places, 0)
-        end = ops.take(right, slots)
+        end = gather(self._right, slots)
         inside = numbers <= end if self._closed in ("right", "both") else numbers < end
         # The left end once more: where a NaN is sorted differs between backends.
-        begin = ops.take(left, slots)
+        begin = gather(self._left, slots)
         inside = ops.logical_and(inside, numbers >= begin if self._closed in ("left", "both") else numbers > begin)
         return slots, inside
 

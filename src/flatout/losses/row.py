@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ..errors import TableError
+from .gather import gather
 
 if TYPE_CHECKING:
     from .table import Table
@@ -30,13 +31,10 @@ class Row:
         self._gathered: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        from keras import ops
-
         if name not in self._table.columns:
             raise TableError(f"{self._table.name} has no column {name!r}. Expected one of {list(self._table.columns)}.")
         if name not in self._gathered:
-            column = ops.convert_to_tensor(self._table.device_column(name))
-            self._gathered[name] = ops.take(column, self.numbers, axis=0)
+            self._gathered[name] = gather(self._table.device_column(name), self.numbers)
         return self._gathered[name]
 
     def __getattr__(self, name: str) -> Any:

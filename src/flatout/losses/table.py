@@ -12,6 +12,8 @@ import numpy as np
 from ..errors import TableError
 from . import table_report
 from .device_keys import whole_numbers
+from .gather import clipped, gather
+from .join import rows_of
 from .product_join import ProductJoin
 from .row import Row
 from .step_context import current_step
@@ -102,7 +104,7 @@ class Table:
         self.columns: dict[str, ValueColumn] = {spec.name: spec for spec in specs}
         self._mutable = _mutable_names(mutable, chosen)
         arrays = self._arranged(read)
-        self._present = _variable(self._index.present, "bool", "present")
+        self._present = _variable(_reserved(self._index.present, False), "bool", "present")
         self._values = {name: _variable(arrays[name], spec.dtype, name) for name, spec in self.columns.items()}
         self._missed = _variable(np.zeros((), np.int32), "int32", "missed")
         install()
@@ -119,7 +121,7 @@ class Table:
 
     @property
     def size(self) -> int:
-        """Slots for rows on the device; a default row and one for writes that go nowhere follow them."""
+        """Slots for rows on the device: between two reserved rows with the defaults, and one for writes to nowhere."""
         return self._index.join.size
 
     @property
@@ -240,7 +242,7 @@ class Table:
         arrays = self._arranged(read)
         for name, values in arrays.items():
             self._values[name].assign(values)
-        self._present.assign(self._index.present)
+        self._present.assign(_reserved(self._index.present, False))
         self._missed.assign(np.zeros((), np.int32))
 
     def attach(self, model: Any) -> None:
@@ -250,7 +252,7 @@ class Table:
     def to_dict(self) -> dict[str, np.ndarray]:
         """The table as it is now: keys and columns by name, in the order of the frame."""
         bring_home(self)
-        columns = {name: _numpy(variable)[self._index.rows] for name, variable in self._values.items()}
+        columns = {name: _numpy(variable)[self._index.rows + 1] for name, variable in self._values.items()}
         return {**self._index.shown(), **columns}
 
     def explain(self, *values: Any, batch_size: int = 256) -> table_report.TableReport:
@@ -306,7 +308,10 @@ class Table:
 
         join: Any = self._index.join
         if len(keys) == 1 and len(self.key) > 1:
-            slots, possible = whole_numbers(keys[0], 0, self.size - 1, " and ".join(self.key))
+            rows = clipped(keys[0], 0, self.size - 1)
+            if rows is None:
+                slots, possible = whole_numbers(keys[0], 0, self.size - 1, " and ".join(self.key))
+                rows = ops.where(possible, slots + 1, 0)
         elif len(keys) != len(self.key):
             raise TableError(f"Expected {len(self.key)} arrays of keys ({', '.join(self.key)}). Received: {len(keys)}.")
         elif len(self.key) > 1 and not isinstance(join, ProductJoin):
@@ -315,10 +320,9 @@ class Table:
                 f"`table.codes({', '.join(self.key)})` into x and pass that."
             )
         else:
-            slots, possible = join.locate(keys if len(self.key) > 1 else keys[0])
-        # The reserved row after the last slot holds the defaults, and is not present.
-        numbers = ops.where(possible, slots, self.size)
-        return Row(self, numbers, ops.take(ops.convert_to_tensor(self._present), numbers, axis=0))
+            rows = rows_of(join, keys if len(self.key) > 1 else keys[0])
+        # The reserved rows hold the defaults, and are not present.
+        return Row(self, rows, gather(self._present, rows))
 
     def __repr__(self) -> str:
         return f"<flatout.Table {self.name}: {self.rows} rows by {', '.join(self.key)}, columns {list(self.columns)}>"
@@ -367,9 +371,16 @@ class Table:
             own = values[name]
             if placing.groups is not None and self._aggregate is not None:
                 own = aggregated(own, placing.groups, len(placing.slots), self._aggregate)
-            arrays[name] = np.full((self.size + 2, *spec.shape), spec.default, own.dtype)
-            arrays[name][placing.slots] = own
+            column = np.full((self.size, *spec.shape), spec.default, own.dtype)
+            column[placing.slots] = own
+            arrays[name] = _reserved(column, spec.default)
         return arrays
+
+
+def _reserved(column: np.ndarray, default: float) -> np.ndarray:
+    """A column with its reserved rows: one before all slots, two after them."""
+    before, after = (np.full((count, *column.shape[1:]), default, column.dtype) for count in (1, 2))
+    return np.concatenate([before, column, after])
 
 
 def _variable(values: np.ndarray, dtype: str, name: str) -> Any:

@@ -36,7 +36,7 @@ class TableIndex:
         names: The key columns.
         join: How keys find their slots.
         rows: The slot of each key, in the order of the frame.
-        present: Which slots hold a row; the two reserved rows after the last slot do not.
+        present: Which slots hold a row.
         duplicates: Rows of the frame whose key had occurred before.
     """
 
@@ -56,7 +56,7 @@ class TableIndex:
         self._kinds = tuple(column.kind for column in keys)
         self.join: Join | ProductJoin | CodedJoin = choose_joins(self.names, keys, capacity, join)
         self.rows = np.zeros(0, np.int64)
-        self.present = np.zeros(self.join.size + 2, bool)
+        self.present = np.zeros(self.join.size, bool)
         self.duplicates = 0
         self._keys = keys
 
@@ -81,7 +81,7 @@ class TableIndex:
             slots = distinct
             keys = [Keys(part.kind, part.values[first], _some(part.intervals, first)) for part in keys]
         self._keys, self.rows = keys, slots
-        self.present = np.zeros(self.join.size + 2, bool)
+        self.present = np.zeros(self.join.size, bool)
         self.present[slots] = True
         return Placing(slots, groups.reshape(-1) if self.duplicates else None)
 
@@ -132,7 +132,8 @@ class TableIndex:
         takes_codes = len(arrays) < len(self.names) or getattr(self.join, "takes_codes", False)
         if takes_codes:
             codes = arrays[0].astype(np.int64)
-            found = self.present[np.where((codes >= 0) & (codes < self.join.size), codes, self.join.size)]
+            inside = (codes >= 0) & (codes < self.join.size)
+            found = inside & self.present[np.where(inside, codes, 0)]
             if not found.all():
                 examples = np.unique(codes[~found])[:5].tolist()
                 raise TableError(
@@ -214,7 +215,7 @@ class TableIndex:
             slots = join.slots(columns)  # type: ignore[arg-type]
         else:
             slots = _slots_of(join, columns[0])
-        return np.where(self.present[np.where(slots >= 0, slots, join.size)], slots, -1)
+        return np.where((slots >= 0) & self.present[np.maximum(slots, 0)], slots, -1)
 
     def _refuse_absent(self, columns: list[Keys], slots: np.ndarray) -> None:
         if (slots < 0).any():

@@ -28,8 +28,13 @@ def write_rows(variable: Any, rows: Any, found: Any, values: Any, column: ValueC
 
 def add_missed(counter: Any, found: Any) -> None:
     """Count keys that were not found, on the device."""
+    import keras
     from keras import ops
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
 
+    if keras.config.backend() == "torch" and not in_stateless_scope():
+        counter.value.add_(found.logical_not().sum())
+        return
     missed = ops.sum(ops.cast(ops.logical_not(found), "int32"))
     total = ops.add(ops.convert_to_tensor(counter), ops.cast(missed, "int32"))
     if _may_assign(total):

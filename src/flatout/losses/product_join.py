@@ -1,4 +1,4 @@
-"""Several keys at once: the slot is the number of the combination, the first key counting most."""
+"""Several keys at once, and which join a table gets."""
 
 from __future__ import annotations
 
@@ -8,16 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from .join import CodedJoin, Join, choose_join
+from ..errors import TableError
+from .interval_join import IntervalJoin
+from .join import CodedJoin, DenseJoin, Join, SearchJoin
 from .table_keys import Keys
 
-# Combinations that do not occur take room too: up to this many slots, or a quarter filled.
+# Up to this many slots a table with gaps is held without an index; a larger one if at least a quarter is filled.
 _SMALL = 65_536
 _MOST_GAPS = 4
 
 
 class ProductJoin:
-    """One join for each key."""
+    """One join for each key: the slot is the number of the combination, the first key counting most."""
 
     def __init__(self, parts: Sequence[Join]):
         self.parts = tuple(parts)
@@ -51,6 +53,28 @@ class ProductJoin:
             slots = slots * part.size + own
             possible = ops.logical_and(possible, own_possible)
         return slots, possible
+
+
+def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
+    """The cheapest join that is right for these keys.
+
+    Raises:
+        TableError: The wish cannot be fulfilled.
+    """
+    if keys.kind == "interval":
+        return IntervalJoin(name, keys, capacity)
+    if not keys.fits_int32 or wish == "codes":
+        if wish in ("dense", "searchsorted"):
+            raise TableError(
+                f"join={wish!r} needs integers of 32 bits. Received: the key {name!r} of kind {keys.kind}. Leave "
+                "`join` out: such keys are coded on the host with `table.codes(values)`."
+            )
+        return CodedJoin(name, keys, capacity)
+    low, high = (int(keys.values.min()), int(keys.values.max())) if len(keys.values) else (0, 0)
+    span, rows = high - low + 1, max(capacity or 0, len(keys.values))
+    if wish == "dense" or (wish == "auto" and span <= max(_SMALL, _MOST_GAPS * rows)):
+        return DenseJoin(name, low, max(span, capacity or 0))
+    return SearchJoin(name, max(1, rows))
 
 
 def choose_joins(

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import TableError
-from .join import CodedJoin, IntervalJoin, Join
+from .interval_join import IntervalJoin
+from .join import CodedJoin, Join
 from .product_join import ProductJoin, choose_joins
 from .table_frame import INDEX, FrameColumn, Intervals, as_column
 from .table_keys import Keys, as_keys, check_distinct, missing_message, read_keys

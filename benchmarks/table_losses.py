@@ -1,6 +1,6 @@
 """Tables in the loss: what pandas costs there today, and what a join costs.
 
-    KERAS_BACKEND=jax python benchmarks/table_losses.py [class] [sample] [--json FILE]
+    KERAS_BACKEND=jax python benchmarks/table_losses.py [class] [sample] [join] [--steps N] [--cpu-time] [--json FILE]
 
 `class`: a margin loss with two columns of a class table. Stock Keras looks each label up in pandas, as users write it,
 which needs `run_eagerly=True`; flatout compiles the same loss with a `flatout.Table`.
@@ -9,6 +9,9 @@ which needs `run_eagerly=True`; flatout compiles the same loss with a `flatout.T
 without the join, in turns, with flatout's engine and with stock Keras' own `fit`.
 
 `join`: the join alone, compiled, for batches of 256 and 4096 keys.
+
+Each figure is that of the fastest epoch. `--cpu-time` counts processor time instead of wall-clock time, for a machine
+on which other work runs; with OMP_NUM_THREADS=1 torch's threads do not count their waiting for each other.
 """
 
 from __future__ import annotations
@@ -29,11 +32,26 @@ from keras import ops
 
 import flatout
 from flatout.bench.backend import device
-from flatout.bench.comparison import EpochTimer
 
 CLASSES, PIXELS = 10, 784
 SPECIES = pd.DataFrame({"weight": np.linspace(0.5, 3.0, CLASSES), "margin": np.linspace(0.1, 1.0, CLASSES)})
 MILLION = 1_000_000
+_clock: Callable[[], float] = time.perf_counter
+
+
+class EpochTimer(keras.callbacks.Callback):
+    """When each epoch began and ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.begins: list[float] = []
+        self.ends: list[float] = []
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.begins.append(_clock())
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.ends.append(_clock())
 
 
 @dataclass(frozen=True)
@@ -177,7 +195,7 @@ def _flatout(model: keras.Model) -> Callable[..., Any]:
 
 def _epochs(fit: Callable[..., Any], x: Any, y: Any, **settings: Any) -> tuple[float, list[float]]:
     """Seconds of the first epoch, from the call on, and of each later one."""
-    timer, started = EpochTimer(settings["epochs"]), time.perf_counter()
+    timer, started = EpochTimer(), _clock()
     fit(x, y, verbose=0, callbacks=[timer], **settings)
     later = zip(timer.begins[1:], timer.ends[1:], strict=True)
     return timer.ends[0] - started, [end - begin for begin, end in later]
@@ -201,22 +219,26 @@ def _measured(
 
 def main() -> None:
     """Measure and print."""
+    global _clock
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", nargs="*", choices=["class", "sample", "join"], default=[])
+    parser.add_argument("--steps", type=int, default=200, help="steps of an epoch (default: 200)")
+    parser.add_argument("--cpu-time", action="store_true", help="processor time instead of wall-clock time")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
     arguments = parser.parse_args()
+    _clock = time.process_time if arguments.cpu_time else time.perf_counter
     what = arguments.what or ["class", "sample", "join"]
     results: list[Measured] = []
     print(f"{keras.backend.backend()} on {device().name}")
     if "class" in what:
-        results.append(measure_class_table())
+        results.append(measure_class_table(steps=arguments.steps))
         one = results[-1]
         print(
             f"  {one.name}, batch {one.batch_size}: {one.before:,.0f} -> {one.after:,.0f} us a step ({one.ratio:.0f}x)"
         )
     if "sample" in what:
         for stock in (False, True):
-            one = measure_sample_table(stock=stock)
+            one = measure_sample_table(steps=arguments.steps, stock=stock)
             results.append(one)
             print(
                 f"  {one.name}, batch {one.batch_size}: {one.before:,.0f} us a step, with the join {one.after:,.0f} "

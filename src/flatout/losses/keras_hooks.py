@@ -1,6 +1,6 @@
 """The places in Keras' trainer where tables and losses that read x come in; nothing happens for models without them.
 
-`install` wraps seven methods, once, when the first table or `@flatout.loss` is made. Each wrapper calls Keras' own
+`install` wraps eight methods, once, when the first table or `@flatout.loss` is made. Each wrapper calls Keras' own
 method and changes neither its arguments nor its result, but for entries of x that are kept from the model.
 """
 

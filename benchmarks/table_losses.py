@@ -97,7 +97,8 @@ def table_loss(table: flatout.Table) -> Callable[[Any, Any], Any]:
     def loss(y_true: Any, y_pred: Any) -> Any:
         labels = ops.cast(ops.reshape(y_true, (-1,)), "int32")
         row = table.at(labels)
-        own = ops.cast(ops.one_hot(labels, CLASSES), "bool")
+        # Not `ops.one_hot`: on torch it reads its input on the host.
+        own = ops.equal(labels[:, None], ops.arange(CLASSES, dtype="int32")[None, :])
         score = ops.sum(ops.where(own, y_pred, 0.0), axis=1)
         other = ops.max(ops.where(own, -1e9, y_pred), axis=1)
         return ops.mean(row.weight * ops.maximum(0.0, row.margin + other - score))

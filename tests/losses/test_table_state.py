@@ -323,3 +323,20 @@ def test_one_table_serves_two_models() -> None:
         assert model.fit(np.ones((8, 4)), np.zeros(8), verbose=0).history["loss"] == pytest.approx([8.0])
     table.update(_frame(3.0, 0.0, 0.0))
     assert model.evaluate(np.ones((8, 4)), np.zeros(8), verbose=0) == pytest.approx(12.0)
+
+
+@pytest.mark.usefixtures("forced")
+@pytest.mark.backend("torch")
+def test_joins_writes_and_groups_are_captured_on_torch() -> None:
+    dense = flatout.Table(_frame(1.0, 2.0, 3.0), key="label", mutable=True)
+    ranges = flatout.Table({"from": [0, 1, 2], "w": [1.0, 2.0, 3.0]}, key="from", intervals="left")
+    sparse = flatout.Table({"k": [0, 1, 2**20], "w": [1.0, 2.0, 3.0]}, key="k", join="searchsorted")
+
+    def loss(y_true: Any, y_pred: Any) -> Any:
+        mean = ops.mean(y_pred, -1)
+        weight = dense.at(y_true).w + ranges.at(y_true).w + sparse.at(y_true).w
+        dense.set(y_true, w=mean)
+        return weight * mean + ops.sum(flatout.group_mean(mean, y_true, 3))
+
+    flatout.fit(_ones_model(loss), np.ones((32, 4)), np.arange(32) % 2, batch_size=8, epochs=2, verbose=0)
+    assert flatout.explain()[-1].reasons == ()

@@ -7,10 +7,19 @@ from .errors import FlatoutError as FlatoutError
 from .errors import InvalidOption as InvalidOption
 from .errors import MissingExtra as MissingExtra
 from .errors import Reason as Reason
+from .errors import TableError as TableError
 from .fit import evaluate as evaluate
 from .fit import fit as fit
 from .fit import plan as plan
 from .fit import predict as predict
+from .losses.groups import group_count as group_count
+from .losses.groups import group_max as group_max
+from .losses.groups import group_mean as group_mean
+from .losses.groups import group_min as group_min
+from .losses.groups import group_sum as group_sum
+from .losses.groups import group_var as group_var
+from .losses.loss import loss as loss
+from .losses.table import Table as Table
 from .options import Options as Options
 from .options import options as options
 from .report import RunReport as RunReport
@@ -31,13 +40,22 @@ __all__ = [
     "Plan",
     "Reason",
     "RunReport",
+    "Table",
+    "TableError",
     "disable",
     "enable",
     "evaluate",
     "explain",
     "feed",
     "fit",
+    "group_count",
+    "group_max",
+    "group_mean",
+    "group_min",
+    "group_sum",
+    "group_var",
     "load_ipython_extension",
+    "loss",
     "options",
     "plan",
     "predict",

@@ -4,6 +4,7 @@
       ├── InvalidOption (ValueError)     an option or FLATOUT_* variable has a value we do not know
       ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
       ├── MissingExtra (ImportError)     an optional package is absent; says what to install
+      ├── TableError (ValueError)        the keys or columns of a `flatout.Table` are unfit, or a key is not in it
       ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
       ├── Unparsable (ValueError)        `flatout check` was given a file that is no Python
       ├── CannotRun                      `flatout check --run` cannot import a file, or has another backend
@@ -33,6 +34,10 @@ class FallbackRefused(FlatoutError):
 
 class MissingExtra(FlatoutError, ImportError):
     """A package that only some features need is not installed."""
+
+
+class TableError(FlatoutError, ValueError):
+    """Keys or columns of a `flatout.Table` are unfit, or keys were looked up that it does not have."""
 
 
 class UnreadableFile(FlatoutError, ValueError):

@@ -24,6 +24,7 @@ from .data.plan import Plan
 from .data.resolve import resolve
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
+from .losses.key_checks import check_inputs
 from .options import current, options
 from .prepare import Prepared, make_plan, prepare
 from .report import RunReport, record
@@ -211,6 +212,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
             args, kwargs = (), {**call, "x": refusal.x}
         return _stock(method, model, args, kwargs, (refusal.reason,), started)
     try:
+        check_inputs(model, call["x"])
         result, steps = run(model, call, prepared)
     finally:
         prepared.feed.close()

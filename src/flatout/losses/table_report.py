@@ -1,0 +1,171 @@
+"""`Table.explain`: how a table is held, what a set of keys finds in it, and what a batch costs, measured here."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .table import Table
+
+
+@dataclass(frozen=True)
+class TableReport:
+    """What `Table.explain` found.
+
+    Attributes:
+        rows: Keys in the table.
+        slots: Room for rows on the device, gaps included.
+        columns: The type of each column on the device.
+        join: How keys find their rows.
+        duplicates: Repeated rows that were aggregated.
+        nbytes: What the table takes on the device.
+        policy: What a missing key gives.
+        checked: Keys that were looked at, or None if none were given.
+        missing: How many of them are not in the table.
+        examples: Some of those.
+        microseconds: For a batch of `batch_size` keys with all columns, compiled; the median of several runs.
+        device: Where it was measured.
+    """
+
+    name: str
+    rows: int
+    slots: int
+    columns: dict[str, str]
+    join: str
+    duplicates: int
+    nbytes: int
+    policy: Any
+    checked: int | None
+    missing: int | None
+    examples: tuple[Any, ...]
+    batch_size: int
+    microseconds: float
+    device: str
+
+    @property
+    def coverage(self) -> float | None:
+        """The share of the keys that is in the table."""
+        return None if not self.checked or self.missing is None else 1 - self.missing / self.checked
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.name}: {self.rows:,} rows in {self.slots:,} slots, {self.nbytes:,} bytes on the device",
+            f"  join        {self.join}{_advice(self.join)}",
+            f"  columns     {', '.join(f'{name} ({dtype})' for name, dtype in self.columns.items())}",
+            f"  missing     {self.policy!r}",
+            f"  duplicates  {self.duplicates:,} rows aggregated",
+        ]
+        if self.coverage is not None:
+            examples = f", such as {', '.join(map(repr, self.examples))}" if self.examples else ""
+            lines.append(
+                f"  coverage    {self.coverage:.2%} of {self.checked:,} keys; {self.missing:,} missing{examples}"
+            )
+        lines.append(
+            f"  cost        {self.microseconds:.1f} us for a batch of {self.batch_size:,} keys on {self.device}"
+        )
+        return "\n".join(lines)
+
+
+def _advice(join: str) -> str:
+    if "searchsorted" not in join:
+        return ""
+    return " (log2(rows) dependent reads; join='codes' and `table.codes` need one)"
+
+
+def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport:
+    """Build the report; `values` may be empty."""
+    checked = missing = None
+    examples: tuple[Any, ...] = ()
+    if values:
+        slots = table.index.slots(values)
+        checked, missing = len(slots), int((slots < 0).sum())
+        shown: Any = np.asarray(values[0], dtype=object)[np.flatnonzero(slots < 0)] if len(values) == 1 else []
+        examples = tuple(dict.fromkeys(shown))[:5]
+    return TableReport(
+        name=table.name,
+        rows=table.rows,
+        slots=table.size,
+        columns={name: spec.dtype for name, spec in table.columns.items()},
+        join=table.join,
+        duplicates=table.duplicates,
+        nbytes=sum(_bytes_of(variable) for variable in table.variables),
+        policy=table.missing,
+        checked=checked,
+        missing=missing,
+        examples=examples,
+        batch_size=batch_size,
+        microseconds=microseconds_per_batch(table, batch_size),
+        device=_device(),
+    )
+
+
+def _bytes_of(variable: Any) -> int:
+    itemsize = 2 if variable.dtype == "bfloat16" else np.dtype(variable.dtype).itemsize
+    return int(np.prod(variable.shape, dtype=np.int64)) * itemsize
+
+
+def microseconds_per_batch(table: Table, batch_size: int) -> float:
+    """The time of one join of all columns, compiled, with keys that are on the device already."""
+    import keras
+
+    keys = [keras.ops.convert_to_tensor(array) for array in table.index.sample(batch_size)]
+
+    def join(*keys: Any) -> list[Any]:
+        row = table.lookup(keys)
+        return [row[name] for name in table.columns]
+
+    run, wait = _compiled(join)
+    wait(run(*keys))
+    seconds = []
+    for _ in range(7):
+        started = time.perf_counter()
+        for _ in range(20):
+            result = run(*keys)
+        wait(result)
+        seconds.append((time.perf_counter() - started) / 20)
+    return statistics.median(seconds) * 1e6
+
+
+def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    import keras
+
+    backend = keras.config.backend()
+    if backend == "jax":
+        import jax
+
+        return jax.jit(function), jax.block_until_ready
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        return tf.function(function, autograph=False), lambda result: [leaf.numpy() for leaf in result]
+
+    def wait(result: Any) -> None:
+        import torch
+
+        if result[0].is_cuda:
+            torch.cuda.synchronize()
+
+    return function, wait
+
+
+def _device() -> str:
+    import keras
+
+    backend = keras.config.backend()
+    if backend == "jax":
+        import jax
+
+        return str(jax.devices()[0].device_kind)
+    if backend == "torch":
+        from keras.src.backend.torch.core import get_device
+
+        return str(get_device())
+    import tensorflow as tf
+
+    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"

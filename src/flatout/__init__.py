@@ -2,6 +2,7 @@
 
 from .data.feed import feed as feed
 from .data.plan import Plan as Plan
+from .errors import CannotVectorize as CannotVectorize
 from .errors import FallbackRefused as FallbackRefused
 from .errors import FlatoutError as FlatoutError
 from .errors import InvalidOption as InvalidOption
@@ -20,6 +21,7 @@ from .losses.groups import group_sum as group_sum
 from .losses.groups import group_var as group_var
 from .losses.loss import loss as loss
 from .losses.table import Table as Table
+from .losses.vectorize import vectorize as vectorize
 from .options import Options as Options
 from .options import options as options
 from .report import RunReport as RunReport
@@ -32,6 +34,7 @@ from .runner.patch import enable as enable
 __version__ = "0.1.0"
 
 __all__ = [
+    "CannotVectorize",
     "FallbackRefused",
     "FlatoutError",
     "InvalidOption",
@@ -60,6 +63,7 @@ __all__ = [
     "plan",
     "predict",
     "unload_ipython_extension",
+    "vectorize",
 ]
 
 # Users meet these names as `flatout.fit`; tracebacks and reprs shall say the same.

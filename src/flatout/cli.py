@@ -23,6 +23,7 @@ examples:
   python -m flatout train.py --epochs 5   the same
   flatout --explain train.py              and say for each call what was done and why
   flatout --strict train.py               and stop where stock Keras would have to run
+  flatout --vectorize train.py            and run losses with loops as array code, where that is proven equal
   flatout -m package.train --epochs 5     a module, as in python -m
   flatout -c "import train; train.main()"
   flatout - < train.py                    from stdin
@@ -63,7 +64,7 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        patch.enable(**({"strict": True} if flags.strict else {}))
+        patch.enable(**{name: True for name in ("strict", "vectorize") if getattr(flags, name)})
     except FlatoutError as error:
         parser.error(str(error))
     if current().enabled:
@@ -101,7 +102,7 @@ def _split(arguments: list[str]) -> tuple[list[str], Any]:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flatout",
-        usage="flatout [run] [--explain] [--strict] SCRIPT|-m MODULE|-c CODE|- [arguments]",
+        usage="flatout [run] [--explain] [--strict] [--vectorize] SCRIPT|-m MODULE|-c CODE|- [arguments]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -109,6 +110,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--explain", action="store_true", help="say for each call which engine ran it, and why")
     parser.add_argument("--strict", action="store_true", help="raise FallbackRefused instead of running stock Keras")
+    parser.add_argument(
+        "--vectorize", action="store_true", help="run losses and metrics that loop as array code, if proven equal"
+    )
     parser.add_argument("--version", action="version", version=f"flatout {_version()}")
     return parser
 

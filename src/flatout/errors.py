@@ -8,6 +8,7 @@
       ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
       ├── Unparsable (ValueError)        `flatout check` was given a file that is no Python
       ├── CannotRun                      `flatout check --run` cannot import a file, or has another backend
+      ├── CannotVectorize                vectorize(strict=True): the original would have been kept, with the reason
       └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
 
 A refusal to accelerate is no error: it is a `Reason`, kept in the plan and shown by `flatout.explain()`.
@@ -50,6 +51,10 @@ class Unparsable(FlatoutError, ValueError):
 
 class CannotRun(FlatoutError):
     """A file cannot be imported for `flatout check --run`, or the process has another backend."""
+
+
+class CannotVectorize(FlatoutError):
+    """`vectorize(strict=True)` found no array form of a loss that could be proven equal."""
 
 
 class WorkerDied(FlatoutError, RuntimeError):
@@ -101,6 +106,9 @@ REASONS = {
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",
+    "vectorized": "{} runs as array code, proven equal to its loops in value and gradient.",
+    "not_vectorized": "{} runs as it is written: {}",
+    "loss_loop": "{} loops in Python over its data (FO101), which is slow to compile or to run; see flatout.vectorize.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 

@@ -24,6 +24,7 @@ from .data.plan import Plan
 from .data.resolve import resolve
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
+from .losses.in_fit import about_losses
 from .losses.key_checks import check_inputs
 from .options import current, options
 from .prepare import Prepared, make_plan, prepare
@@ -219,7 +220,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     seconds = time.perf_counter() - started
     why = (*prepared.plan.reasons, *prepared.program.reasons)
     if method == "fit":
-        why = (*why, *validation.take_reasons(model))
+        why = (*why, *validation.take_reasons(model), *about_losses(model))
     loads = (*prepared.loads, *prepared.feed.loads)
     record(RunReport(method, True, prepared.engine.name, prepared.feed.placement, steps, seconds, why, loads))
     return result
@@ -248,6 +249,7 @@ def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[st
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
     _refuse_if_strict(method, why)
     result = stock.original(method)(model, *args, **kwargs)
+    why = (*why, *about_losses(model)) if method == "fit" else why
     record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
     return result
 

@@ -31,6 +31,7 @@ class Options:
         vram: What data may take of the device's memory: a share of what is free (`"0.6"`) or an amount (`"8GB"`).
         strict: Raise `FallbackRefused` instead of running stock Keras.
         force: Accelerate even work too small to gain, and untested versions of Keras.
+        vectorize: Apply `flatout.vectorize` to the losses and metrics that `compile` is given.
     """
 
     enabled: bool = True
@@ -41,6 +42,7 @@ class Options:
     vram: str = "0.6"
     strict: bool = False
     force: bool = False
+    vectorize: bool = False
 
     def __post_init__(self) -> None:
         self.budget(0)
@@ -75,7 +77,7 @@ def _flag(variable: str, text: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT or FORCE."""
+    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE or VECTORIZE."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     if "FLATOUT" in environ:
@@ -83,7 +85,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Options:
     for name in ("engine", "data", "precision", "vram"):
         if value := environ.get(f"FLATOUT_{name.upper()}"):
             settings[name] = value
-    for name in ("strict", "force"):
+    for name in ("strict", "force", "vectorize"):
         variable = f"FLATOUT_{name.upper()}"
         if variable in environ:
             settings[name] = _flag(variable, environ[variable])

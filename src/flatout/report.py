@@ -68,7 +68,10 @@ def summary_line(reports: list[RunReport]) -> str | None:
     parts = [_calls(fast) + f" accelerated, {steps} steps in {seconds:.2f} s"] if fast else ["nothing accelerated"]
     stock = [report for report in reports if not report.accelerated]
     if stock:
-        codes = collections.Counter(why.code for report in stock for why in report.reasons)
+        # What was said of a loss is no reason for stock Keras.
+        about_losses = ("vectorized", "not_vectorized", "loss_loop")
+        reasons = (why.code for report in stock for why in report.reasons if why.code not in about_losses)
+        codes = collections.Counter(reasons)
         why = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in codes.items())
         parts.append(f"{_calls(stock)} on stock Keras ({why})")
     return "flatout: " + "; ".join(parts)

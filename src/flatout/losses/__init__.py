@@ -1,1 +1,1 @@
-"""Losses: a checker for what makes them slow or wrong, a vectorizer, and tables inside them."""
+"""Losses: a checker for what makes them slow or wrong, a vectorizer that proves its rewrites, and tables inside them."""

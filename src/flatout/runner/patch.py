@@ -8,6 +8,7 @@ from types import ModuleType
 from typing import Any
 
 from ..engines import stock
+from ..losses.in_fit import restore_compile
 from ..options import clear_for_process, current, set_for_process
 from . import children, import_hook
 from .notice import tell
@@ -58,6 +59,7 @@ def disable() -> None:
         import_hook.forget(name)
     children.disinherit()
     stock.restore_methods()
+    restore_compile()
     clear_for_process()
     _settings.clear()
 
@@ -72,6 +74,10 @@ def _replace_methods(keras: ModuleType, quiet: bool) -> None:
             )
         return
     stock.replace_methods({name: _replacement(name) for name in stock.METHODS})
+    if current().vectorize:
+        from ..losses.in_fit import vectorize_compile
+
+        vectorize_compile()
 
 
 def _replacement(name: str) -> Callable[..., Any]:

@@ -1,0 +1,463 @@
+"""Array operations on lifted tensors, by their names in `keras.ops`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from . import algebra
+from .algebra import Lifting, align, binary, cast, elementwise, front, guarded, number, operand, reduce, where
+from .graph import Node
+from .indexing import gather, index, listing_to_tensor, positions
+from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
+
+_UNARY = {
+    "abs": None, "square": None, "exp": "float", "expm1": "float", "tanh": "float", "sigmoid": "float", "relu": None,
+    "softplus": "float", "sin": "float", "cos": "float", "tan": "float", "sign": None, "negative": None, "floor": None,
+    "ceil": None, "round": None, "isnan": "bool", "isfinite": "bool", "isinf": "bool", "erf": "float", "silu": "float",
+    "gelu": "float", "elu": "float", "selu": "float", "leaky_relu": "float", "log_sigmoid": "float", "arctan": "float",
+    "sinh": "float", "cosh": "float", "logical_not": "bool", "stop_gradient": None, "zeros_like": None,
+    "ones_like": None, "relu6": None, "softsign": "float", "nan_to_num": None, "hard_sigmoid": "float",
+}  # fmt: skip
+# Infinite value or slope at the edge: their arguments are kept away from it where the statement does not run.
+_EDGED = {
+    "sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "arccos", "arcsin", "arccosh", "arctanh", "logit",
+}  # fmt: skip
+_BINARY = {function: symbol for symbol, function in algebra.FUNCTIONS.items()}
+_PAIRS = {"maximum": None, "minimum": None, "arctan2": "float", "logaddexp": "float"}
+_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "var", "std", "argmax", "argmin")
+_ALONG = {
+    "softmax": "float", "log_softmax": "float", "cumsum": None, "cumprod": None, "flip": None, "sort": None,
+    "argsort": "int", "normalize": "float",
+}  # fmt: skip
+
+
+def known(name: str) -> bool:
+    return (
+        name in _UNARY
+        or name in _EDGED
+        or name in _BINARY
+        or name in _PAIRS
+        or name in _REDUCTIONS
+        or (name in _ALONG or name in _OTHERS)
+    )
+
+
+def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`ops.name(*args, **kwargs)` of lifted values."""
+    kwargs = {key: value for key, value in kwargs.items() if key not in ("name", "out", "dtype") or name in _DTYPED}
+    if name in _OTHERS:
+        return _OTHERS[name](lift, *args, **kwargs)
+    if "x" in kwargs:
+        args = [kwargs.pop("x"), *args]
+    if name in _UNARY or name in _EDGED:
+        return _unary(lift, name, tensor(lift, args[0]), args[1:], kwargs)
+    if name in _BINARY or name in _PAIRS:
+        right = args[1] if len(args) > 1 else kwargs["x2"]
+        values = [tensor(lift, args[0]), tensor(lift, right)]
+        if name in _BINARY:
+            return _matmul(lift, *values) if name == "matmul" else binary(lift, _BINARY[name], *values)
+        kind = _PAIRS[name] or ("float" if "float" in (values[0].kind, values[1].kind) else "any")
+        return elementwise(lift, name, values, kind)
+    if name in _REDUCTIONS:
+        return _reduction(lift, name, *args, **kwargs)
+    return _along(lift, name, *args, **kwargs)
+
+
+def tensor(lift: Lifting, value: Any) -> Tensor:
+    """Anything array-like, lists included, as a tensor."""
+    if isinstance(value, Listing):
+        return listing_to_tensor(lift, value)
+    if isinstance(value, Items):
+        return stack(lift, value)
+    return operand(lift, value)
+
+
+def _unary(lift: Lifting, name: str, x: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+    if args or kwargs:
+        raise Refused(f"ops.{name} with further arguments is not known here.")
+    if name in _EDGED:
+        return replace(elementwise(lift, name, (guarded(lift, x),), "float"), is_host=x.is_host)
+    kind = _UNARY[name] or (x.kind if x.kind != "number" else "any")
+    result = elementwise(lift, name, (x,), kind)
+    return replace(result, is_host=x.is_host, position=None)
+
+
+def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
+    """The inner dimensions that an `axis` argument names."""
+    if axis is None or (isinstance(axis, Static) and axis.value is None):
+        return x.inner
+    values = axis.values if isinstance(axis, Items) else (axis,)
+    if isinstance(axis, Static) and isinstance(axis.value, (tuple, list)):
+        numbers = list(axis.value)
+    else:
+        numbers = [value.value if isinstance(value, Static) else None for value in values]
+    chosen = []
+    for place in numbers:
+        if not isinstance(place, int):
+            raise Refused("The axis of a reduction is not a constant.")
+        if not -x.rank <= place < x.rank:
+            raise WrongRank(f"Axis {place} of an array of rank {x.rank}.")
+        chosen.append(x.inner[place])
+    return tuple(chosen)
+
+
+def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any = None, **rest: Any) -> Tensor:
+    if set(rest) - {"dtype", "ddof", "correction", "unbiased"} or (rest.get("ddof") or rest.get("correction")):
+        raise Refused(f"ops.{name} with further arguments is not known here.")
+    x = tensor(lift, x)
+    if x.kind == "number":
+        return x
+    over = axes_of(x, axis)
+    keep = isinstance(keepdims, Static) and bool(keepdims.value)
+    if name in ("argmax", "argmin"):
+        if len(over) != 1 or x.valid is not None:
+            raise Refused(f"ops.{name} over several dimensions or a selection is not known here.")
+        lift.note("Where entries tie, argmax takes the first.")
+    result = reduce(lift, name, x, over, keep)
+    return replace(result, is_distinct=False, domain=None)
+
+
+def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> Tensor:
+    x = tensor(lift, x)
+    if x.valid is not None or x.is_loose:
+        raise Refused(f"ops.{name} of a selection of elements has no masked form here.", "FO108")
+    if any(
+        isinstance(value, Static) and value.value not in (None, True, False, 2, "quicksort", "stable")
+        for value in rest.values()
+    ):
+        raise Refused(f"ops.{name} with further arguments is not known here.")
+    descending = rest.get("descending") or rest.get("direction")
+    if descending is not None and (not isinstance(descending, Static) or descending.value not in (False, None)):
+        raise Refused(f"ops.{name} in descending order is not known here.")
+    if axis is None and name in ("cumsum", "cumprod", "flip", "normalize") and x.rank != 1:
+        raise Refused(f"ops.{name} without an axis flattens the array.")
+    if not x.rank:
+        raise WrongRank(f"ops.{name} of a number.")
+    over = x.inner[-1:] if axis is None else axes_of(x, axis)
+    if len(over) != 1:
+        raise Refused(f"ops.{name} over several dimensions is not known here.")
+    if name in ("sort", "argsort"):
+        lift.is_tie_sensitive |= name == "argsort"
+    place = lift.graph.const(x.dims.index(over[0]) - len(x.dims))
+    node = lift.graph.call(f"ops.{name}", x.node, axis=place)
+    return replace(x, node=node, kind=_ALONG[name] or x.kind, position=None, domain=None, is_distinct=name == "argsort")
+
+
+def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
+    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
+    if isinstance(x, Listing):
+        made = listing_to_tensor(lift, x)
+        if place == 0 or made.is_loose:
+            return made
+        place = place if place >= 0 else place + made.rank
+        rest_dims = made.inner[1:]
+        return replace(made, inner=(*rest_dims[:place], made.inner[0], *rest_dims[place:]))
+    if isinstance(x, Tensor):
+        return x
+    if isinstance(x, Static):
+        return operand(lift, x)
+    if not isinstance(x, Items) or not x.values:
+        raise Refused("Something is stacked that is no list of arrays.")
+    parts = [tensor(lift, value) for value in x.values]
+    nodes, pattern = align(lift, parts)
+    if pattern.valid is not None:
+        raise Refused("Selections of elements are stacked.", "FO108")
+    fresh = Axis("stacked", lift.graph.const(len(parts)))
+    where_to = place if place >= 0 else place + pattern.rank + 1
+    at = pattern.dims.index(pattern.inner[where_to]) if where_to < pattern.rank else len(pattern.dims)
+    full = [_spread(lift, node, pattern, part) for node, part in zip(nodes, parts, strict=True)]
+    node = lift.graph.call("ops.stack", lift.graph.sequence(tuple(full), is_list=True), axis=lift.graph.const(at))
+    dims = (*pattern.dims[:at], fresh, *pattern.dims[at:])
+    inner = (*pattern.inner[:where_to], fresh, *pattern.inner[where_to:])
+    return Tensor(node, dims, inner, parts[0].kind, all(part.is_host for part in parts))
+
+
+def _spread(lift: Lifting, node: Node, pattern: Tensor, part: Tensor) -> Node:
+    if len(part.dims) == len(pattern.dims):
+        return node
+    sizes = tuple(axis.size for axis in pattern.dims)
+    return lift.graph.call("ops.broadcast_to", node, lift.graph.sequence(sizes))  # type: ignore[arg-type]
+
+
+def _concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
+    if isinstance(x, Listing):
+        made = listing_to_tensor(lift, x)
+        return replace(made, is_loose=True)  # The rows of all elements, one after the other.
+    if not isinstance(x, Items):
+        raise Refused("Something is concatenated that is no list of arrays.")
+    parts = [front(lift, tensor(lift, value)) for value in x.values]
+    if any(part.axes or part.valid is not None or part.rank != parts[0].rank for part in parts):
+        raise Refused("Arrays that depend on a loop are concatenated.")
+    (over,) = axes_of(parts[0], axis if axis is not None else number(lift, 0))
+    place = parts[0].inner.index(over)
+    nodes = lift.graph.sequence(tuple(part.node for part in parts), is_list=True)
+    node = lift.graph.call("ops.concatenate", nodes, axis=lift.graph.const(place))
+    fresh = Axis("joined", lift.graph.size(node, place))
+    inner = tuple(fresh if axis is over else axis for axis in parts[0].inner)
+    return replace(parts[0], node=node, dims=inner, inner=inner, domain=None)
+
+
+def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
+    if left.rank == 0 or right.rank == 0:
+        raise WrongRank("A matrix product of a number.")
+    if left.rank == 1 and right.rank == 1:
+        return (
+            reduce(lift, "sum", binary(lift, "*", left, right), (left.inner[-1],))
+            if (left.inner[-1].size is right.inner[-1].size)
+            else _dot(lift, left, right)
+        )
+    first = left if left.rank > 1 else index(lift, left, [None, slice(None)])
+    second = right if right.rank > 1 else index(lift, right, [slice(None), None])
+    first, second = (front(lift, operand) for operand in (first, second))
+    rows, columns = first.inner[-2], second.inner[-1]
+    batches = [[axis.size for axis in one.inner[:-2]] for one in (first, second)]
+    if batches[0] != batches[1]:
+        raise Refused("A matrix product of arrays of different ranks is not known here.")
+    outer = sorted({*first.axes, *second.axes}, key=lambda axis: axis.serial)
+    nodes = []
+    for one in (first, second):
+        items = tuple(":" if axis in one.axes else None for axis in outer)
+        nodes.append(one.node if None not in items or not one.axes else lift.graph.index(one.node, items))
+    columns = Axis(columns.name, columns.size) if columns is rows else columns
+    node = lift.graph.call("ops.matmul", *nodes)
+    inner = (*first.inner[:-2], rows, columns)
+    made = Tensor(node, (*outer, *inner), inner, "float")
+    if left.rank == 1:
+        made = index(lift, made, [Ellipsis, number(lift, 0), slice(None)])
+    if right.rank == 1:
+        made = index(lift, made, [Ellipsis, number(lift, 0)])
+    return made
+
+
+def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: Any) -> Tensor:
+    a, b = tensor(lift, left), tensor(lift, right if right is not None else x2)
+    if a.rank == 1 and b.rank == 1:
+        product = binary(lift, "*", a, b)
+        return reduce(lift, "sum", product, product.inner)
+    return _matmul(lift, a, b)
+
+
+def _norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = None, p: Any = None) -> Tensor:
+    order = ord if ord is not None else p
+    if order is not None and (not isinstance(order, Static) or order.value not in (2, None, "euclidean", "fro")):
+        raise Refused("A norm other than the Euclidean one is not known here.")
+    x = tensor(lift, x)
+    squares = elementwise(lift, "square", (x,), x.kind)
+    total = _reduction(lift, "sum", squares, axis, keepdims)
+    return replace(elementwise(lift, "sqrt", (guarded(lift, total),), "float"), is_host=x.is_host)
+
+
+def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
+    x = tensor(lift, x)
+    nothing = number(lift, 0)
+    low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
+    if x_min is None or x_max is None:
+        function, bound = ("minimum", high) if x_min is None else ("maximum", low)
+        return elementwise(lift, function, (x, bound), x.kind)
+    return replace(elementwise(lift, "clip", (x, low, high), x.kind), is_host=x.is_host)
+
+
+def _cast(lift: Lifting, x: Any, dtype: Any = None) -> Any:
+    name = (
+        str(getattr(dtype.value, "__name__", getattr(dtype.value, "name", dtype.value)))
+        if isinstance(dtype, Static)
+        else ""
+    )
+    name = {"float": "float32", "int": "int32", "bool": "bool", "torch.float32": "float32", "torch.long": "int64"}.get(
+        name.replace("torch.", ""), name.replace("torch.", "")
+    )
+    if name not in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
+        raise Refused("A cast to a type that is not a constant.")
+    x = tensor(lift, x)
+    if x.kind == "number":
+        kind = "float" if "float" in name else "bool" if name == "bool" else "int"
+        return Tensor(lift.graph.call("ops.cast", x.node, lift.graph.const(name)), (), (), kind)
+    return cast(lift, x, name)
+
+
+def _convert(lift: Lifting, x: Any, dtype: Any = None, **rest: Any) -> Any:
+    made = tensor(lift, x)
+    if made.kind == "number":
+        arguments = {} if dtype is None else {"dtype": dtype.node}
+        return Tensor(lift.graph.call("ops.convert_to_tensor", made.node, **arguments), (), (), "any")
+    if dtype is not None and made.kind in ("any", "int", "bool"):
+        made = _cast(lift, made, dtype)
+    return replace(made, is_host=False)
+
+
+def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: Any) -> Tensor:
+    then, otherwise = (rest.get("x1", x), rest.get("x2", y))
+    if then is None or otherwise is None:
+        raise Refused("where() with a condition alone gives as many rows as the data say.", "FO108")
+    return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, otherwise))
+
+
+def _expand(lift: Lifting, x: Any, axis: Any) -> Tensor:
+    x = tensor(lift, x)
+    place = axis.value if axis.value >= 0 else axis.value + x.rank + 1
+    return index(lift, x, [*[slice(None)] * place, None])
+
+
+def _squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
+    x = tensor(lift, x)
+    if axis is None:
+        raise Refused("squeeze() without an axis depends on the sizes.")
+    (over,) = axes_of(x, axis)
+    return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
+
+
+def _transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) -> Tensor:
+    x = tensor(lift, x)
+    order = axes if axes is not None else rest.get("perm", rest.get("dims"))
+    if order is None:
+        return replace(x, inner=x.inner[::-1])
+    values = order.values if isinstance(order, Items) else (order, *more)
+    return replace(x, inner=tuple(x.inner[value.value] for value in values))
+
+
+def _swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:
+    x = tensor(lift, x)
+    inner = list(x.inner)
+    a, b = first.value, second.value
+    inner[a], inner[b] = inner[b], inner[a]
+    return replace(x, inner=tuple(inner))
+
+
+def _flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
+    """`reshape(x, (-1,))`, `ravel` and `flatten`: allowed where a whole reduction follows."""
+    x = tensor(lift, x)
+    sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
+    numbers = [size.value if isinstance(size, Static) else None for size in sizes]
+    numbers = list(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
+    if numbers in ([], [-1]):
+        return x if x.rank == 1 else replace(x, is_loose=True)
+    raise Refused("A reshape to other than one dimension is not known here.")
+
+
+def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
+    x = tensor(lift, x)
+    classes = num_classes if num_classes is not None else rest.get("depth")
+    if classes is None or not isinstance(classes, (Host, Static)):
+        raise Refused("one_hot() with a number of classes that depends on the data.", "FO108")
+    if x.domain:
+        lift.hints.append(("index", x.domain, classes.node))
+    x = front(lift, x)
+    fresh = Axis("class", classes.node)
+    node = lift.graph.call("ops.one_hot", cast(lift, x, "int32").node, classes.node)
+    return Tensor(node, (*x.dims, fresh), (*x.inner, fresh), "float")
+
+
+def _take(lift: Lifting, x: Any, indices: Any, axis: Any = None, **rest: Any) -> Tensor:
+    x, codes = tensor(lift, x), tensor(lift, indices)
+    if axis is None and x.rank != 1:
+        raise Refused("take() without an axis flattens the array.")
+    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
+    return gather(lift, x, place % x.rank, codes)
+
+
+def _gather(lift: Lifting, x: Any, indices: Any, **rest: Any) -> Tensor:
+    return _take(lift, x, indices, rest.get("axis", number(lift, 0)))
+
+
+def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor:
+    x, codes = tensor(lift, x), tensor(lift, indices)
+    (over,) = axes_of(x, axis)
+    if x.axes != codes.axes or x.rank != codes.rank:
+        raise Refused("take_along_axis() of arrays that depend on different loops.")
+    place = lift.graph.const(x.dims.index(over) - len(x.dims))
+    labels = {axis_of: code for axis_of, code in zip(codes.inner, x.inner, strict=True) if code is not over}
+    codes = algebra.relabelled(codes, labels)
+    node = lift.graph.call("ops.take_along_axis", front(lift, x).node, front(lift, codes).node, axis=place)
+    fresh = codes.inner[x.inner.index(over)]
+    swap = {over: fresh}
+    return replace(algebra.relabelled(front(lift, x), swap), node=node, domain=None)
+
+
+def _top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Items:
+    x = front(lift, tensor(lift, x))
+    count = k if k is not None else rest.get("k")
+    if x.valid is not None or not isinstance(count, (Static, Host)):
+        raise Refused("top_k() of a selection, or with a count from the data.", "FO108")
+    both = lift.graph.call("ops.top_k", x.node, count.node)
+    fresh = Axis("top", count.node)
+    dims, inner = (*x.dims[:-1], fresh), (*x.inner[:-1], fresh)
+    lift.is_tie_sensitive = True
+    parts = (lift.graph.index(both, (lift.graph.const(n),)) for n in range(2))
+    values, places = (
+        Tensor(node, dims, inner, kind, x.is_host) for node, kind in zip(parts, (x.kind, "int"), strict=True)
+    )
+    return Items((values, replace(places, is_distinct=True)))
+
+
+def _filled(function: str) -> Callable[..., Tensor]:
+    def make(lift: Lifting, shape: Any = None, *more: Any, **rest: Any) -> Tensor:
+        sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
+        if isinstance(shape, Static) and isinstance(shape.value, (tuple, list)):
+            sizes = tuple(number(lift, size) for size in shape.value)
+        if any(not isinstance(size, (Static, Host)) for size in sizes):
+            raise Refused("An array is made with a size that depends on the data.", "FO108")
+        inner = tuple(Axis("made", size.node) for size in sizes)
+        node = lift.graph.call(f"ops.{function}", lift.graph.sequence(tuple(size.node for size in sizes)))
+        return Tensor(node, inner, inner, "float")
+
+    return make
+
+
+def _arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
+    if stop is None and isinstance(start, (Static, Host)):
+        axis = Axis("place", start.node)
+        return replace(positions(lift, axis), inner=(axis,), is_host=True)
+    raise Refused("arange() with other than one bound is not known here.")
+
+
+def _eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:
+    inner = (Axis("row", size.node), Axis("column", size.node))
+    return Tensor(lift.graph.call("ops.eye", size.node), inner, inner, "float")
+
+
+def _boolean_mask(lift: Lifting, x: Any, mask: Any, **rest: Any) -> Tensor:
+    return index(lift, tensor(lift, x), [tensor(lift, mask)])
+
+
+def _unstack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
+    x = tensor(lift, x)
+    (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
+    return replace(x, inner=(over, *(other for other in x.inner if other is not over)))
+
+
+def _as(kind: str) -> Callable[..., Any]:
+    def convert(lift: Lifting, x: Any, **rest: Any) -> Any:
+        x = tensor(lift, x)
+        return x if x.kind in (kind, "number") else cast(lift, x, {"float": "float32", "int": "int32"}[kind])
+
+    return convert
+
+
+def _count_nonzero(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
+    x = tensor(lift, x)
+    nonzero = x if x.kind == "bool" else binary(lift, "!=", x, number(lift, 0))
+    return _reduction(lift, "sum", nonzero, axis)
+
+
+def _squared_difference(lift: Lifting, x: Any, y: Any = None, x2: Any = None, **rest: Any) -> Tensor:
+    off = binary(lift, "-", tensor(lift, x), tensor(lift, y if y is not None else x2))
+    return elementwise(lift, "square", (off,), off.kind)
+
+
+def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
+    raise Refused("A median of lifted values is not known here.")
+
+
+_DTYPED = ("cast", "convert_to_tensor")
+_OTHERS: dict[str, Callable[..., Any]] = {
+    "stack": stack, "concatenate": _concatenate, "dot": _dot, "norm": _norm, "clip": _clip, "cast": _cast,
+    "convert_to_tensor": _convert, "where": _where, "expand_dims": _expand, "squeeze": _squeeze,
+    "transpose": _transpose, "swapaxes": _swap, "reshape": _flatten, "ravel": _flatten, "flatten": _flatten,
+    "view": _flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
+    "top_k": _top_k, "zeros": _filled("zeros"), "ones": _filled("ones"), "arange": _arange, "eye": _eye,
+    "boolean_mask": _boolean_mask, "unstack": _unstack, "as_float": _as("float"), "as_int": _as("int"),
+    "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
+    "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
+}  # fmt: skip

@@ -1,0 +1,147 @@
+"""Names: what a variable of the user's function means, and how the rewritten source can say it."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import re
+import textwrap
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from .graph import Graph
+from .values import Local, Refused, Static
+
+
+@dataclass
+class Scope:
+    """The variables of one function, with the scope around it.
+
+    Attributes:
+        variables: What was assigned.
+        parent: The function around it, or None.
+        outside: Global and closure variables, as objects.
+        is_root: Whether the rewritten source is executed with `outside` as its globals.
+    """
+
+    variables: dict[str, Any] = field(default_factory=dict)
+    parent: Scope | None = None
+    outside: Mapping[str, Any] = field(default_factory=dict)
+    is_root: bool = True
+
+    def find(self, name: str, graph: Graph, injected: dict[str, Any]) -> Any:
+        scope: Scope | None = self
+        while scope is not None:
+            if name in scope.variables:
+                return scope.variables[name]
+            top, scope = scope, scope.parent
+        if name in top.outside:
+            value = top.outside[name]
+        elif hasattr(builtins, name):
+            value = getattr(builtins, name)
+            return Static(value, graph.name(name), f"builtins.{name}")
+        else:
+            raise Refused(f"The name {name!r} is not known.", "FO303")
+        if top.is_root:
+            return Static(value, graph.name(name))
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return Static(value, graph.const(value))
+        return Static(value, graph.name(_inject(name, value, injected)))
+
+
+def _inject(name: str, value: Any, injected: dict[str, Any]) -> str:
+    """A name in the rewritten source for an object of another module."""
+    chosen, number = name, 2
+    while chosen in injected and injected[chosen] is not value:
+        chosen, number = f"{name}_{number}", number + 1
+    injected[chosen] = value
+    return chosen
+
+
+def outside_of(function: types.FunctionType) -> dict[str, Any]:
+    """The globals of a function, and what it closes over."""
+    names = dict(function.__globals__)
+    for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+        try:
+            names[name] = cell.cell_contents
+        except ValueError:
+            continue  # Not assigned yet.
+    return names
+
+
+# Decorators that return the function that they are given.
+_HARMLESS = ("register_keras_serializable", "keras_export", "vectorize", "staticmethod", "loss")
+
+
+def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
+    """The syntax tree of a function.
+
+    Raises:
+        Refused: There is no source, or a decorator changes what the function does.
+    """
+    try:
+        source = textwrap.dedent(inspect.getsource(function))
+    except (OSError, TypeError) as error:
+        raise Refused(
+            f"The source of {getattr(function, '__name__', function)!r} is not to be had.", "FO101"
+        ) from error
+    first = function.__code__.co_firstlineno
+    if getattr(function, "__name__", "") == "<lambda>":
+        return _lambda_in(source, function)
+    tree = ast.parse(source)
+    found = next(
+        (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function.__name__), None
+    )
+    if found is None:
+        raise Refused(f"The source of {function.__name__!r} holds no function of that name.", "FO101")
+    check_decorators(found)
+    ast.increment_lineno(found, first - 1)
+    return found
+
+
+def check_decorators(tree: ast.FunctionDef) -> None:
+    for decorator in tree.decorator_list:
+        name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
+        if "custom_gradient" in name or "custom_vjp" in name or "custom_jvp" in name:
+            raise Refused(
+                f"{tree.name!r} has a gradient that the user defined (@{name}): it cannot be derived from the body.",
+                "FO101",
+                tree.lineno,
+            )
+        if name.rpartition(".")[2] not in _HARMLESS:
+            raise Refused(f"{tree.name!r} is changed by its decorator @{name}.", "FO101", tree.lineno)
+
+
+def _lambda_in(source: str, function: Any) -> ast.Lambda:
+    """The one lambda of a line of source that has the function's parameters and names."""
+    wanted = list(inspect.signature(function).parameters)
+    matching: dict[str, ast.Lambda] = {}
+    for start in (found.start() for found in re.finditer(r"\blambda\b", source)):
+        for end in range(len(source), start, -1):
+            try:
+                tree = ast.parse(f"({source[start:end]})", mode="eval").body
+            except (SyntaxError, ValueError):
+                continue
+            fits = isinstance(tree, ast.Lambda) and [arg.arg for arg in tree.args.args] == wanted
+            if isinstance(tree, ast.Lambda) and fits and _code_names(tree) >= set(function.__code__.co_names):
+                matching.setdefault(ast.unparse(tree), tree)
+            if isinstance(tree, ast.Lambda):
+                break
+    if len(matching) == 1:
+        return next(iter(matching.values()))
+    raise Refused("The source of a lambda is not to be told from its surroundings.", "FO101")
+
+
+def _code_names(node: ast.AST) -> set[str]:
+    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
+    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+def as_local(function: Any, is_same_module: bool) -> Local:
+    """A function of the user's, ready to be read in place of being called."""
+    tree = tree_of(function)
+    scope = Scope(outside=outside_of(function), is_root=is_same_module and not function.__closure__)
+    return Local(tree, scope, getattr(function, "__name__", "helper"))

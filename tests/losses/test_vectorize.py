@@ -1,0 +1,189 @@
+"""`flatout.vectorize` as users meet it: what it returns, keeps, says and does inside `fit`."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+from losses.spellings import MarginLoss, batch_helper, batch_zip
+
+import flatout
+from flatout.losses.in_fit import loops_over_data
+from flatout.losses.rewrite import Refusal, Rewrite, rewrite_source
+
+SCALE = 2.0
+SQUARED = False
+
+
+def loop(y_true, y_pred):
+    """Mean squared error, the slow way."""
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total = total + SCALE * ops.mean(ops.square(y_true[i] - y_pred[i]))
+    return total / y_true.shape[0]
+
+
+def recurrence(y_true, y_pred):
+    state = ops.zeros_like(y_pred[:, 0])
+    for t in range(y_pred.shape[1]):
+        state = ops.tanh(state + y_pred[:, t])
+    return ops.mean(state)
+
+
+def _arrays(batch: int = 6, width: int = 3):
+    rng = np.random.default_rng(0)
+    return [ops.convert_to_tensor(rng.normal(size=(batch, width)).astype("float32")) for _ in range(2)]
+
+
+def test_keeps_name_doc_and_signature() -> None:
+    quick = flatout.vectorize(loop)
+    assert quick.__name__ == "loop"
+    assert quick.__doc__ == loop.__doc__
+    assert inspect.signature(quick) == inspect.signature(loop)
+    assert quick.__wrapped__ is loop
+
+
+def test_applied_source_reason_and_explain() -> None:
+    quick = flatout.vectorize(loop)
+    assert quick.applied
+    assert quick.reason is None
+    assert quick.source.startswith("def loop(y_true, y_pred):")
+    assert "for " not in quick.source
+    text = quick.explain()
+    assert quick.source.splitlines()[1].strip() in text
+    assert "Verified equal in value (2e-5) and gradient (2e-4" in text
+    assert "batch of 1" in text
+    assert "NaN in the predictions" in text
+    assert "Measured now" in text
+
+
+def test_a_recurrence_is_kept_with_a_logged_reason(caplog: pytest.LogCaptureFixture) -> None:
+    quick = flatout.vectorize(recurrence)
+    with caplog.at_level(logging.WARNING, "flatout"):
+        assert not quick.applied
+    assert "'state' is carried from one step to the next" in quick.reason
+    assert quick.reason in caplog.text
+    y_true, y_pred = _arrays()
+    np.testing.assert_array_equal(
+        ops.convert_to_numpy(quick(y_true, y_pred)), ops.convert_to_numpy(recurrence(y_true, y_pred))
+    )
+    assert "the original is kept" in quick.explain()
+
+
+def test_strict_raises_with_the_reason() -> None:
+    with pytest.raises(flatout.CannotVectorize, match="recurrence: FO106: 'state' is carried"):
+        flatout.vectorize(recurrence, strict=True)
+
+    @flatout.vectorize(strict=True)
+    def fine(y_true, y_pred):
+        return sum(ops.max(ops.abs(y_true[i] - y_pred[i])) for i in range(y_true.shape[0]))
+
+    assert fine.applied
+
+
+def test_other_ranks_are_proven_on_their_own() -> None:
+    quick = flatout.vectorize(loop)
+    rng = np.random.default_rng(1)
+    for shape in [(4,), (4, 3), (4, 3, 2)]:
+        y_true, y_pred = (ops.convert_to_tensor(rng.normal(size=shape).astype("float32")) for _ in range(2))
+        np.testing.assert_allclose(
+            ops.convert_to_numpy(quick(y_true, y_pred)), ops.convert_to_numpy(loop(y_true, y_pred)), rtol=2e-5
+        )
+    assert len(quick._decisions) == 3
+
+
+def test_a_global_number_is_read_at_every_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = flatout.vectorize(loop)
+    y_true, y_pred = _arrays()
+    before = float(quick(y_true, y_pred))
+    monkeypatch.setitem(loop.__globals__, "SCALE", 4.0)
+    assert float(quick(y_true, y_pred)) == pytest.approx(2 * before)
+
+
+def test_a_constant_that_decided_a_branch_is_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    def branching(y_true, y_pred):
+        total = 0.0
+        for i in range(y_true.shape[0]):
+            error = ops.sum(ops.abs(y_true[i] - y_pred[i]))
+            if SQUARED:
+                error = ops.square(error)
+            total = total + error
+        return total
+
+    quick = flatout.vectorize(branching)
+    y_true, y_pred = _arrays()
+    assert quick.applied
+    monkeypatch.setitem(branching.__globals__, "SQUARED", True)
+    assert float(quick(y_true, y_pred)) == pytest.approx(float(branching(y_true, y_pred)), rel=1e-5)
+
+
+def test_loss_objects_and_classes() -> None:
+    loss = MarginLoss(margin=0.7)
+    quick = flatout.vectorize(loss)
+    y_true, y_pred = _arrays()
+    assert quick.applied, quick.reason
+    assert isinstance(quick, MarginLoss)
+    assert quick.name == "margin"
+    assert float(quick(y_true, y_pred)) == pytest.approx(float(loss(y_true, y_pred)), rel=1e-5)
+    quick.margin = 2.0
+    assert float(quick(y_true, y_pred)) == pytest.approx(float(MarginLoss(2.0)(y_true, y_pred)), rel=1e-5)
+    made = flatout.vectorize(MarginLoss)(margin=0.7)
+    assert made.applied
+    assert float(made(y_true, y_pred)) == pytest.approx(float(loss(y_true, y_pred)), rel=1e-5)
+
+
+def test_refuses_what_is_no_function() -> None:
+    with pytest.raises(TypeError, match="takes a function, a method or a Loss object"):
+        flatout.vectorize(3)
+
+
+def _model(loss):
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, kernel_initializer="ones")])
+    model.compile(keras.optimizers.SGD(0.01), loss=loss)
+    return model
+
+
+def test_trains_as_the_original_does(forced: None) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
+    losses = [
+        _model(loss).fit(x, y[:, :3], batch_size=8, epochs=2, shuffle=False, verbose=0).history["loss"]
+        for loss in (batch_helper, flatout.vectorize(batch_helper))
+    ]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)
+
+
+def test_the_runner_vectorizes_what_compile_is_given(forced: None) -> None:
+    flatout.enable(vectorize=True)
+    x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
+    _model(batch_zip).fit(x, y[:, :3], batch_size=8, verbose=0)
+    said = [str(why) for why in flatout.explain()[-1].reasons]
+    assert any(text.startswith("vectorized: `batch_zip` (") for text in said), said
+    flatout.disable()
+    assert not hasattr(keras.Model.compile, "__wrapped__") or "vectorize" not in str(keras.Model.compile)
+
+
+@pytest.mark.backend("torch")
+def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
+    flatout.fit(_model(loop), x, y[:, :3], batch_size=8, verbose=0)
+    said = [why for why in flatout.explain()[-1].reasons if why.code == "loss_loop"]
+    assert "`loop` (" in said[0].message
+    assert "test_vectorize.py:" in said[0].message
+    assert not loops_over_data(keras.losses.mean_squared_error)
+
+
+@pytest.mark.backend("jax")
+def test_rewrite_source_needs_no_import_of_the_module() -> None:
+    source = inspect.getsource(inspect.getmodule(loop))
+    found = rewrite_source(source, "loop", {"y_true": 2, "y_pred": 2})
+    assert isinstance(found, Rewrite)
+    assert "ops.mean(ops.square(y_true - y_pred), axis=-1)" in found.source
+    refused = rewrite_source(source, "recurrence")
+    assert isinstance(refused, Refusal)
+    assert refused.code == "FO106"
+    assert source.splitlines()[refused.line - 1].strip().startswith("state = ops.tanh")
+    assert isinstance(rewrite_source(source, "absent"), Refusal)

@@ -1,0 +1,64 @@
+"""Every habit in several spellings: rewritten without a hint, and equal on batches that the verifier did not see."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from losses import spellings
+
+import flatout
+from flatout.losses import inputs
+from flatout.losses.gradients import value_and_gradient
+
+
+def _check(function) -> None:
+    quick = flatout.vectorize(function)
+    assert quick.applied, f"{quick.reason}\n{quick.source}"
+    recipe = quick._answer().recipe
+    for batch in (1, 8):
+        arrays = inputs.ordinary(recipe, batch, seed=5)
+        value, gradient = value_and_gradient(function, arrays, recipe.predicted)
+        other, slope = value_and_gradient(quick, arrays, recipe.predicted, compiled=True)
+        np.testing.assert_allclose(other, value, rtol=2e-5, atol=2e-5)
+        if gradient is not None and np.isfinite(gradient).all():
+            slope = np.zeros_like(gradient) if slope is None else slope
+            np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
+
+
+# On jax every operation of the original is compiled on its own, for every shape: seconds for each loss.
+_QUICK = ("batch_zip", "batch_lambda", "lengths_slice", "missing_targets", "neighbour", "table_frame", "groups_found")
+
+
+def _cases() -> list[Any]:
+    return [
+        pytest.param(
+            function,
+            id=function.__name__,
+            marks=pytest.mark.slow if keras.backend.backend() == "jax" and function.__name__ not in _QUICK else (),
+        )
+        for function in spellings.FUNCTIONS
+    ]
+
+
+@pytest.mark.parametrize("function", _cases())
+def test_is_rewritten_and_equal(function) -> None:
+    _check(function)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("name", ["rows", "entries", "elements", "selected", "norms"])
+def test_torch_spelling(name: str) -> None:
+    from losses import torch_spellings
+
+    _check(getattr(torch_spellings, name))
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("name", ["rows", "steps", "mapped", "legacy", "selected"])
+def test_tensorflow_spelling(name: str) -> None:
+    from losses import tensorflow_spellings
+
+    _check(getattr(tensorflow_spellings, name))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import numpy as np
 import pytest
 from losses import spellings
@@ -28,7 +27,8 @@ def _check(function) -> None:
             np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
 
 
-# On jax every operation of the original is compiled on its own, for every shape: seconds for each loss.
+# On jax every operation of the original is compiled on its own, for every shape: seconds for each loss, so that only
+# some run there.
 _QUICK = ("batch_zip", "batch_lambda", "lengths_slice", "missing_targets", "neighbour", "table_frame", "groups_found")
 
 
@@ -37,7 +37,7 @@ def _cases() -> list[Any]:
         pytest.param(
             function,
             id=function.__name__,
-            marks=pytest.mark.slow if keras.backend.backend() == "jax" and function.__name__ not in _QUICK else (),
+            marks=() if function.__name__ in _QUICK else pytest.mark.backend("tensorflow", "torch"),
         )
         for function in spellings.FUNCTIONS
     ]

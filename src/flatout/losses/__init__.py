@@ -1,1 +1,1 @@
-"""Losses: a checker for what makes them slow or wrong, a vectorizer that proves its rewrites, and tables inside them."""
+"""Losses: a checker of what makes them slow or wrong, a vectorizer that proves its rewrites, tables inside them."""

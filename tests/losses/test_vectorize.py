@@ -187,3 +187,20 @@ def test_rewrite_source_needs_no_import_of_the_module() -> None:
     assert refused.code == "FO106"
     assert source.splitlines()[refused.line - 1].strip().startswith("state = ops.tanh")
     assert isinstance(rewrite_source(source, "absent"), Refusal)
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_batch_of_unknown_length_runs_the_original() -> None:
+    import tensorflow as tf
+
+    def loss(y_true, y_pred):
+        errors = tf.map_fn(lambda pair: ops.mean(ops.square(pair[0] - pair[1])), (y_true, y_pred), "float32")
+        return ops.sum(errors) / ops.cast(ops.shape(y_true)[0], "float32")
+
+    quick = flatout.vectorize(loss)
+    assert quick.applied, quick.reason
+    spec = tf.TensorSpec((None, 3), "float32")
+    traced = tf.function(quick, input_signature=[spec, spec])
+    for rows in (5, 2):
+        y_true, y_pred = np.random.default_rng(rows).random((2, rows, 3), np.float32)
+        assert float(traced(y_true, y_pred)) == pytest.approx(float(np.mean((y_true - y_pred) ** 2)), rel=1e-5)

@@ -63,7 +63,7 @@ class Vectorized:
         given = self.__signature__.bind(*args, **kwargs).arguments
         ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _hold(decision, given, self._namespace()):
+        if decision.function is not None and _are_sized(given) and _hold(decision, given, self._namespace()):
             return decision.function(*self._own(), *args, **kwargs)
         return self._function(*self._own(), *args, **kwargs)
 
@@ -146,6 +146,11 @@ class Vectorized:
 
 def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
+
+
+def _are_sized(given: Mapping[str, Any]) -> bool:
+    """Whether the array code, which reads sizes from shapes, can run: TensorFlow may not know the length of a batch."""
+    return all(size is not None for value in given.values() if _is_array(value) for size in value.shape)
 
 
 def _hold(decision: Decision, given: Mapping[str, Any], outside: Mapping[str, Any]) -> bool:

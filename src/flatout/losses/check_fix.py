@@ -71,14 +71,18 @@ def fix_paths(
 def _fixed(
     file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None
 ) -> tuple[str, list[Rewritten]]:
-    rewrites = rewritten_functions(file, findings, unsafe, given)
-    text = with_rewrites(file.tree, rewrites).code
+    codes = {one.code for one in findings}
+    # A rewrite loses comments and layout: it is for what a change of single lines does not mend.
+    left = _findings_in(file.path, _with_lines_changed(file.path, file.text, codes))
+    rewrites = rewritten_functions(file, [one for one in left if one.code in codes], unsafe, given)
+    return _with_lines_changed(file.path, with_rewrites(file.tree, rewrites).code, codes), rewrites
+
+
+def _with_lines_changed(path: Path, text: str, codes: set[str]) -> str:
     for fix in _FIXES:
-        current = SourceFile(file.path, text)
-        codes = {one.code for one in findings}
-        fresh = [one for one in _findings_in(file.path, text) if one.code in codes]
-        text = fix(current, fresh).code
-    return text, rewrites
+        fresh = [one for one in _findings_in(path, text) if one.code in codes]
+        text = fix(SourceFile(path, text), fresh).code
+    return text
 
 
 def _findings_in(path: Path, text: str) -> list[Finding]:

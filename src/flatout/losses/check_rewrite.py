@@ -21,6 +21,7 @@ from .probing.inputs import Inputs, described, usual
 from .probing.live import imported
 from .reading.source import SourceFile, walk
 from .rule import Finding
+from .vectorize import vectorize
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
@@ -56,37 +57,23 @@ def rewritten_functions(
         return []
     if trains_at_import(file.tree):
         return [Rewritten(name, None, "the file trains when it is imported; guard that by __name__") for name in names]
-    vectorize = vectorizer()
-    if vectorize is None:
-        return [Rewritten(name, None, "flatout.vectorize is not available") for name in names]
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         module = imported(Path(file.path))
         inputs = given or described(file.text)
-        return [_rewritten(getattr(module, name, None), name, vectorize, unsafe, inputs) for name in names]
+        return [_rewritten(getattr(module, name, None), name, unsafe, inputs) for name in names]
 
 
-def vectorizer() -> Any:
-    """`flatout.losses.vectorize.vectorize`, or None."""
-    try:
-        from .vectorize import vectorize
-    except ImportError:
-        return None
-    return vectorize
-
-
-def _rewritten(function: Any, name: str, vectorize: Any, unsafe: bool, inputs: Inputs | None) -> Rewritten:
+def _rewritten(function: Any, name: str, unsafe: bool, inputs: Inputs | None) -> Rewritten:
     """The rewrite for the ranks that the code suggests, else for those of the inputs."""
-    found = _attempt(function, name, vectorize, unsafe, inputs, {})
+    found = _attempt(function, name, unsafe, inputs, {})
     if found.source is None and inputs is not None:
-        again = _attempt(function, name, vectorize, unsafe, inputs, {"example": inputs.draw(8)})
+        again = _attempt(function, name, unsafe, inputs, {"example": inputs.draw(8)})
         return again if again.source is not None else found
     return found
 
 
-def _attempt(
-    function: Any, name: str, vectorize: Any, unsafe: bool, inputs: Inputs | None, more: dict[str, Any]
-) -> Rewritten:
+def _attempt(function: Any, name: str, unsafe: bool, inputs: Inputs | None, more: dict[str, Any]) -> Rewritten:
     try:
         made = vectorize(function, **more)
         applied, source, reason = made.applied, made.source, made.reason

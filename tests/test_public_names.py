@@ -19,7 +19,7 @@ _FLOORS = (
     {"data"},
     {"engines", "native", "losses", "state"},
     {"cluster", "many", "doctor"},
-    {"ledger", "passes", "prepare", "to_file", "validation"},
+    {"arguments", "ledger", "passes", "prepare", "to_file", "validation"},
     {"fit"},
     {"bench", "runner"},
     {"cli"},

@@ -8,20 +8,18 @@ one dispatch (`passes.py`) on data that were placed on the device before step 0 
 
 from __future__ import annotations
 
-import functools
-import inspect
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from . import validation
+from .arguments import bound, resolved
 from .data.files import unmapped
 from .data.output_paths import OutputPaths
 from .data.plan import Plan
-from .data.resolve import resolve
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
 from .losses.in_fit import about_losses
@@ -156,9 +154,9 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
         'resident'
     """
     wishes = {name: arguments.pop(name, None) for name in ("engine", "data", "precision")}
-    call = _bound(method, (x, y) if method != "predict" else (x,), arguments)
+    call = bound(method, (x, y) if method != "predict" else (x,), arguments)
     with options(**wishes):
-        return make_plan(method, model, _resolved(method, model, call), current())
+        return make_plan(method, model, resolved(method, model, call), current())
 
 
 def _is_overridden(method: str, model: Any) -> bool:
@@ -188,12 +186,12 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         # Validation inside fit, by way of an `evaluate` that the user overrode, or of stock Keras' fit.
         cached = validation.prepared_for(model)
         if cached is not None:
-            call = _bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
+            call = bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
             return _evaluate(model, call, cached)[0]
         return stock.original(method)(model, *args, **kwargs)
     started = time.perf_counter()
-    call = _bound(method, args, kwargs)
-    arrays = _resolved(method, model, call)
+    call = bound(method, args, kwargs)
+    arrays = resolved(method, model, call)
     if arrays is not call:
         call, args, kwargs = arrays, (), arrays
     run = {"fit": _fit, "evaluate": _evaluate, "predict": _predict}[method]
@@ -226,26 +224,6 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     return result
 
 
-def _resolved(method: str, model: Any, call: dict[str, Any]) -> dict[str, Any]:
-    """The call with arrays in the place of paths, frames and names of columns; the same one if there are none."""
-    names = ("x",) if method == "predict" else ("x", "y", "sample_weight")
-    changes = _changes(model, names, [call.get(name) for name in names])
-    data = call.get("validation_data")
-    if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
-        changed = _changes(model, names, data)
-        if changed:
-            changes["validation_data"] = tuple(
-                changed.get(name, value) for name, value in zip(names, data, strict=False)
-            )
-    return {**call, **changes} if changes else call
-
-
-def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    resolved = resolve(model, *values)
-    before = (*values, None, None)
-    return {name: new for name, new, old in zip(names, resolved, before, strict=False) if new is not old}
-
-
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
     _refuse_if_strict(method, why)
     result = stock.original(method)(model, *args, **kwargs)
@@ -262,23 +240,6 @@ def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:
             + " ".join(map(str, why))
             + " Change the call, or run without --strict / FLATOUT_STRICT."
         )
-
-
-def _bound(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
-    """The arguments by name, with Keras' own defaults."""
-    bound = _signature(method).bind(*args, **kwargs)
-    bound.apply_defaults()
-    call = dict(bound.arguments)
-    extra = call.pop("kwargs", {})
-    if extra:
-        raise ValueError(f"Arguments not recognized: {extra}")
-    return call
-
-
-@functools.cache
-def _signature(method: str) -> inspect.Signature:
-    parameters = list(inspect.signature(stock.original(method)).parameters.values())[1:]
-    return inspect.Signature(parameters)
 
 
 def _callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: int = 1, **extra: Any) -> Any:
@@ -403,7 +364,7 @@ def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
             "with Keras' `predict`; what is special about this one can go into `predict_step`."
         )
     started = time.perf_counter()
-    call = _resolved("predict", model, _bound("predict", (x,), arguments))
+    call = resolved("predict", model, bound("predict", (x,), arguments))
     call = {**call, "x": tree.map_structure(unmapped, call["x"])}
     paths = OutputPaths(out, call["x"])
     with options(data="streamed") as wishes:

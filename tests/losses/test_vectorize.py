@@ -13,7 +13,6 @@ from losses.spellings import MarginLoss, batch_helper, batch_zip
 
 import flatout
 from flatout.losses.in_fit import loops_over_data
-from flatout.losses.rewrite import Refusal, Rewrite, rewrite_source
 
 SCALE = 2.0
 SQUARED = False
@@ -174,19 +173,6 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
     assert "`loop` (" in said[0].message
     assert "test_vectorize.py:" in said[0].message
     assert not loops_over_data(keras.losses.mean_squared_error)
-
-
-@pytest.mark.backend("jax")
-def test_rewrite_source_needs_no_import_of_the_module() -> None:
-    source = inspect.getsource(inspect.getmodule(loop))
-    found = rewrite_source(source, "loop", {"y_true": 2, "y_pred": 2})
-    assert isinstance(found, Rewrite)
-    assert "ops.mean(ops.square(y_true - y_pred), axis=-1)" in found.source
-    refused = rewrite_source(source, "recurrence")
-    assert isinstance(refused, Refusal)
-    assert refused.code == "FO106"
-    assert source.splitlines()[refused.line - 1].strip().startswith("state = ops.tanh")
-    assert isinstance(rewrite_source(source, "absent"), Refusal)
 
 
 @pytest.mark.backend("tensorflow")

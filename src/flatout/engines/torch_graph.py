@@ -96,9 +96,6 @@ class Graph:
         """The memory that an instruction takes as arguments."""
         return {self.values[ref.index].storage for ref in refs_in((instruction.args, instruction.kwargs))}
 
-    def reads_default_generator(self) -> bool:
-        return any(is_random(i.target) and i.kwargs.get("generator") is None for i in self.instructions)
-
     def copy(self) -> Graph:
         """A copy whose instruction and value lists may be changed."""
         return Graph(

@@ -13,6 +13,7 @@ from .graph import Node
 
 # Sizes of dimensions that nothing is known about, one after the other until the loss runs.
 _SIZES = (3, 4, 6, 5, 2, 1)
+SPOILT_PREDICTIONS = ("NaN in the predictions", "infinity in the predictions")
 
 
 @dataclass(frozen=True)
@@ -197,10 +198,10 @@ def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.
             yield f"NaN in {name}", but(**{name: spoilt}), False
     spoilt = guess.copy()
     spoilt.flat[-1] = np.nan
-    yield "NaN in the predictions", but(**{predicted: spoilt}), False
+    yield SPOILT_PREDICTIONS[0], but(**{predicted: spoilt}), False
     spoilt = guess.copy()
     spoilt.flat[0] = np.inf
-    yield "infinity in the predictions", but(**{predicted: spoilt}), False
+    yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
 
 
 def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:

@@ -82,39 +82,6 @@ def rewrite_function(
         return _refusal(refused)
 
 
-def rewrite_source(
-    source: str, name: str, ranks: Mapping[str, int] | None = None, namespace: Mapping[str, Any] | None = None
-) -> Rewrite | Refusal:
-    """Rewrite a function of a module, from the module's source alone.
-
-    Args:
-        source: The module's source.
-        name: The function's name; `Class.method` for a method.
-        ranks: The rank of every parameter that is an array; if absent, the first that fit the code are taken.
-        namespace: The module's variables, if it is imported; else its imports and constants are read from the source.
-
-    Returns:
-        A `Rewrite`, not verified, or a `Refusal`.
-    """
-    from .modules import find_function, static_namespace
-
-    try:
-        tree = find_function(source, name)
-        outside = dict(namespace) if namespace is not None else static_namespace(source)
-    except Refused as refused:
-        return _refusal(refused)
-    first: Refusal | None = None
-    for candidate in [ranks] if ranks is not None else candidate_ranks(array_parameters(tree)):
-        try:
-            return _rewrite(tree, tree.name, Scope(outside=outside), outside, candidate, None)
-        except Refused as refused:
-            found = _refusal(refused)
-            if first is None or (first.is_rank and not found.is_rank):
-                first = found
-    assert first is not None
-    return first
-
-
 def _refusal(refused: Refused) -> Refusal:
     from .values import WrongRank
 

@@ -63,17 +63,21 @@ class Vectorized:
         given = self.__signature__.bind(*args, **kwargs).arguments
         ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _are_sized(given) and _hold(decision, given, self._namespace()):
+        if decision.function is not None and _are_sized(given) and self._holds(decision, given):
             return decision.function(*self._own(), *args, **kwargs)
         return self._function(*self._own(), *args, **kwargs)
 
     def _own(self) -> tuple[Any, ...]:
         return () if self._holder is None else (self._holder,)
 
-    def _namespace(self) -> dict[str, Any]:
+    def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
+        """Whether the constants that decided a branch have not changed."""
+        if not decision.guards:
+            return True
         from .scopes import outside_of
 
-        return outside_of(self._function)
+        names = _Defaults({**outside_of(self._function), **given})
+        return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
 
     @property
     def applied(self) -> bool:
@@ -151,14 +155,6 @@ def _is_array(value: Any) -> bool:
 def _are_sized(given: Mapping[str, Any]) -> bool:
     """Whether the array code, which reads sizes from shapes, can run: TensorFlow may not know the length of a batch."""
     return all(size is not None for value in given.values() if _is_array(value) for size in value.shape)
-
-
-def _hold(decision: Decision, given: Mapping[str, Any], outside: Mapping[str, Any]) -> bool:
-    """Whether the constants that decided a branch have not changed."""
-    if not decision.guards:
-        return True
-    names = {**outside, **given}
-    return all(bool(eval(code, {"__builtins__": {}}, _Defaults(names))) == truth for code, truth in decision.guards)
 
 
 class _Defaults(dict):  # type: ignore[type-arg]

@@ -10,7 +10,6 @@ from .values import (
     BATCH,
     LAST,
     NEW,
-    Counter,
     Data,
     Sequence,
     Shape,
@@ -137,8 +136,3 @@ def size_of_axis(shape: Shape, number: int) -> Size:
         return Size(LAST if -number < 2 or len(shape.axes) < 2 else AXES[1] if -number == 2 else BATCH)
     at = number + shape.start
     return Size(shape.axes[at] if at < len(shape.axes) else LAST)
-
-
-def is_sample_index(value: Value) -> bool:
-    """Whether a value counts samples."""
-    return isinstance(value, Counter) and value.label == BATCH

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -106,20 +107,43 @@ def test_arguments_of_fit(small_chunks: None, arguments: dict[str, Any]) -> None
     assert_same_as_stock(lambda model: flatout.fit(model, X, Y, **arguments))
 
 
-def test_nested_structures(small_chunks: None) -> None:
-    def make() -> keras.Model:
-        keras.utils.set_random_seed(2)
-        one, other = keras.Input((6,), name="one"), keras.Input((1,), name="other")
-        joined = keras.layers.concatenate([one, other])
-        outputs = {"a": keras.layers.Dense(1, name="a")(joined), "b": keras.layers.Dense(1, name="b")(joined)}
-        model = keras.Model({"one": one, "other": other}, outputs)
-        model.compile("sgd", {"a": "mse", "b": "mae"})
-        return model
+def build_named() -> keras.Model:
+    keras.utils.set_random_seed(2)
+    one, other = keras.Input((6,), name="one"), keras.Input((1,), name="other")
+    joined = keras.layers.concatenate([one, other])
+    outputs = {"a": keras.layers.Dense(1, name="a")(joined), "b": keras.layers.Dense(1, name="b")(joined)}
+    model = keras.Model({"one": one, "other": other}, outputs)
+    model.compile("sgd", {"a": "mse", "b": "mae"})
+    return model
 
-    x, y = {"one": X, "other": Y}, {"a": Y, "b": -Y}
-    assert_same_as_stock(lambda m: flatout.fit(m, x, y, epochs=2, batch_size=32, verbose=0, data="streamed"), make)
-    assert_same_as_stock(lambda m: flatout.evaluate(m, x, y, verbose=0, data="streamed"), make)
-    assert_same_as_stock(lambda m: flatout.predict(m, x, verbose=0, data="streamed"), make)
+
+def test_files_in_a_dict(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X.astype("float16"))
+    np.save(tmp_path / "y.npy", Y)
+    # Not in sorted order, in which Keras flattens them.
+    x, y = {"other": str(tmp_path / "y.npy"), "one": str(tmp_path / "x.npy")}, {"b": -Y, "a": Y}
+    histories = []
+    for settings_ in ({"engine": "stock"}, {"force": True, "strict": True, "data": "direct"}):
+        with flatout.options(**settings_):
+            histories.append(flatout.fit(build_named(), x, y, epochs=2, batch_size=32, verbose=0).history)
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-6)
+
+
+def test_nested_structures(small_chunks: None) -> None:
+    x, y = {"other": Y, "one": X}, {"b": -Y, "a": Y}
+    assert_same_as_stock(
+        lambda m: flatout.fit(m, x, y, epochs=2, batch_size=32, verbose=0, data="streamed"), build_named
+    )
+    assert_same_as_stock(lambda m: flatout.evaluate(m, x, y, verbose=0, data="streamed"), build_named)
+    assert_same_as_stock(lambda m: flatout.predict(m, x, verbose=0, data="streamed"), build_named)
+
+    def pairs() -> Iterator[Any]:
+        for start in range(0, ROWS, BATCH):
+            rows = slice(start, start + BATCH)
+            yield {"other": Y[rows], "one": X[rows]}, {"b": -Y[rows], "a": Y[rows]}
+
+    assert_same_as_stock(lambda m: flatout.fit(m, pairs(), verbose=0), build_named)
 
 
 class Dataset(keras.utils.PyDataset):

@@ -227,11 +227,16 @@ class RowReader:
 
 
 def packed(structure: Any, leaves: list[Any]) -> Any:
-    """The leaves in the structure's shape, `None` where it has none."""
+    """The leaves, in the order in which Keras flattens the structure, in its shape; `None` where it has none.
+
+    Not by `tree.map_structure`: on torch that visits a dict in another order than `tree.flatten` does.
+    """
     from keras import tree
 
     remaining = iter(leaves)
-    return tree.map_structure(lambda leaf: None if leaf is None else next(remaining), structure)
+    return tree.pack_sequence_as(
+        structure, [None if leaf is None else next(remaining) for leaf in tree.flatten(structure)]
+    )
 
 
 def as_host_array(leaf: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .chunks import packed
 from .direct import load
 from .direct_decoded import DecodedRows
 from .direct_npy import NpyFile
@@ -33,21 +34,19 @@ def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tu
     """
     from keras import tree
 
-    names = iter(dtypes)
     reports: list[DirectReport] = []
 
-    def placed(leaf: Any) -> Any:
-        if leaf is None:
-            return None
-        name, rows = next(names), _in_files(leaf)
+    def placed(leaf: Any, dtype: str) -> Any:
+        rows = _in_files(leaf)
         if rows is None:
             return place(leaf)
-        make_sink: MakeSink = sink_for(name)
+        make_sink: MakeSink = sink_for(dtype)
         array, report = load(rows, make_sink)
         reports.append(report)
         return array
 
-    return tree.map_structure(placed, inputs), reports
+    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
+    return packed(inputs, list(map(placed, leaves, dtypes))), reports
 
 
 def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:

@@ -16,6 +16,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.trainer import model_supports_jit
 
+from ..data.chunks import packed
 from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
 from ..options import current
@@ -207,8 +208,7 @@ class TensorFlowProgram:
 
     @tf.autograph.experimental.do_not_convert
     def _step(self, leaves: list[Any], numbers: Any) -> Any:
-        rows = iter(leaves)
-        batch = tree.map_structure(lambda _: tf.gather(next(rows), numbers), self._data, none_is_leaf=False)
+        batch = packed(self._data, [tf.gather(leaf, numbers) for leaf in leaves])
         step = {"train": self._model.train_step, "test": self._model.test_step, "predict": self._model.predict_step}
         return self._model.distribute_strategy.run(step[self._task], args=(batch,))
 

@@ -17,7 +17,7 @@ from keras.src import backend, tree
 
 from ..errors import reason
 from .base import Structure, Task
-from .torch_capture import STEP_NAMES, CapturedStep, leaves_of
+from .torch_capture import STEP_NAMES, CapturedStep, leaves_of, told_before
 from .torch_codegen import compile_graph
 from .torch_graph import Graph, refs_in, results_of
 from .torch_host_seeds import HostSeeds
@@ -120,7 +120,7 @@ class _Launches:
         joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
         joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH
         _check_is_on_device(captured.graph, place)
-        with _unchanged(captured.graph):
+        with _unchanged(captured.graph), told_before():
             try:
                 self._warm_up()
                 self._one, outputs = self._build(captured.graph, 1)

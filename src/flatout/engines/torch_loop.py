@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from keras.src import backend, tree
 
+from ..data.chunks import packed
 from ..errors import Reason
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task
 from .torch_capture import STEP_NAMES, CapturedStep, leaves_of
@@ -47,10 +48,7 @@ class Rows:
 
     def batch(self, step: int) -> Structure:
         """A step's batch, in the structure that Keras passes to `train_step`."""
-        leaves = iter(self.take(step))
-        return tree.pack_sequence_as(
-            self.structure, [leaf if leaf is None else next(leaves) for leaf in tree.flatten(self.structure)]
-        )
+        return packed(self.structure, self.take(step))
 
 
 class Loop:

@@ -143,7 +143,9 @@ def test_nested_structures(small_chunks: None) -> None:
             rows = slice(start, start + BATCH)
             yield {"other": Y[rows], "one": X[rows]}, {"b": -Y[rows], "a": Y[rows]}
 
-    assert_same_as_stock(lambda m: flatout.fit(m, pairs(), verbose=0), build_named)
+    # Fewer than there are: at the end of a data set stock Keras on TensorFlow counts a batch too many for each output.
+    steps = ROWS // BATCH
+    assert_same_as_stock(lambda m: flatout.fit(m, pairs(), steps_per_epoch=steps, verbose=0), build_named)
 
 
 class Dataset(keras.utils.PyDataset):

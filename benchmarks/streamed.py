@@ -21,8 +21,9 @@ import flatout
 from flatout.bench.backend import device
 from flatout.bench.comparison import train
 from flatout.bench.workloads import WORKLOADS, Workload
-from flatout.data.chunks import CHUNK_BYTES, Ring
-from flatout.engines.select import engine_for
+from flatout.data.chunks import CHUNK_BYTES
+from flatout.data.cuda_driver import cuda_driver
+from flatout.data.pinned import borrowed
 
 WIDTH = 32_768
 WIDE_ROWS = 16_384
@@ -39,7 +40,8 @@ def main() -> None:
     print(f"{'model':<12}{'resident':>12}{'streamed':>12}{'share':>8}{'GB/s':>8}   same losses")
     for name in arguments.names or ("seed", "convnet"):
         _compare(WORKLOADS[name], arguments.epochs)
-    _bus(arguments.rows, arguments.epochs)
+    if device().is_gpu:
+        _bus(arguments.rows, arguments.epochs)
 
 
 def _compare(workload: Workload, epochs: int) -> None:
@@ -77,17 +79,19 @@ def _bus(rows: int, epochs: int) -> None:
 
 
 def _pinned_rate() -> float:
-    """GB/s of copies of a chunk's size, from memory that is prepared as the stream prepares it."""
-    engine = engine_for(keras.backend.backend())
-    ring = Ring(2)
-    (array,) = ring([((CHUNK_BYTES,), np.dtype(np.uint8))])
-    array[:] = 1
+    """GB/s of bare copies of a long chunk's size from pinned memory, by the CUDA driver itself."""
+    driver, nbytes = cuda_driver(), 2 * CHUNK_BYTES
     rates: list[float] = []
-    for _ in range(30):
-        began = time.perf_counter()
-        kept: Any = engine.send(array)
-        rates.append(array.nbytes / (time.perf_counter() - began) / 1e9)
-        del kept
+    with borrowed(nbytes, pin=True) as slab:
+        slab.memory[:] = 1
+        target, stream = driver.allocate(nbytes), driver.stream()
+        for _ in range(30):
+            began = time.perf_counter()
+            driver.copy_to_device(target, slab.memory.ctypes.data, nbytes, stream)
+            driver.synchronize(stream)
+            rates.append(nbytes / (time.perf_counter() - began) / 1e9)
+        driver.free(target)
+        driver.destroy_stream(stream)
     return statistics.median(rates[5:])
 
 

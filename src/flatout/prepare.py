@@ -207,18 +207,25 @@ def _feed_rows(
             warnings.warn(f"{plan.reasons[-1]}", stacklevel=2)
         inputs, reports = decode_once.with_places(source.inputs, on_disk=plan.tables == "disk")
         source, loads = dataclasses.replace(source, inputs=inputs), tuple(reports)
-    return *stream_rows(method, model, source, engine, order), loads, plan
+    return *stream_rows(method, model, source, engine, order, passes=_epochs(call)), loads, plan
 
 
 def stream_rows(
-    method: str, model: Any, source: ArraySource, engine: Engine, order: Order | FileOrder
+    method: str, model: Any, source: ArraySource, engine: Engine, order: Order | FileOrder, passes: int = 1
 ) -> tuple[Program, ArrayStream]:
     """Compile a model's step for rows that are sent to the device chunk by chunk."""
-    memory, group = _memory(engine), model.steps_per_execution
+    landing = engine.landing
     reader = RowReader(
-        source.inputs, _dtypes_on_device(engine, source), source.batch_size, group, memory, engine.reuses_memory
+        source.inputs,
+        _dtypes_on_device(engine, source),
+        source.batch_size,
+        model.steps_per_execution,
+        _memory(engine),
+        stretches=engine.reuses_memory,
+        # Locking takes as long as a pass saves.
+        fetches=landing is not None and passes > 1,
     )
-    sender = Sender(engine.send, engine.reuses_memory)
+    sender = Sender(engine.send, engine.reuses_memory, landing)
     first = sender.one(reader.first_chunk())
     any_length = source.rows % source.batch_size != 0
     program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)

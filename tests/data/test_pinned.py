@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 from flatout.data import pinned
-from flatout.data.pinned import CudaError, Driver, Slab, borrowed, view
+from flatout.data.cuda_driver import CudaError, Driver
+from flatout.data.pinned import Slab, borrowed, view
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from .file_rows import FileRows
+from .locked_rows import Wanted, locked
 from .pinned import borrowed, view
 from .table_rows import TableRows
 
@@ -66,6 +67,8 @@ class Ring:
         self._lent = contextlib.ExitStack()
 
     def __call__(self, arrays: Arrays) -> list[np.ndarray]:
+        if not arrays:
+            return []
         sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in arrays]
         if not self._slots or sum(sizes) > self._slots[0].size:
             # Chunks on their way still refer to the old slots, which live as long as they do.
@@ -94,7 +97,7 @@ class Chunk:
     """The rows of some steps.
 
     Attributes:
-        data: A structure of arrays, in host memory or on the device.
+        data: A structure of arrays, in host memory or on the device, or of `Wanted` rows that are to be fetched.
         rows: Rows that it has room for.
         batch_size: Rows of a step.
         steps: Steps that it has rows for; what is behind them is not to be read.
@@ -129,6 +132,7 @@ class RowReader:
         group: Steps that must not be parted.
         memory: Gives host memory for a chunk.
         stretches: Whether to go over from short chunks to long ones.
+        fetches: Whether to lock arrays in memory where the device can then fetch their rows by itself.
     """
 
     def __init__(
@@ -139,6 +143,7 @@ class RowReader:
         group: int,
         memory: Memory,
         stretches: bool = False,
+        fetches: bool = False,
     ):
         from keras import tree
 
@@ -158,6 +163,9 @@ class RowReader:
             most = max(group, most // SHORT_IN_A_CHUNK // group * group)
         self.short = even_chunks(self._full, most, group)
         self.long = self.short * SHORT_IN_A_LONG_CHUNK if stretches else self.short
+        self._locked = [
+            locked(leaf, dtype) if fetches else None for leaf, dtype in zip(self._leaves, dtypes, strict=True)
+        ]
 
     def chunks(self, order: np.ndarray | None, first: int, stop: int) -> Iterator[Chunk]:
         """The chunks of the steps `first` to `stop - 1` of a pass in this order."""
@@ -171,13 +179,17 @@ class RowReader:
             yield self.chunk(order, self._full, self._full + 1)
 
     def close(self) -> None:
-        """End threads and give back memory; both come back if rows are read again."""
+        """End threads and give back memory; both come back if rows are read again, by way of host memory."""
         if self._threads is not None:
             self._threads.shutdown()
             self._threads = None
         self._memory.close()
         for table in self.tables:
             table.close()
+        for number, rows in enumerate(self._locked):
+            if rows is not None:
+                self._locked[number] = None
+                rows.close()
 
     @property
     def tables(self) -> list[TableRows]:
@@ -195,13 +207,18 @@ class RowReader:
         room = length
         if length == self.batch_size:
             room *= self.short if stop - first <= self.short else self.long
-        arrays = self._memory(
-            [((room, *leaf.shape[1:]), dtype) for leaf, dtype in zip(self._leaves, self._dtypes, strict=True)]
-        )
         numbers = slice(begin, end) if order is None else order[begin:end]
-        for leaf, array in zip(self._leaves, arrays, strict=True):
+        through_host = [
+            (leaf, dtype)
+            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
+            if rows is None
+        ]
+        arrays = self._memory([((room, *leaf.shape[1:]), dtype) for leaf, dtype in through_host])
+        for (leaf, _), array in zip(through_host, arrays, strict=True):
             self._gather(leaf, numbers, array[: end - begin])
-        return Chunk(packed(self._structure, arrays), room, length, stop - first)
+        gathered = iter(arrays)
+        parts = [next(gathered) if rows is None else Wanted(rows, numbers, room) for rows in self._locked]
+        return Chunk(packed(self._structure, parts), room, length, stop - first)
 
     def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
         pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))

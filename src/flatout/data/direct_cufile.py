@@ -14,12 +14,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from .cuda_driver import CudaError, cuda_driver
 from .direct_npy import Span
 from .direct_report import CUFILE, CUFILE_POSIX, NVFS, P2P
 from .direct_sinks import DeviceMemory, GpuDirectFailed
 from .direct_tally import Tally
 from .direct_threads import share_out
-from .pinned import CudaError, cuda_driver
 
 _PIECE = 16 * 2**20
 _COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}

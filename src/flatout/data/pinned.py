@@ -1,16 +1,13 @@
 """Host memory that a GPU can read by itself: a page-aligned slab, registered with the CUDA driver and used again.
 
-Locking pages is slow (about 60 ms for a GB), so that a slab outlives its first use. The driver API alone is spoken, by
-ctypes (seven functions of a stable interface), in the device's primary context, which torch, jax and TensorFlow use
-too; their CUDA runtimes are not touched. Without a GPU a slab is plain memory and everything else stays as it is.
+Locking pages is slow (about 60 ms for a GB), so that a slab outlives its first use. Without a GPU a slab is plain
+memory and everything else stays as it is.
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
-import ctypes
-import functools
 import mmap
 import os
 import threading
@@ -19,73 +16,10 @@ from typing import Any
 
 import numpy as np
 
-# Pinned for every context of the process, so that it does not matter which GPU takes the copy.
-_REGISTER_PORTABLE = 1
+from .cuda_driver import CudaError, cuda_driver
 
 _idle: list[Slab] = []
 _lock = threading.Lock()
-
-
-class CudaError(Exception):
-    """The CUDA driver is absent or refused; never leaves this file."""
-
-
-class Driver:
-    """The few functions of libcuda that locking pages takes.
-
-    Args:
-        library: libcuda, as ctypes loads it.
-    """
-
-    def __init__(self, library: Any):
-        self._library = library
-        self._call("cuInit", 0)
-        device, self._context = ctypes.c_int(), ctypes.c_void_p()
-        self._call("cuDeviceGet", ctypes.byref(device), 0)
-        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
-
-    def register(self, address: int, nbytes: int) -> None:
-        with self.in_context():
-            self._call(
-                "cuMemHostRegister_v2",
-                ctypes.c_void_p(address),
-                ctypes.c_size_t(nbytes),
-                ctypes.c_uint(_REGISTER_PORTABLE),
-            )
-
-    def unregister(self, address: int) -> None:
-        with self.in_context():
-            self._call("cuMemHostUnregister", ctypes.c_void_p(address))
-
-    @contextlib.contextmanager
-    def in_context(self) -> Iterator[None]:
-        """Pushed and popped: what the thread had current before is current again."""
-        self._call("cuCtxPushCurrent_v2", self._context)
-        try:
-            yield
-        finally:
-            self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
-
-    def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
-        if status:
-            text = ctypes.c_char_p()
-            self._library.cuGetErrorName(status, ctypes.byref(text))
-            raise CudaError(f"{name} failed with {(text.value or b'an unknown error').decode()} ({status})")
-
-
-@functools.cache
-def cuda_driver() -> Driver:
-    """The driver, initialised.
-
-    Raises:
-        CudaError: There is no driver or no GPU.
-    """
-    try:
-        library = ctypes.CDLL("libcuda.so.1")
-    except OSError:
-        raise CudaError("there is no CUDA driver (libcuda.so.1)") from None
-    return Driver(library)
 
 
 class Slab:

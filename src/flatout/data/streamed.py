@@ -17,6 +17,7 @@ import numpy as np
 from .background import Background
 from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
 from .direct_report import StreamReport
+from .locked_rows import Landing, Wanted
 from .order import FileOrder, Order
 from .resident import RowFeed
 
@@ -32,14 +33,25 @@ class Sender:
     Args:
         send: Puts a structure of NumPy arrays on the device and returns when that is done.
         copies: False where the device uses the host's memory, so that sending takes no time.
+        landing: Allocates arrays on the device for rows that it fetches by itself.
     """
 
-    def __init__(self, send: Callable[[Any], Any], copies: bool):
+    def __init__(self, send: Callable[[Any], Any], copies: bool, landing: Landing | None = None):
         self._send = send
         self._copies = copies
+        self._landing = landing
 
     def one(self, chunk: Chunk) -> Chunk:
-        return dataclasses.replace(chunk, data=self._send(chunk.data))
+        """The chunk on the device."""
+        from keras import tree
+
+        leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
+        if not any(isinstance(leaf, Wanted) for leaf in leaves):
+            return dataclasses.replace(chunk, data=self._send(chunk.data))
+        assert self._landing is not None
+        sent = iter(self._send([leaf for leaf in leaves if not isinstance(leaf, Wanted)]))
+        placed = [leaf.fetched(self._landing) if isinstance(leaf, Wanted) else next(sent) for leaf in leaves]
+        return dataclasses.replace(chunk, data=packed(chunk.data, placed))
 
     def ahead(self, chunks: Iterator[Chunk], at_once: bool = True) -> Background:
         """The chunks on the device, in order, sent ahead of being asked for; unless `at_once`, from the second on."""

@@ -10,6 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ..data.direct_sinks import MakeSink
+from ..data.locked_rows import Landing
 from ..errors import Reason
 
 Task = Literal["train", "test", "predict"]
@@ -134,6 +135,11 @@ class Engine(Protocol):
 
         When it returns, the arrays are on the device, and their memory may be written again if `reuses_memory`.
         """
+        ...
+
+    @property
+    def landing(self) -> Landing | None:
+        """Allocates arrays on the device for rows that come there past the backend; None where none can."""
         ...
 
     def free_memory(self) -> int | None:

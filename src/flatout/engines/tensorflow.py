@@ -73,6 +73,9 @@ class TensorFlowEngine:
         # As they come out of the tf.data pipeline of stock Keras.
         return tree.lists_to_tuples(tree.map_structure(tf.convert_to_tensor, arrays, none_is_leaf=False))
 
+    # TensorFlow tells nobody where its tensors are.
+    landing = None
+
     def free_memory(self) -> int | None:
         if tf.config.list_physical_devices("GPU"):
             return None

@@ -13,10 +13,11 @@ import keras
 import numpy as np
 import torch
 from keras.src import tree
-from keras.src.backend.torch.core import convert_to_tensor, get_device
+from keras.src.backend.torch.core import convert_to_tensor, get_device, to_torch_dtype
 from keras.src.trainers.data_adapters import array_slicing
 
-from ..data.direct_sinks import MakeSink
+from ..data.direct_sinks import DeviceMemory, MakeSink
+from ..data.locked_rows import Landing
 from ..errors import Reason, reason
 from .base import Program, Structure, Task, is_on_gpu
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
@@ -100,6 +101,11 @@ class TorchEngine:
         stream.synchronize()
         return placed
 
+    @property
+    def landing(self) -> Landing | None:
+        device = torch.device(get_device())
+        return _landing if device.type == "cuda" and not device.index else None
+
     def free_memory(self) -> int | None:
         """Bytes free on Keras' device."""
         if str(get_device()).startswith("cuda"):
@@ -147,6 +153,14 @@ def _stream_of_copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
+def _landing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.Tensor, DeviceMemory]:
+    """Memory of the stream of copies, on which nothing is under way: each copy is waited for."""
+    device = torch.device(get_device())
+    with torch.cuda.stream(_stream_of_copies(device)):
+        tensor = torch.empty(shape, dtype=to_torch_dtype(dtype.name), device=device)
+    return tensor, DeviceMemory(tensor.data_ptr(), tensor.nbytes)
+
+
 class TorchProgram:
     """A loop for each layout of rows, made again when a user's callback has changed what the model's Python reads.
 
@@ -166,6 +180,10 @@ class TorchProgram:
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         layout = (rows, batch_size, *((leaf.shape, leaf.dtype) for leaf in leaves_of(data)))
+        for leaf in leaves_of(data):
+            if leaf.is_cuda:
+                # It may come from another stream, to which its memory must not go back too early.
+                leaf.record_stream(torch.cuda.current_stream(leaf.device))
         if layout in self._loops:
             self._loops[layout].replace(data)
         else:

@@ -67,10 +67,8 @@ class CudaGraphLoop(Loop):
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.
-        stream = torch.cuda.current_stream()
         for held, new in zip(self.rows.leaves, leaves_of(data), strict=True):
             held.copy_(new)
-            new.record_stream(stream)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         super().begin_pass(None)

@@ -1,0 +1,141 @@
+"""The CUDA driver, by ctypes: a few functions of a stable interface, for work beside the backends.
+
+All is done in the device's primary context, which torch, jax and TensorFlow use too; their CUDA runtimes are not
+touched.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+# Pinned for every context of the process, so that it does not matter which GPU takes the copy.
+_REGISTER_PORTABLE = 1
+_NON_BLOCKING = 1
+
+
+class CudaError(Exception):
+    """The CUDA driver is absent or refused; whoever calls it has another way."""
+
+
+class Driver:
+    """The few functions of libcuda that locking pages and copying rows take.
+
+    Args:
+        library: libcuda, as ctypes loads it.
+    """
+
+    def __init__(self, library: Any):
+        self._library = library
+        self._call("cuInit", 0)
+        device, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), 0)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+
+    def register(self, address: int, nbytes: int) -> None:
+        with self.in_context():
+            self._call(
+                "cuMemHostRegister_v2",
+                ctypes.c_void_p(address),
+                ctypes.c_size_t(nbytes),
+                ctypes.c_uint(_REGISTER_PORTABLE),
+            )
+
+    def unregister(self, address: int) -> None:
+        with self.in_context():
+            self._call("cuMemHostUnregister", ctypes.c_void_p(address))
+
+    def stream(self) -> int:
+        """A stream that waits for no other one, behind all others where they compete."""
+        stream, least, greatest = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        with self.in_context():
+            self._call("cuCtxGetStreamPriorityRange", ctypes.byref(least), ctypes.byref(greatest))
+            self._call("cuStreamCreateWithPriority", ctypes.byref(stream), ctypes.c_uint(_NON_BLOCKING), least)
+        return int(stream.value or 0)
+
+    def synchronize(self, stream: int) -> None:
+        with self.in_context():
+            self._call("cuStreamSynchronize", ctypes.c_void_p(stream))
+
+    def destroy_stream(self, stream: int) -> None:
+        with self.in_context():
+            self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
+
+    def allocate(self, nbytes: int) -> int:
+        pointer = ctypes.c_uint64()
+        with self.in_context():
+            self._call("cuMemAlloc_v2", ctypes.byref(pointer), ctypes.c_size_t(nbytes))
+        return int(pointer.value)
+
+    def free(self, pointer: int) -> None:
+        with self.in_context():
+            self._call("cuMemFree_v2", ctypes.c_uint64(pointer))
+
+    def copy_to_device(self, target: int, address: int, nbytes: int, stream: int) -> None:
+        """Start to copy host memory, at once if it is pinned; else it may be written again when this returns."""
+        with self.in_context():
+            self._call(
+                "cuMemcpyHtoDAsync_v2",
+                ctypes.c_uint64(target),
+                ctypes.c_void_p(address),
+                ctypes.c_size_t(nbytes),
+                ctypes.c_void_p(stream),
+            )
+
+    def function(self, ptx: str, name: str) -> int:
+        """A kernel, compiled by the driver for the GPU that there is; it stays for the life of the process."""
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        with self.in_context():
+            self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(ptx.encode()))
+            self._call("cuModuleGetFunction", ctypes.byref(function), module, ctypes.c_char_p(name.encode()))
+        return int(function.value or 0)
+
+    def launch(self, function: int, blocks: int, threads: int, stream: int, arguments: Sequence[Any]) -> None:
+        """Start a kernel.
+
+        Args:
+            function: From `function`.
+            blocks: Blocks of the grid.
+            threads: Threads of a block.
+            stream: Where it runs.
+            arguments: ctypes values of the types that it declares.
+        """
+        addresses = [ctypes.cast(ctypes.pointer(argument), ctypes.c_void_p) for argument in arguments]
+        packed = (ctypes.c_void_p * len(addresses))(*addresses)
+        kernel, shared_memory, queue = ctypes.c_void_p(function), ctypes.c_uint(0), ctypes.c_void_p(stream)
+        shape = [ctypes.c_uint(size) for size in (blocks, 1, 1, threads, 1, 1)]
+        with self.in_context():
+            self._call("cuLaunchKernel", kernel, *shape, shared_memory, queue, packed, None)
+
+    @contextlib.contextmanager
+    def in_context(self) -> Iterator[None]:
+        """Pushed and popped: what the thread had current before is current again."""
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
+
+    def _call(self, name: str, *arguments: Any) -> None:
+        status = getattr(self._library, name)(*arguments)
+        if status:
+            text = ctypes.c_char_p()
+            self._library.cuGetErrorName(status, ctypes.byref(text))
+            raise CudaError(f"{name} failed with {(text.value or b'an unknown error').decode()} ({status})")
+
+
+@functools.cache
+def cuda_driver() -> Driver:
+    """The driver, initialised.
+
+    Raises:
+        CudaError: There is no driver or no GPU.
+    """
+    try:
+        library = ctypes.CDLL("libcuda.so.1")
+    except OSError:
+        raise CudaError("there is no CUDA driver (libcuda.so.1)") from None
+    return Driver(library)

@@ -1,0 +1,115 @@
+"""Rows that the GPU fetches from locked host memory are the right ones, and nothing stays locked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import flatout
+from flatout.data import locked_rows
+from flatout.data.bus_gather import BusGather
+from flatout.data.cuda_driver import cuda_driver
+from flatout.data.locked_rows import LockedRows, Wanted
+from flatout.engines.select import engine_for
+
+pytestmark = [pytest.mark.gpu, pytest.mark.backend("jax", "torch")]
+ROWS = 3001
+
+
+@pytest.fixture
+def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """How many rows each fetch was asked for."""
+    counts: list[int] = []
+    rows = BusGather.rows
+
+    def counted(self: Any, target: Any, address: int, row_bytes: int, numbers: Any) -> None:
+        counts.append(numbers.stop - numbers.start if isinstance(numbers, slice) else len(numbers))
+        rows(self, target, address, row_bytes, numbers)
+
+    monkeypatch.setattr(BusGather, "rows", counted)
+    monkeypatch.setattr(locked_rows, "FEWEST_BYTES", 1)
+    return counts
+
+
+def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    return np.random.default_rng(0).integers(0, 100, shape).astype(dtype)
+
+
+@pytest.mark.parametrize(
+    ("shape", "dtype"),
+    [((784,), "float32"), ((129,), "float32"), ((28, 28), "uint8"), ((257,), "int32"), ((40_000,), "u1")],
+)
+@pytest.mark.parametrize("is_shuffled", [True, False])
+def test_rows_are_those_that_were_asked_for(shape: tuple[int, ...], dtype: str, is_shuffled: bool) -> None:
+    x = array((ROWS, *shape), dtype)
+    landing = engine_for(keras.config.backend()).landing
+    assert landing is not None
+    rows = LockedRows(x)
+    try:
+        for count in (1, 7, 2000):
+            numbers: Any = np.random.default_rng(1).permutation(ROWS)[:count] if is_shuffled else slice(5, 5 + count)
+            got = keras.ops.convert_to_numpy(Wanted(rows, numbers, 2048).fetched(landing))
+            assert got.shape == (2048, *shape)
+            np.testing.assert_array_equal(got[:count], x[numbers])
+    finally:
+        rows.close()
+    # Pages that were still locked could not be locked again.
+    cuda_driver().register(x.ctypes.data, x.nbytes)
+    cuda_driver().unregister(x.ctypes.data)
+
+
+def model() -> keras.Model:
+    keras.utils.set_random_seed(3)
+    layers = [keras.Input((784,)), keras.layers.Dense(16, activation="relu"), keras.layers.Dense(10)]
+    model = keras.Sequential(layers)
+    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    return model
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"shuffle": False}, {"steps_per_epoch": 20}], ids=["shuffled", "as is", "steps"]
+)
+def test_a_training_is_the_same_as_with_resident_rows(fetched: list[int], arguments: dict[str, Any]) -> None:
+    x, y = array((ROWS, 784), "float32") / 100, array((ROWS,), "int64") % 10
+    runs = {}
+    for data in ("resident", "streamed"):
+        keras.utils.set_random_seed(5)
+        trained = model()
+        with flatout.options(force=True, strict=True):
+            history = flatout.fit(trained, x, y, batch_size=32, epochs=3, verbose=0, data=data, **arguments)
+        runs[data] = (history.history["loss"], trained.get_weights())
+        assert bool(fetched) == (data == "streamed")
+    np.testing.assert_allclose(runs["streamed"][0], runs["resident"][0], rtol=1e-6)
+    for one, other in zip(runs["resident"][1], runs["streamed"][1], strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+    cuda_driver().register(x.ctypes.data, x.nbytes)
+    cuda_driver().unregister(x.ctypes.data)
+
+
+def test_an_error_in_a_callback_leaves_nothing_locked(fetched: list[int]) -> None:
+    x, y = array((ROWS, 784), "float32"), array((ROWS,), "int64") % 10
+
+    class Fails(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise KeyError("mine")
+
+    with flatout.options(force=True), pytest.raises(KeyError, match="mine"):
+        flatout.fit(model(), x, y, batch_size=32, epochs=3, verbose=0, data="streamed", callbacks=[Fails()])
+    assert fetched
+    cuda_driver().register(x.ctypes.data, x.nbytes)
+    cuda_driver().unregister(x.ctypes.data)
+
+
+def test_pages_that_somebody_else_has_locked_go_by_way_of_host_memory(fetched: list[int]) -> None:
+    x, y = array((ROWS, 784), "float32"), array((ROWS,), "int64") % 10
+    cuda_driver().register(x.ctypes.data, x.nbytes)
+    try:
+        with flatout.options(force=True, strict=True):
+            flatout.fit(model(), x, y, batch_size=32, epochs=2, verbose=0, data="streamed")
+    finally:
+        cuda_driver().unregister(x.ctypes.data)
+    assert not fetched

@@ -101,12 +101,14 @@ class Chunk:
         rows: Rows that it has room for.
         batch_size: Rows of a step.
         steps: Steps that it has rows for; what is behind them is not to be read.
+        fetched: Those of the arrays on the device that go back to where they came from.
     """
 
     data: Any
     rows: int
     batch_size: int
     steps: int
+    fetched: tuple[Any, ...] = ()
 
 
 def steps_per_chunk(bytes_per_step: int, group: int = 1) -> int:

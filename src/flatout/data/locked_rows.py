@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -20,8 +19,17 @@ FEWEST_BYTES = 64 * 2**20
 # Locked pages are no longer the system's to move.
 _SHARE_OF_MEMORY = 0.5
 
-# Allocates an array on the device that may be written by its address until it is used.
-Landing = Callable[[tuple[int, ...], np.dtype[Any]], "tuple[Any, DeviceMemory]"]
+
+class Landing(Protocol):
+    """Arrays on the device that may be written by their address until they are used."""
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, DeviceMemory]:
+        """An array that nobody uses, and where it is."""
+        ...
+
+    def give_back(self, array: Any) -> None:
+        """Steps that are dispatched from now on do not use this array any more."""
+        ...
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,14 @@ class Sender:
         assert self._landing is not None
         sent = iter(self._send([leaf for leaf in leaves if not isinstance(leaf, Wanted)]))
         placed = [leaf.fetched(self._landing) if isinstance(leaf, Wanted) else next(sent) for leaf in leaves]
-        return dataclasses.replace(chunk, data=packed(chunk.data, placed))
+        fetched = tuple(new for new, leaf in zip(placed, leaves, strict=True) if isinstance(leaf, Wanted))
+        return dataclasses.replace(chunk, data=packed(chunk.data, placed), fetched=fetched)
+
+    def give_back(self, chunk: Chunk) -> None:
+        """Another chunk has taken its place."""
+        for array in chunk.fetched:
+            assert self._landing is not None
+            self._landing.give_back(array)
 
     def ahead(self, chunks: Iterator[Chunk], at_once: bool = True) -> Background:
         """The chunks on the device, in order, sent ahead of being asked for; unless `at_once`, from the second on."""
@@ -79,6 +86,7 @@ class ArrayStream(RowFeed):
         self._reader = reader
         self._sender = sender
         self._chunks: Background | None = None
+        self._held: Chunk | None = None
         self._begin = self._stop = 0
         self.first_step = 0
 
@@ -105,6 +113,9 @@ class ArrayStream(RowFeed):
         if step >= self._stop:
             chunk = next(self._chunks)
             self._program.replace(chunk.data, chunk.rows, chunk.batch_size)
+            if self._held is not None:
+                self._sender.give_back(self._held)
+            self._held = chunk
             self._begin, self._stop = step, step + chunk.steps
         return step - self._begin, self._stop - step
 

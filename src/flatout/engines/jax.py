@@ -17,11 +17,12 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
-from ..data.direct_sinks import DeviceMemory, MakeSink
+from ..data.direct_sinks import MakeSink
 from ..data.locked_rows import Landing
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from .jax_landing import JaxLanding
 from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
 from .jax_sink import JaxSink
 
@@ -91,7 +92,7 @@ class JaxEngine:
     @property
     def landing(self) -> Landing | None:
         is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
-        return _landing if is_first_gpu else None
+        return JaxLanding() if is_first_gpu else None
 
     def free_memory(self) -> int | None:
         statistics = jax.local_devices()[0].memory_stats()
@@ -108,12 +109,6 @@ class JaxEngine:
         except Exception as error:
             raise Refusal(reason("untraceable", f"{task}_step", _first_line(error))) from error
         return program
-
-
-def _landing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[jax.Array, DeviceMemory]:
-    """Arrays of jax are immutable; nobody has seen this one yet."""
-    array = jax.block_until_ready(jnp.empty(shape, dtype))
-    return array, DeviceMemory(array.unsafe_buffer_pointer(), array.nbytes)
 
 
 class JaxProgram:

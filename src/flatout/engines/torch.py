@@ -104,7 +104,7 @@ class TorchEngine:
     @property
     def landing(self) -> Landing | None:
         device = torch.device(get_device())
-        return _landing if device.type == "cuda" and not device.index else None
+        return _Landing(device) if device.type == "cuda" and not device.index else None
 
     def free_memory(self) -> int | None:
         """Bytes free on Keras' device."""
@@ -153,12 +153,19 @@ def _stream_of_copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
 
 
-def _landing(shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.Tensor, DeviceMemory]:
+class _Landing:
     """Memory of the stream of copies, on which nothing is under way: each copy is waited for."""
-    device = torch.device(get_device())
-    with torch.cuda.stream(_stream_of_copies(device)):
-        tensor = torch.empty(shape, dtype=to_torch_dtype(dtype.name), device=device)
-    return tensor, DeviceMemory(tensor.data_ptr(), tensor.nbytes)
+
+    def __init__(self, device: torch.device):
+        self._device = device
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.Tensor, DeviceMemory]:
+        with torch.cuda.stream(_stream_of_copies(self._device)):
+            tensor = torch.empty(shape, dtype=to_torch_dtype(dtype.name), device=self._device)
+        return tensor, DeviceMemory(tensor.data_ptr(), tensor.nbytes)
+
+    def give_back(self, array: torch.Tensor) -> None:
+        """Torch's allocator knows when it is no longer used."""
 
 
 class TorchProgram:

@@ -23,8 +23,9 @@ from .data.order import FileOrder, Order, iterator_class
 from .data.plan import Facts, Plan, as_size, decide, obstacles_of_model, with_notes
 from .data.residency import available_memory
 from .data.resident import ResidentFeed
+from .data.sender import CHUNKS_ON_HOST, Sender
 from .data.source import ArraySource, BatchSource, describe
-from .data.streamed import CHUNKS_ON_HOST, ArrayStream, BatchStream, Sender, UnfitBatch
+from .data.streamed import ArrayStream, BatchStream, UnfitBatch
 from .engines.base import Engine, Program, Task
 from .engines.select import engine_for, trainer_module
 from .errors import InvalidOption, Refusal, reason
@@ -214,7 +215,7 @@ def stream_rows(
     method: str, model: Any, source: ArraySource, engine: Engine, order: Order | FileOrder, passes: int = 1
 ) -> tuple[Program, ArrayStream]:
     """Compile a model's step for rows that are sent to the device chunk by chunk."""
-    landing = engine.landing
+    sender = Sender(engine.send, engine.reuses_memory, engine.landing)
     reader = RowReader(
         source.inputs,
         _dtypes_on_device(engine, source),
@@ -223,9 +224,8 @@ def stream_rows(
         _memory(engine),
         stretches=engine.reuses_memory,
         # Locking takes as long as a pass saves.
-        fetches=landing is not None and passes > 1,
+        fetches=sender.fetches and passes > 1,
     )
-    sender = Sender(engine.send, engine.reuses_memory, landing)
     first = sender.one(reader.first_chunk())
     any_length = source.rows % source.batch_size != 0
     program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)
@@ -253,7 +253,7 @@ def _feed_batches(
         batches,
         group,
         engine.chunk_stretch,
-        Sender(engine.send, engine.reuses_memory),
+        Sender(engine.send, engine.reuses_memory, engine.landing),
         _memory(engine),
     )
     try:
@@ -292,7 +292,7 @@ def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: An
 
 
 def _memory(engine: Engine) -> Any:
-    return Ring(CHUNKS_ON_HOST + 1) if engine.reuses_memory else FreshMemory()
+    return Ring(CHUNKS_ON_HOST) if engine.reuses_memory else FreshMemory()
 
 
 def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype]:

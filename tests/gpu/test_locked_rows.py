@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -11,9 +10,10 @@ import pytest
 
 import flatout
 from flatout.data import locked_rows
-from flatout.data.bus_gather import BusGather
+from flatout.data.chunks import Chunk
 from flatout.data.cuda_driver import cuda_driver
 from flatout.data.locked_rows import LockedRows, Wanted
+from flatout.data.sender import Sender
 from flatout.engines.select import engine_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.backend("jax", "torch")]
@@ -21,16 +21,17 @@ ROWS = 3001
 
 
 @pytest.fixture
-def fetched(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many rows each fetch was asked for."""
     counts: list[int] = []
-    rows = BusGather.rows
+    land = Sender._land
 
-    def counted(self: Any, target: Any, address: int, row_bytes: int, numbers: Any) -> None:
-        counts.append(numbers.stop - numbers.start if isinstance(numbers, slice) else len(numbers))
-        rows(self, target, address, row_bytes, numbers)
+    def counted(self: Any, leaf: Any, bus: Any) -> Any:
+        if isinstance(leaf, Wanted):
+            counts.append(leaf.shape[0])
+        return land(self, leaf, bus)
 
-    monkeypatch.setattr(BusGather, "rows", counted)
+    monkeypatch.setattr(Sender, "_land", counted)
     monkeypatch.setattr(locked_rows, "FEWEST_BYTES", 1)
     return counts
 
@@ -44,18 +45,26 @@ def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
     [((784,), "float32"), ((129,), "float32"), ((28, 28), "uint8"), ((257,), "int32"), ((40_000,), "u1")],
 )
 @pytest.mark.parametrize("is_shuffled", [True, False])
-def test_rows_are_those_that_were_asked_for(shape: tuple[int, ...], dtype: str, is_shuffled: bool) -> None:
+@pytest.mark.parametrize("label", ["float32", "float64", "int64"])
+def test_rows_are_those_that_were_asked_for(shape: tuple[int, ...], dtype: str, is_shuffled: bool, label: str) -> None:
+    y = np.arange(ROWS).astype(label)
     x = array((ROWS, *shape), dtype)
-    landing = engine_for(keras.config.backend()).landing
-    assert landing is not None
-    rows = LockedRows(x)
+    engine = engine_for(keras.config.backend())
+    sender, rows = Sender(engine.send, True, engine.landing), LockedRows(x)
+    assert sender.fetches
     try:
         for count in (1, 7, 2000):
             numbers: Any = np.random.default_rng(1).permutation(ROWS)[:count] if is_shuffled else slice(5, 5 + count)
-            got = keras.ops.convert_to_numpy(Wanted(rows, numbers, 2048).fetched(landing))
-            assert got.shape == (2048, *shape)
-            np.testing.assert_array_equal(got[:count], x[numbers])
+            wanted = Wanted(rows, numbers, (2048, *shape), x.dtype)
+            chunk = sender.one(Chunk((wanted, None, y[:count]), 2048, 1, count))
+            got, nothing, labels = chunk.data
+            assert nothing is None
+            assert tuple(got.shape) == (2048, *shape)
+            np.testing.assert_array_equal(keras.ops.convert_to_numpy(got)[:count], x[numbers])
+            np.testing.assert_array_equal(keras.ops.convert_to_numpy(labels), y[:count])
+            sender.give_back(chunk)
     finally:
+        sender.close()
         rows.close()
     # Pages that were still locked could not be locked again.
     cuda_driver().register(x.ctypes.data, x.nbytes)

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .direct_sinks import Wait, nothing_to_wait_for
 from .file_rows import FileRows
 from .locked_rows import Wanted, locked
 from .pinned import borrowed, view
@@ -101,14 +102,16 @@ class Chunk:
         rows: Rows that it has room for.
         batch_size: Rows of a step.
         steps: Steps that it has rows for; what is behind them is not to be read.
-        fetched: Those of the arrays on the device that go back to where they came from.
+        landed: Those of the arrays on the device that go back to where they came from.
+        arrived: Returns when the data are there; to be called once, before they are used.
     """
 
     data: Any
     rows: int
     batch_size: int
     steps: int
-    fetched: tuple[Any, ...] = ()
+    landed: tuple[Any, ...] = ()
+    arrived: Wait = nothing_to_wait_for
 
 
 def steps_per_chunk(bytes_per_step: int, group: int = 1) -> int:
@@ -219,7 +222,10 @@ class RowReader:
         for (leaf, _), array in zip(through_host, arrays, strict=True):
             self._gather(leaf, numbers, array[: end - begin])
         gathered = iter(arrays)
-        parts = [next(gathered) if rows is None else Wanted(rows, numbers, room) for rows in self._locked]
+        parts = [
+            next(gathered) if rows is None else Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype)
+            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
+        ]
         return Chunk(packed(self._structure, parts), room, length, stop - first)
 
     def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:

@@ -15,6 +15,9 @@ from typing import Any
 # Pinned for every context of the process, so that it does not matter which GPU takes the copy.
 _REGISTER_PORTABLE = 1
 _NON_BLOCKING = 1
+# A thread that waits sleeps: one that spins would take a core from those that gather.
+_BLOCKING_SYNC = 1
+_DISABLE_TIMING = 2
 
 
 class CudaError(Exception):
@@ -64,6 +67,20 @@ class Driver:
         with self.in_context():
             self._call("cuStreamDestroy_v2", ctypes.c_void_p(stream))
 
+    def event(self, stream: int) -> int:
+        """An event that comes when what the stream has to do now is done."""
+        event = ctypes.c_void_p()
+        with self.in_context():
+            self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_BLOCKING_SYNC | _DISABLE_TIMING))
+            self._call("cuEventRecord", event, ctypes.c_void_p(stream))
+        return int(event.value or 0)
+
+    def wait_for(self, event: int) -> None:
+        """Wait for an event, and forget it."""
+        with self.in_context():
+            self._call("cuEventSynchronize", ctypes.c_void_p(event))
+            self._call("cuEventDestroy_v2", ctypes.c_void_p(event))
+
     def allocate(self, nbytes: int) -> int:
         pointer = ctypes.c_uint64()
         with self.in_context():
@@ -76,6 +93,9 @@ class Driver:
 
     def copy_to_device(self, target: int, address: int, nbytes: int, stream: int) -> None:
         """Start to copy host memory, at once if it is pinned; else it may be written again when this returns."""
+        if not stream:
+            # To the driver 0 is a stream too, the one that waits for all others.
+            raise CudaError("the stream is closed")
         with self.in_context():
             self._call(
                 "cuMemcpyHtoDAsync_v2",

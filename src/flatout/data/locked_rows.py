@@ -2,58 +2,20 @@
 
 from __future__ import annotations
 
-import math
 import os
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from .bus_gather import NARROWEST, BusGather
+from .bus import NARROWEST
 from .cuda_driver import CudaError, cuda_driver
-from .direct_sinks import DeviceMemory
 
 # Shorter rows take more requests on the bus than it has room for, and few rows are soon gathered.
 SHORTEST_ROW = 512
 FEWEST_BYTES = 64 * 2**20
 # Locked pages are no longer the system's to move.
 _SHARE_OF_MEMORY = 0.5
-
-
-class Landing(Protocol):
-    """Arrays on the device that may be written by their address until they are used."""
-
-    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, DeviceMemory]:
-        """An array that nobody uses, and where it is."""
-        ...
-
-    def give_back(self, array: Any) -> None:
-        """Steps that are dispatched from now on do not use this array any more."""
-        ...
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """Rows of a locked array that are to be fetched.
-
-    Attributes:
-        source: The array.
-        numbers: Which rows.
-        room: Rows that the result has; those behind the wanted ones are not to be read.
-    """
-
-    source: LockedRows
-    numbers: np.ndarray | slice
-    room: int
-
-    @property
-    def nbytes(self) -> int:
-        """Of host memory: none."""
-        return 0
-
-    def fetched(self, landing: Landing) -> Any:
-        """The rows, in an array on the device."""
-        return self.source.fetch(self, landing)
 
 
 class LockedRows:
@@ -64,30 +26,40 @@ class LockedRows:
 
     Raises:
         CudaError: The driver does not lock it.
+
+    Attributes:
+        address: Of its first row.
+        row_bytes: Of each row.
     """
 
     def __init__(self, array: np.ndarray):
-        self._array = array
-        self._gather = BusGather()
-        try:
-            cuda_driver().register(array.ctypes.data, array.nbytes)
-        except CudaError:
-            self._gather.close()
-            raise
-        self._is_locked = True
-
-    def fetch(self, wanted: Wanted, landing: Landing) -> Any:
-        array, memory = landing((wanted.room, *self._array.shape[1:]), self._array.dtype)
-        row_bytes = math.prod(self._array.shape[1:]) * self._array.itemsize
-        self._gather.rows(memory, self._array.ctypes.data, row_bytes, wanted.numbers)
-        return array
+        cuda_driver().register(array.ctypes.data, array.nbytes)
+        self._array: np.ndarray | None = array
+        self.address = array.ctypes.data
+        self.row_bytes = array.nbytes // len(array)
 
     def close(self) -> None:
         """Give the pages back; the array stays the user's."""
-        if self._is_locked:
-            self._is_locked = False
-            self._gather.close()
-            cuda_driver().unregister(self._array.ctypes.data)
+        if self._array is not None:
+            self._array = None
+            cuda_driver().unregister(self.address)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of a locked array that are to be fetched.
+
+    Attributes:
+        rows: The array.
+        numbers: Which rows.
+        shape: Of the result, which may have more rows; those behind the wanted ones are not to be read.
+        dtype: Of the array.
+    """
+
+    rows: LockedRows
+    numbers: np.ndarray | slice
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
 
 
 def is_lockable(leaf: Any, dtype: np.dtype[Any]) -> bool:

@@ -7,9 +7,8 @@ that are read batch by batch. Both give a program chunk after chunk to hold, wit
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,59 +16,9 @@ import numpy as np
 from .background import Background
 from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
 from .direct_report import StreamReport
-from .locked_rows import Landing, Wanted
 from .order import FileOrder, Order
 from .resident import RowFeed
-
-# Chunks on the device beyond the one that is used: one ready, one on its way.
-CHUNKS_AHEAD = 2
-# Chunks in host memory at once: one being filled, one filled, one being sent.
-CHUNKS_ON_HOST = 3
-
-
-class Sender:
-    """Sends chunks to the device, each while the next one is put together.
-
-    Args:
-        send: Puts a structure of NumPy arrays on the device and returns when that is done.
-        copies: False where the device uses the host's memory, so that sending takes no time.
-        landing: Allocates arrays on the device for rows that it fetches by itself.
-    """
-
-    def __init__(self, send: Callable[[Any], Any], copies: bool, landing: Landing | None = None):
-        self._send = send
-        self._copies = copies
-        self._landing = landing
-
-    def one(self, chunk: Chunk) -> Chunk:
-        """The chunk on the device."""
-        from keras import tree
-
-        leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
-        if not any(isinstance(leaf, Wanted) for leaf in leaves):
-            return dataclasses.replace(chunk, data=self._send(chunk.data))
-        assert self._landing is not None
-        sent = iter(self._send([leaf for leaf in leaves if not isinstance(leaf, Wanted)]))
-        placed = [leaf.fetched(self._landing) if isinstance(leaf, Wanted) else next(sent) for leaf in leaves]
-        fetched = tuple(new for new, leaf in zip(placed, leaves, strict=True) if isinstance(leaf, Wanted))
-        return dataclasses.replace(chunk, data=packed(chunk.data, placed), fetched=fetched)
-
-    def give_back(self, chunk: Chunk) -> None:
-        """Another chunk has taken its place."""
-        for array in chunk.fetched:
-            assert self._landing is not None
-            self._landing.give_back(array)
-
-    def ahead(self, chunks: Iterator[Chunk], at_once: bool = True) -> Background:
-        """The chunks on the device, in order, sent ahead of being asked for; unless `at_once`, from the second on."""
-        return Background(self._sent(chunks, at_once), items=CHUNKS_AHEAD, at_once=at_once)
-
-    def _sent(self, chunks: Iterator[Chunk], at_once: bool) -> Iterator[Chunk]:
-        if not self._copies:
-            yield from map(self.one, chunks)
-            return
-        with Background(chunks, items=1, at_once=at_once) as filled:
-            yield from map(self.one, filled)
+from .sender import Sender
 
 
 class ArrayStream(RowFeed):
@@ -112,6 +61,7 @@ class ArrayStream(RowFeed):
             return None
         if step >= self._stop:
             chunk = next(self._chunks)
+            chunk.arrived()
             self._program.replace(chunk.data, chunk.rows, chunk.batch_size)
             if self._held is not None:
                 self._sender.give_back(self._held)
@@ -125,11 +75,13 @@ class ArrayStream(RowFeed):
 
     def close(self) -> None:
         self._drop()
+        self._sender.close()
         self._reader.close()
 
     def _drop(self) -> None:
         if self._chunks is not None:
             self._chunks.close()
+            self._sender.settle()
             self._chunks = None
 
 
@@ -170,6 +122,7 @@ class BatchStream:
         self._known: set[Any] = set()
         self._chunks: Background | None = None
         self._chunk: Chunk | None = None
+        self._held: Chunk | None = None
         self._begin = 0
         self._has_begun = False
         self._ran_out = False
@@ -191,6 +144,7 @@ class BatchStream:
         self._has_begun = True
         assert self._chunks is not None
         self._chunk = next(self._chunks)
+        self._chunk.arrived()
         return self._chunk
 
     def unused(self) -> Iterator[Any]:
@@ -237,6 +191,7 @@ class BatchStream:
                 self._ran_out = True
                 self.end = step
                 return None
+            chunk.arrived()
             self._hold(chunk, step)
         assert self._chunk is not None
         return step - self._begin, self._begin + self._chunk.steps - step
@@ -249,6 +204,9 @@ class BatchStream:
         with contextlib.nullcontext() if layout in self._known else self._paused():
             self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
         self._known.add(layout)
+        if self._held is not None and self._held is not chunk:
+            self._sender.give_back(self._held)
+        self._held = chunk
 
     @contextlib.contextmanager
     def _paused(self) -> Iterator[None]:
@@ -276,12 +234,14 @@ class BatchStream:
 
     def close(self) -> None:
         self._drop()
+        self._sender.close()
         self._memory.close()
         self._source.close()
 
     def _drop(self) -> None:
         if self._chunks is not None:
             self._chunks.close()
+            self._sender.settle()
         self._chunks = self._chunk = None
         self._begin = 0
 

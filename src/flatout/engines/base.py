@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from ..data.direct_sinks import MakeSink
-from ..data.locked_rows import Landing
+from ..data.sender import Landing
 from ..errors import Reason
 
 Task = Literal["train", "test", "predict"]
@@ -139,7 +139,7 @@ class Engine(Protocol):
 
     @property
     def landing(self) -> Landing | None:
-        """Allocates arrays on the device for rows that come there past the backend; None where none can."""
+        """Arrays on the device for rows that come there past the backend; None where none can."""
         ...
 
     def free_memory(self) -> int | None:

@@ -18,7 +18,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from ..data.direct_sinks import MakeSink
-from ..data.locked_rows import Landing
+from ..data.sender import Landing
 from ..errors import Reason, Refusal, reason
 from . import jax_cache, jax_metrics
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu

@@ -30,6 +30,9 @@ class JaxLanding:
         self._free: defaultdict[Any, deque[tuple[jax.Array, jax.Array]]] = defaultdict(deque)
         self._lock = threading.Lock()
 
+    def takes(self, dtype: np.dtype[Any]) -> bool:
+        return bool(jax.dtypes.canonicalize_dtype(dtype) == dtype) and dtype.kind in "biufc"
+
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[jax.Array, DeviceMemory]:
         with self._lock:
             free = self._free[shape, dtype]

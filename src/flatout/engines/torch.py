@@ -17,7 +17,7 @@ from keras.src.backend.torch.core import convert_to_tensor, get_device, to_torch
 from keras.src.trainers.data_adapters import array_slicing
 
 from ..data.direct_sinks import DeviceMemory, MakeSink
-from ..data.locked_rows import Landing
+from ..data.sender import Landing
 from ..errors import Reason, reason
 from .base import Program, Structure, Task, is_on_gpu
 from .torch_capture import STEP_NAMES, CapturedStep, capture, leaves_of
@@ -141,11 +141,16 @@ class TorchEngine:
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
     """Keras' `convert_to_tensor` to the CPU, without its copy where the dtype stays as it is."""
+    if _is_kept(array[:0]):
+        return torch.as_tensor(array)
     with keras.device("cpu"):
-        kept = convert_to_tensor(array[:0]).dtype
-        if array.dtype.kind in "biuf" and torch.as_tensor(array[:0]).dtype == kept:
-            return torch.as_tensor(array)
         return convert_to_tensor(array)
+
+
+def _is_kept(empty: np.ndarray) -> bool:
+    """Whether Keras leaves the dtype of an array as it is."""
+    with keras.device("cpu"):
+        return empty.dtype.kind in "biuf" and bool(torch.as_tensor(empty).dtype == convert_to_tensor(empty).dtype)
 
 
 @functools.cache
@@ -154,13 +159,16 @@ def _stream_of_copies(device: torch.device) -> torch.cuda.Stream:
 
 
 class _Landing:
-    """Memory of the stream of copies, on which nothing is under way: each copy is waited for."""
+    """Memory that torch's allocator gives to the stream of copies: nothing that is under way there uses it."""
 
     def __init__(self, device: torch.device):
         self._device = device
 
+    def takes(self, dtype: np.dtype[Any]) -> bool:
+        return _is_kept(np.empty(0, dtype))
+
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.Tensor, DeviceMemory]:
-        with torch.cuda.stream(_stream_of_copies(self._device)):
+        with torch.no_grad(), torch.cuda.stream(_stream_of_copies(self._device)):
             tensor = torch.empty(shape, dtype=to_torch_dtype(dtype.name), device=self._device)
         return tensor, DeviceMemory(tensor.data_ptr(), tensor.nbytes)
 

@@ -1,4 +1,4 @@
-"""Rows in any order from locked host memory into device memory, fetched by the GPU itself.
+"""Host memory into device memory, past the backend: plain copies, and rows in any order that the GPU fetches itself.
 
 Gathering rows in host memory before they are copied moves each byte three times through it, which is slower than the
 bus: on an H200 14 GB/s against the 52 of a bare copy. A kernel of eight blocks that reads the rows over the bus, where
@@ -14,7 +14,7 @@ import threading
 import numpy as np
 
 from .cuda_driver import Driver, cuda_driver
-from .direct_sinks import DeviceMemory
+from .direct_sinks import DeviceMemory, Wait
 
 # More blocks than this fetch no more.
 _BLOCKS = 8
@@ -83,8 +83,8 @@ def _kernel(driver: Driver, unit: int) -> int:
     return driver.function(text, "gather")
 
 
-class BusGather:
-    """Copies rows of locked host memory, on a stream of its own; may be called from any thread.
+class Bus:
+    """Copies to device memory, one after the other, on a stream of their own; may be used from any thread.
 
     Raises:
         CudaError: There is no GPU, or the driver refuses.
@@ -97,8 +97,13 @@ class BusGather:
         self._numbers = self._room = 0
         self._lock = threading.Lock()
 
-    def rows(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray | slice) -> None:
-        """Copy rows and wait until they are there.
+    def copy(self, target: DeviceMemory, address: int, nbytes: int) -> None:
+        """Start to copy host memory. Unless it is locked, it may be written again when this returns."""
+        with self._lock:
+            self._driver.copy_to_device(target.pointer, address, nbytes, self._stream)
+
+    def gather(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
+        """Start to copy rows.
 
         Args:
             target: Where to, one row after the other.
@@ -106,41 +111,45 @@ class BusGather:
             row_bytes: A multiple of `NARROWEST`, as the address is.
             numbers: Which rows.
         """
-        with self._lock:
-            if isinstance(numbers, slice):
-                nbytes = (numbers.stop - numbers.start) * row_bytes
-                self._driver.copy_to_device(target.pointer, address + numbers.start * row_bytes, nbytes, self._stream)
-            else:
-                self._gather(target, address, row_bytes, np.ascontiguousarray(numbers, np.int32))
-            self._driver.synchronize(self._stream)
-
-    def _gather(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
-        if numbers.nbytes > self._room:
-            self._free_numbers()
-            self._numbers = self._driver.allocate(numbers.nbytes)
-            self._room = numbers.nbytes
-        self._driver.copy_to_device(self._numbers, numbers.ctypes.data, numbers.nbytes, self._stream)
-        unit = max(
-            unit for unit in _UNITS if row_bytes % unit == 0 and address % unit == 0 and target.pointer % unit == 0
-        )
+        numbers = np.ascontiguousarray(numbers, np.int32)
+        fitting = (unit for unit in _UNITS if not (row_bytes % unit or address % unit or target.pointer % unit))
+        unit = max(fitting)
         per_row = row_bytes // unit
         at_once = _MOST_UNITS // per_row
-        for first in range(0, len(numbers), at_once):
-            count = min(at_once, len(numbers) - first)
-            arguments = (
-                ctypes.c_uint64(target.pointer + first * row_bytes),
-                ctypes.c_uint64(address),
-                ctypes.c_uint64(self._numbers + first * numbers.itemsize),
-                ctypes.c_uint32(count * per_row),
-                ctypes.c_uint32(per_row),
-            )
-            self._driver.launch(self._kernels[unit], _BLOCKS, _THREADS, self._stream, arguments)
+        with self._lock:
+            if numbers.nbytes > self._room:
+                # Freed memory is not used by others before the kernels that read it are done: freeing waits for them.
+                self._free_numbers()
+                self._numbers = self._driver.allocate(numbers.nbytes)
+                self._room = numbers.nbytes
+            self._driver.copy_to_device(self._numbers, numbers.ctypes.data, numbers.nbytes, self._stream)
+            for first in range(0, len(numbers), at_once):
+                arguments = (
+                    ctypes.c_uint64(target.pointer + first * row_bytes),
+                    ctypes.c_uint64(address),
+                    ctypes.c_uint64(self._numbers + first * numbers.itemsize),
+                    ctypes.c_uint32(min(at_once, len(numbers) - first) * per_row),
+                    ctypes.c_uint32(per_row),
+                )
+                self._driver.launch(self._kernels[unit], _BLOCKS, _THREADS, self._stream, arguments)
+
+    def mark(self) -> Wait:
+        """Returns what waits for all copies that were started so far; to be called once."""
+        with self._lock:
+            event = self._driver.event(self._stream)
+        return functools.partial(self._driver.wait_for, event)
+
+    def settle(self) -> None:
+        """Wait for all copies that were started."""
+        with self._lock:
+            self._driver.synchronize(self._stream)
 
     def close(self) -> None:
-        """Give the stream and its memory back."""
+        """Wait for all copies, and give the stream and its memory back."""
         with self._lock:
-            self._free_numbers()
             if self._stream:
+                self._driver.synchronize(self._stream)
+                self._free_numbers()
                 self._driver.destroy_stream(self._stream)
                 self._stream = 0
 

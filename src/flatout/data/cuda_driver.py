@@ -18,6 +18,16 @@ _NON_BLOCKING = 1
 # A thread that waits sleeps: one that spins would take a core from those that gather.
 _BLOCKING_SYNC = 1
 _DISABLE_TIMING = 2
+_QUICK = frozenset(
+    (
+        "cuCtxPushCurrent_v2",
+        "cuCtxPopCurrent_v2",
+        "cuLaunchKernel",
+        "cuEventCreate",
+        "cuEventRecord",
+        "cuEventDestroy_v2",
+    )
+)
 
 
 class CudaError(Exception):
@@ -29,10 +39,13 @@ class Driver:
 
     Args:
         library: libcuda, as ctypes loads it.
+        quick: The same, loaded so that calls keep Python's lock: between calls that return at once, giving it away
+            would cost more than they do, where other threads want it.
     """
 
-    def __init__(self, library: Any):
+    def __init__(self, library: Any, quick: Any = None):
         self._library = library
+        self._quick = quick or library
         self._call("cuInit", 0)
         device, self._context = ctypes.c_int(), ctypes.c_void_p()
         self._call("cuDeviceGet", ctypes.byref(device), 0)
@@ -140,7 +153,7 @@ class Driver:
             self._call("cuCtxPopCurrent_v2", ctypes.byref(ctypes.c_void_p()))
 
     def _call(self, name: str, *arguments: Any) -> None:
-        status = getattr(self._library, name)(*arguments)
+        status = getattr(self._quick if name in _QUICK else self._library, name)(*arguments)
         if status:
             text = ctypes.c_char_p()
             self._library.cuGetErrorName(status, ctypes.byref(text))
@@ -155,7 +168,6 @@ def cuda_driver() -> Driver:
         CudaError: There is no driver or no GPU.
     """
     try:
-        library = ctypes.CDLL("libcuda.so.1")
+        return Driver(ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1"))
     except OSError:
         raise CudaError("there is no CUDA driver (libcuda.so.1)") from None
-    return Driver(library)

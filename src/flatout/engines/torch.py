@@ -141,16 +141,18 @@ class TorchEngine:
 
 def _as_tensor(array: np.ndarray) -> torch.Tensor:
     """Keras' `convert_to_tensor` to the CPU, without its copy where the dtype stays as it is."""
-    if _is_kept(array[:0]):
+    if _is_kept(array.dtype):
         return torch.as_tensor(array)
     with keras.device("cpu"):
         return convert_to_tensor(array)
 
 
-def _is_kept(empty: np.ndarray) -> bool:
-    """Whether Keras leaves the dtype of an array as it is."""
+@functools.cache
+def _is_kept(dtype: np.dtype[Any]) -> bool:
+    """Whether Keras leaves arrays of this dtype as they are."""
+    empty = np.empty(0, dtype)
     with keras.device("cpu"):
-        return empty.dtype.kind in "biuf" and bool(torch.as_tensor(empty).dtype == convert_to_tensor(empty).dtype)
+        return dtype.kind in "biuf" and bool(torch.as_tensor(empty).dtype == convert_to_tensor(empty).dtype)
 
 
 @functools.cache
@@ -165,7 +167,7 @@ class _Landing:
         self._device = device
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
-        return _is_kept(np.empty(0, dtype))
+        return _is_kept(dtype)
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[torch.Tensor, DeviceMemory]:
         with torch.no_grad(), torch.cuda.stream(_stream_of_copies(self._device)):

@@ -287,7 +287,8 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     watched = _has_users_callbacks(callbacks)
     callbacks.on_train_begin()
     try:
-        ledger = Ledger(callbacks, model, "train", model.steps_per_execution, feed.placement == "streamed")
+        mark = prepared.engine.mark if feed.placement == "streamed" else None
+        ledger = Ledger(callbacks, model, "train", model.steps_per_execution, mark)
         for epoch in range(model._initial_epoch or call["initial_epoch"], epochs):
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)

@@ -69,15 +69,22 @@ class Ledger:
         model: The model, for its `stop_training` flag and the like.
         mode: `"train"`, `"test"` or `"predict"`.
         group: The model's `steps_per_execution`: callbacks hear of every `group`-th step.
-        is_streamed: Whether the data come in chunks, so that the next one can be given to the device before this one
-            is done.
+        mark: Where the data come in chunks: makes what waits for values and no longer, so that the next chunk can be
+            given to the device before this one is done.
     """
 
-    def __init__(self, callbacks: Any, model: Any, mode: Mode, group: int = 1, is_streamed: bool = False):
+    def __init__(
+        self,
+        callbacks: Any,
+        model: Any,
+        mode: Mode,
+        group: int = 1,
+        mark: Callable[[list[Any]], Callable[[], object]] | None = None,
+    ):
         self._callbacks = callbacks
         self._model = model
         self._group = group
-        self.is_streamed = is_streamed
+        self._mark = mark
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
         self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
         self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
@@ -97,7 +104,7 @@ class Ledger:
         # The step after the last one that callbacks have heard of, in this epoch.
         self.told = 0
         self._chunks = 0
-        self._running: list[Any] = []
+        self._running: Callable[[], object] | None = None
         self._chunk_began = 0.0
         self._seconds_per_step: float | None = None
 
@@ -179,10 +186,13 @@ class Ledger:
 
     def _wait_for(self, values: list[Any]) -> None:
         """Wait for the device; where chunks are sent to it meanwhile, only for the chunk before this one."""
-        if self.is_streamed:
-            values, self._running = self._running, values
-        for value in values:
-            ops.convert_to_numpy(value)
+        if self._mark is None:
+            for value in values:
+                ops.convert_to_numpy(value)
+            return
+        before, self._running = self._running, self._mark(values)
+        if before is not None:
+            before()
 
     def _logs(self, results: list[Any]) -> dict[str, Any]:
         """What the callbacks are told."""

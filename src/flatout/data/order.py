@@ -179,5 +179,11 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any) -> Any:
         def num_batches(self) -> int:
             return -(-rows // batch_size)
 
+        def get_torch_dataloader(self) -> Any:
+            from .torch_order import in_one_piece
+
+            loader = super().get_torch_dataloader()
+            return loader if shuffle == "batch" else in_one_piece(loader)
+
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
     return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

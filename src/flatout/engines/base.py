@@ -5,6 +5,7 @@ There is one engine for each Keras backend. Above this file nobody asks which on
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -140,6 +141,10 @@ class Engine(Protocol):
     @property
     def landing(self) -> Landing | None:
         """Arrays on the device for rows that come there past the backend; None where none can."""
+        ...
+
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        """What waits until these values are computed, whatever is dispatched after them."""
         ...
 
     def free_memory(self) -> int | None:

@@ -94,6 +94,9 @@ class JaxEngine:
         is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
         return JaxLanding() if is_first_gpu else None
 
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        return functools.partial(jax.block_until_ready, values)
+
     def free_memory(self) -> int | None:
         statistics = jax.local_devices()[0].memory_stats()
         if statistics and "bytes_limit" in statistics:

@@ -16,7 +16,7 @@ from keras.src import tree
 from keras.src.backend.torch.core import convert_to_tensor, get_device, to_torch_dtype
 from keras.src.trainers.data_adapters import array_slicing
 
-from ..data.direct_sinks import DeviceMemory, MakeSink
+from ..data.direct_sinks import DeviceMemory, MakeSink, nothing_to_wait_for
 from ..data.sender import Landing
 from ..errors import Reason, reason
 from .base import Program, Structure, Task, is_on_gpu
@@ -105,6 +105,14 @@ class TorchEngine:
     def landing(self) -> Landing | None:
         device = torch.device(get_device())
         return _Landing(device) if device.type == "cuda" and not device.index else None
+
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        """An event: reading the values would wait for all that the stream has to do."""
+        if not self.reuses_memory:
+            return nothing_to_wait_for
+        event = torch.cuda.Event(blocking=True)
+        event.record(torch.cuda.current_stream(torch.device(get_device())))
+        return event.synchronize
 
     def free_memory(self) -> int | None:
         """Bytes free on Keras' device."""
@@ -196,8 +204,9 @@ class TorchProgram:
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
-        layout = (rows, batch_size, *((leaf.shape, leaf.dtype) for leaf in leaves_of(data)))
-        for leaf in leaves_of(data):
+        leaves = leaves_of(data)
+        layout = (rows, batch_size, *((leaf.shape, leaf.dtype) for leaf in leaves))
+        for leaf in leaves:
             if leaf.is_cuda:
                 # It may come from another stream, to which its memory must not go back too early.
                 leaf.record_stream(torch.cuda.current_stream(leaf.device))

@@ -1,10 +1,12 @@
 """Streamed data against resident data, and against what the bus can carry.
 
-    KERAS_BACKEND=jax python benchmarks/streamed.py [NAME...] [--epochs 4]
+    KERAS_BACKEND=jax python benchmarks/streamed.py [NAME...] [--epochs 4] [--times 1]
 
 Trains each model of `flatout bench` with its rows on the device and with its rows in host memory, sent in chunks ahead
 of their use, in one process from the same seed. A third way trains a bare linear layer on wide rows, which does hardly
 anything but wait for them: its rate is to be compared with that of copies from pinned memory, measured beside it.
+Beginning an epoch costs some milliseconds, which count where it takes no more than fifty; `--times` takes the rows
+several times over, as those of a data set that has to be streamed.
 """
 
 from __future__ import annotations
@@ -34,19 +36,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: seed, convnet)")
     parser.add_argument("--epochs", type=int, default=4, help="the first is not counted (default: 4)")
+    parser.add_argument("--times", type=int, default=1, help="how often each row is there (default: 1)")
     parser.add_argument("--rows", type=int, default=WIDE_ROWS, help="wide rows, for the bus")
     arguments = parser.parse_args()
     print(f"{keras.backend.backend()} on {device().name}")
     print(f"{'model':<12}{'resident':>12}{'streamed':>12}{'share':>8}{'GB/s':>8}   same losses")
     for name in arguments.names or ("seed", "convnet"):
-        _compare(WORKLOADS[name], arguments.epochs)
+        _compare(WORKLOADS[name], arguments.epochs, arguments.times)
     if device().is_gpu:
         _bus(arguments.rows, arguments.epochs)
 
 
-def _compare(workload: Workload, epochs: int) -> None:
+def _compare(workload: Workload, epochs: int, times: int) -> None:
     steps = workload.gpu_steps if device().is_gpu else workload.cpu_steps
-    x, y = workload.data(steps)
+    x, y = keras.tree.map_structure(lambda rows: np.concatenate([rows] * times), workload.data(steps))
+    steps *= times
     nbytes = sum(leaf.nbytes for leaf in [*keras.tree.flatten(x), y])
     runs = {data: train("flatout", workload, x, y, epochs, epochs * 10, data=data) for data in ("resident", "streamed")}
     seconds = {data: statistics.median(run.epoch_seconds[1:]) for data, run in runs.items()}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -61,6 +62,10 @@ def _hooks_are_those_of(callback: Any, hooks: list[str], kind: type) -> bool:
     )
 
 
+# A short chunk takes the device hardly longer than it takes Python to give it the next one.
+_CHUNKS_BEHIND = 2
+
+
 class Ledger:
     """Cuts a pass into chunks and tells the callbacks what happened in them.
 
@@ -104,7 +109,9 @@ class Ledger:
         # The step after the last one that callbacks have heard of, in this epoch.
         self.told = 0
         self._chunks = 0
-        self._running: Callable[[], object] | None = None
+        self._running: deque[Callable[[], object]] = deque()
+        self._untold: tuple[int, list[Any]] | None = None
+        self._told_at = 0.0
         self._chunk_began = 0.0
         self._seconds_per_step: float | None = None
 
@@ -161,8 +168,11 @@ class Ledger:
             The step after the last one that counts: less than `stop` if a callback stopped inside the chunk.
         """
         if self.single_steps or not self.every_step:
-            if self._is_heard:
-                self._end(self._named(stop - 1), self._logs(results))
+            if self._is_heard and self._is_due(stop == end):
+                self._tell(stop, results)
+            elif self._is_heard:
+                self._untold = stop, results
+                self._wait_for(tree.flatten(results[-1])[:1])
             elif stop == end:
                 # Nobody asks for the values: the device need not be waited for, and its time is not known.
                 return stop
@@ -184,15 +194,31 @@ class Ledger:
         self._measure(stop - start)
         return stop
 
+    def finish(self) -> None:
+        """The epoch is over, which nobody may have known when its last chunk ended."""
+        if self._untold is not None:
+            self._tell(*self._untold)
+
+    def _tell(self, stop: int, results: list[Any]) -> None:
+        self._untold = None
+        self._end(self._named(stop - 1), self._logs(results))
+        self._told_at = time.perf_counter()
+
+    def _is_due(self, is_last: bool) -> bool:
+        """Whether the bar moves now: telling it waits for the device, which chunks of a stream should not do."""
+        if self._mark is None or self.single_steps or is_last:
+            return True
+        return time.perf_counter() - self._told_at > _SECONDS_PER_CHUNK
+
     def _wait_for(self, values: list[Any]) -> None:
-        """Wait for the device; where chunks are sent to it meanwhile, only for the chunk before this one."""
+        """Wait for the device; where chunks are sent to it meanwhile, it may be some of them behind."""
         if self._mark is None:
             for value in values:
                 ops.convert_to_numpy(value)
             return
-        before, self._running = self._running, self._mark(values)
-        if before is not None:
-            before()
+        self._running.append(self._mark(values))
+        if len(self._running) > _CHUNKS_BEHIND:
+            self._running.popleft()()
 
     def _logs(self, results: list[Any]) -> dict[str, Any]:
         """What the callbacks are told."""

@@ -86,5 +86,6 @@ def run_pass(
         untold = []
         if ledger.stopped:
             break
+    ledger.finish()
     feed.end_epoch(done.steps, finished=not ledger.stopped)
     return done

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -276,3 +277,20 @@ def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> Non
             losses.append(flatout.fit(model, odd(), steps_per_epoch=5, shuffle=False, verbose=0).history["loss"])
     assert losses[0] == losses[1]
     assert not flatout.explain()[-1].accelerated
+
+
+@pytest.mark.parametrize("source", ["arrays", "generator"])
+def test_the_progress_bar_ends_with_the_last_step(
+    small_chunks: None, capsys: pytest.CaptureFixture[str], source: str
+) -> None:
+    """Its chunks are over sooner than a bar is drawn; nobody knows beforehand which one of a generator is the last."""
+    with flatout.options(force=True, strict=True, data="streamed"), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        if source == "arrays":
+            steps, history = -(-ROWS // BATCH), flatout.fit(build(), X, Y, batch_size=BATCH, epochs=2).history
+        else:
+            steps, history = 9, flatout.fit(build(), batches(9)).history
+    drawn = capsys.readouterr().out.splitlines()[-1].split("\r")[-1]
+    assert re.findall(r"(\d+)/(\d+)", drawn) == [(str(steps), str(steps))]
+    values = [float(value) for value in re.findall(r"(?:loss|mae): ([\d.]+)", drawn)]
+    assert values == pytest.approx([history[name][-1] for name in ("loss", "mae")], rel=1e-3)

@@ -78,6 +78,7 @@ def compare_pages(expected: list[Any], got: list[Any]) -> None:
         assert_same(list(one[2:]), list(other[2:]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stop_at", [None, 4])
 def test_a_users_batch_hook_sees_every_step_and_may_stop(stop_at: int | None) -> None:
     def run(engine: str) -> Any:
@@ -173,6 +174,7 @@ def test_csv_logger_and_learning_rate_scheduler(tmp_path: Path) -> None:
     assert got == expected
 
 
+@pytest.mark.slow
 def test_evaluate_and_predict_equal_stock_keras() -> None:
     model = make_model()
     with flatout.options(force=True):
@@ -197,6 +199,7 @@ def test_predict_of_several_outputs_keeps_its_structure() -> None:
     assert_same(expected, got)
 
 
+@pytest.mark.slow
 def test_an_overridden_evaluate_is_used_for_validation() -> None:
     class Own(keras.Sequential):
         def evaluate(self, *args: Any, **kwargs: Any) -> Any:
@@ -257,6 +260,7 @@ def test_no_room_for_the_data_sends_them_in_chunks_and_says_so(monkeypatch: pyte
     assert flatout.explain()[-1].data == "streamed"
 
 
+@pytest.mark.slow
 def test_a_callback_may_change_what_the_models_python_reads() -> None:
     class Weighted(keras.Sequential):
         factor = 1.0
@@ -339,6 +343,7 @@ def test_strict_mode_also_refuses_stock_validation() -> None:
         fit(make_model(), validation_data=(sparse, Y[:20]))
 
 
+@pytest.mark.slow
 def test_strict_mode_refuses_stock_keras_before_step_0() -> None:
     model = make_model(run_eagerly=True)
     before = model.get_weights()
@@ -395,6 +400,7 @@ def test_zero_rows_is_one_clear_error() -> None:
         fit(make_model(), x=X[:0], y=Y[:0])
 
 
+@pytest.mark.slow
 def test_history_can_be_written_as_json() -> None:
     history = fit(make_model(), epochs=2, validation_split=0.2)
     assert json.loads(json.dumps(history.history)).keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}

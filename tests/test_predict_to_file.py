@@ -81,6 +81,7 @@ def test_the_file_holds_what_predict_returns(model: keras.Model, tmp_path: Path,
     assert not list(tmp_path.glob("*partial*"))
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 80), batch_size=st.integers(1, 90), engine=st.sampled_from(["auto", "stock"]), data=st.data()
@@ -119,6 +120,7 @@ def test_dicts_of_paths_and_several_outputs(two_by_two: keras.Model, tmp_path: P
     assert_same(np.load(tmp_path / "m.npy"), expected["map"])
 
 
+@pytest.mark.slow
 def test_lists_of_outputs(tmp_path: Path) -> None:
     inputs = keras.Input((6,))
     model = keras.Model(inputs, [layers.Dense(2)(inputs), layers.Dense(3)(inputs)])
@@ -222,6 +224,7 @@ def test_groups_of_steps(tmp_path: Path) -> None:
         assert_same(np.asarray(to_file(model, X, tmp_path / "o.npy", engine=engine)), stock(model, X))
 
 
+@pytest.mark.slow
 @pytest.mark.backend("jax", "torch")
 def test_bfloat16_is_stored_as_float32(tmp_path: Path) -> None:
     model = keras.Sequential([layers.Input((6,)), layers.Dense(2, dtype="mixed_bfloat16")])
@@ -359,6 +362,7 @@ def test_a_generator_starts_anew_and_says_so(model: keras.Model, tmp_path: Path)
         to_file(model, Batches(), tmp_path / "o.npy", batch_size=None)
 
 
+@pytest.mark.slow
 def test_a_model_that_draws_random_numbers_starts_anew(tmp_path: Path) -> None:
     class Noise(layers.Layer):
         def __init__(self) -> None:

@@ -22,7 +22,7 @@ from flatout.data.table_rows import TableRows
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
-pytestmark = pytest.mark.usefixtures("forced")
+pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.slow]
 
 ROWS = 403
 

@@ -47,6 +47,7 @@ def assert_same_outcome(run: Callable[[str], Any]) -> None:
         assert_same(expected, got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("group", GROUPS)
 def test_predict_of_more_batches_than_its_buffer_holds(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_size, longest = 4, 6
@@ -134,6 +135,7 @@ def test_class_weight_of_labels_with_time_steps(classes: int) -> None:
 
 
 # Counting up to a negative number takes for ever.
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("batch_size", [BATCH, None])
 @pytest.mark.parametrize(
@@ -146,6 +148,7 @@ def test_a_negative_number_of_steps(method: str, name: str, batch_size: int | No
     assert_same_outcome(lambda engine: call(method, make_model(), engine, **arguments))
 
 
+@pytest.mark.slow
 def test_validation_data_without_rows() -> None:
     def run(engine: str) -> Any:
         model = make_model()
@@ -158,6 +161,7 @@ def test_validation_data_without_rows() -> None:
     assert_same(expected, got)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("verbose", [1, 2])
 @pytest.mark.parametrize("method", ["evaluate", "predict"])
 def test_the_last_line_that_is_printed(method: str, verbose: int, capsys: pytest.CaptureFixture[str]) -> None:

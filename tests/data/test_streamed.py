@@ -74,6 +74,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chunks, "CHUNK_BYTES", 1500)
 
 
+@pytest.mark.slow
 @settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 90),
@@ -91,6 +92,7 @@ def test_arrays_of_any_size_and_dtype(
     assert_same_as_stock(lambda model: flatout.fit(model, x, y, **run))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
     [
@@ -131,6 +133,7 @@ def test_files_in_a_dict(tmp_path: Path) -> None:
         np.testing.assert_allclose(histories[1][name], values, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_nested_structures(small_chunks: None) -> None:
     x, y = {"other": Y, "one": X}, {"b": -Y, "a": Y}
     assert_same_as_stock(
@@ -279,6 +282,7 @@ def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> Non
     assert not flatout.explain()[-1].accelerated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("source", ["arrays", "generator"])
 def test_the_progress_bar_ends_with_the_last_step(
     small_chunks: None, capsys: pytest.CaptureFixture[str], source: str

@@ -303,6 +303,7 @@ def test_an_exception_that_cannot_be_pickled_keeps_its_text_frames_and_cause() -
     pool.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
 def test_the_users_start_method_is_taken(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none=False: method)

@@ -31,6 +31,7 @@ def fit(model: keras.Model, **arguments: Any) -> Any:
         return flatout.fit(model, X, Y, **{"batch_size": 16, "verbose": 0, **arguments})
 
 
+@pytest.mark.slow
 def test_models_of_the_same_architecture_compile_once() -> None:
     from flatout.engines import jax_cache
 
@@ -43,6 +44,7 @@ def test_models_of_the_same_architecture_compile_once() -> None:
     assert set(jax_cache._executables) != known
 
 
+@pytest.mark.slow
 def test_a_constant_in_the_loss_is_part_of_the_program() -> None:
     """Two losses that differ in a captured array alone must not share an executable."""
 
@@ -97,6 +99,7 @@ def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> 
             np.testing.assert_array_equal(one, two)
 
 
+@pytest.mark.slow
 def test_moving_averages_survive_evaluate_after_fit() -> None:
     """Stock Keras 3.15.1 fails here: a weight and its average share a buffer that is donated twice."""
     keras.utils.set_random_seed(5)
@@ -152,6 +155,7 @@ def test_logs_stand_for_results_only_if_the_steps_are_keras_own() -> None:
     assert not jax_metrics._returns_results(Scaled([keras.Input((2,)), keras.layers.Dense(1)]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every_step", [False, True])
 def test_a_chunk_in_one_program_equals_step_by_step(every_step: bool) -> None:
     """What a GPU does with the chunks of a stream, done on the CPU."""
@@ -207,6 +211,7 @@ def test_the_operations_of_a_step_are_counted() -> None:
     assert cost.has_convolution
 
 
+@pytest.mark.slow
 def test_a_model_whose_steps_take_long_is_left_to_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(plan.WORTHWHILE_STEPS, "jax", 1)
     model = keras.Sequential([layers.Input((600, 6)), layers.LSTM(4), layers.Dense(1)])

@@ -94,6 +94,7 @@ except Exception:
 """
 
 
+@pytest.mark.slow
 def test_finite_stopped_and_failing_generators_end_with_what_the_user_should_know() -> None:
     process = start(_ENDS)
     output, errors = process.communicate(timeout=150)
@@ -111,6 +112,7 @@ def test_finite_stopped_and_failing_generators_end_with_what_the_user_should_kno
 
 
 # The threads are the same on all backends, and stock `fit` on tensorflow waits where it does not look at signals.
+@pytest.mark.slow
 @pytest.mark.backend("jax")
 def test_ctrl_c_ends_a_script_whose_generator_is_blocked() -> None:
     process = start("""

@@ -103,6 +103,7 @@ def _shared_memory_is_as_before() -> Iterator[None]:
     } == set()
 
 
+@pytest.mark.slow
 def test_dead_workers_are_named_within_five_seconds_and_errors_show_the_users_line() -> None:
     process = start("""
 for how in ("killed", "ended"):
@@ -135,6 +136,7 @@ train("raised")
 
 
 # The processes are the same on all backends, and stock `fit` on tensorflow waits where it does not look at signals.
+@pytest.mark.slow
 @pytest.mark.backend("jax")
 def test_workers_end_with_a_script_that_is_interrupted_or_killed() -> None:
     # Forked before a backend has started any thread.

@@ -6,9 +6,12 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from keras import layers
 
 import flatout
+
+pytestmark = pytest.mark.slow
 
 RANDOM = np.random.default_rng(4)
 X = RANDOM.integers(0, 256, (40, 12, 12, 3), np.uint8)

@@ -46,7 +46,7 @@ def generators() -> list[Any]:
 
 
 # `make check` takes the first ones; each compiles two models.
-FAST = 6
+FAST = 2
 CASES = [
     pytest.param(combination, id=combination.name, marks=[pytest.mark.slow] if number >= FAST else [])
     for number, combination in enumerate(COMBINATIONS)

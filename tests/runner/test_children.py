@@ -47,6 +47,7 @@ def test_children_are_left_alone_when_switched_off(folder: Folder) -> None:
     assert done.stdout.splitlines()[-1:] == ["2 0 False True"], done.stderr
 
 
+@pytest.mark.slow
 def test_children_of_an_enabled_program_are_accelerated_until_disabled(folder: Folder) -> None:
     folder.add_fake_keras()
     folder.write(

@@ -8,7 +8,8 @@ from flatout.runner.pytest_plugin import count_lines
 
 from .conftest import Folder
 
-pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.
+# The runner is the same for all of them.
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
 
 _TESTS = """
 import keras, pytest

@@ -1,0 +1,150 @@
+// The shim's CPU back end: the threads of a block as fibers on one CPU thread, or, with -DFLATOUT_THREADS, as threads of
+// the operating system, several blocks at a time, so that ThreadSanitizer sees what a GPU may do at once.
+#include <math.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#define KERNEL(name) static void name
+#define DEVICE static inline
+#define DEVICE_MEMBER inline
+#define SHARED(type, name) type& name = *(type*)flatout_block->shared
+
+struct FlatoutIndex {
+    int x, y, z;
+};
+struct FlatoutBlock {
+    FlatoutIndex index;
+    alignas(64) char shared[48 * 1024];
+    pthread_barrier_t barrier;
+};
+static thread_local FlatoutBlock* flatout_block;
+static thread_local FlatoutIndex threadIdx, blockIdx, blockDim, gridDim;
+
+typedef void (*FlatoutCall)(void** arguments);
+struct FlatoutKernel {
+    const char* name;
+    FlatoutCall call;
+};
+struct FlatoutLaunch {
+    int kernel, grid_x, grid_y, grid_z, threads, first_argument;
+};
+
+#ifdef FLATOUT_THREADS
+
+static void __syncthreads() { pthread_barrier_wait(&flatout_block->barrier); }
+
+struct FlatoutThread {
+    FlatoutBlock* block;
+    int number, threads;
+    FlatoutIndex grid;
+    FlatoutCall call;
+    void** arguments;
+};
+
+static void* flatout_thread(void* argument) {
+    const FlatoutThread& self = *(FlatoutThread*)argument;
+    flatout_block = self.block;
+    threadIdx = {self.number, 0, 0};
+    blockIdx = self.block->index;
+    blockDim = {self.threads, 1, 1};
+    gridDim = self.grid;
+    self.call(self.arguments);
+    return nullptr;
+}
+
+// No order between the blocks of a wave: a race between them is seen.
+static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
+    const int wave = 4, blocks = grid.x * grid.y * grid.z;
+    FlatoutBlock* held = (FlatoutBlock*)aligned_alloc(64, wave * sizeof(FlatoutBlock));
+    FlatoutThread* selves = (FlatoutThread*)malloc(wave * threads * sizeof(FlatoutThread));
+    pthread_t* started = (pthread_t*)malloc(wave * threads * sizeof(pthread_t));
+    for (int first = 0; first < blocks; first += wave) {
+        const int count = blocks - first < wave ? blocks - first : wave;
+        for (int b = 0; b < count; b++) {
+            const int n = first + b;
+            held[b].index = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
+            pthread_barrier_init(&held[b].barrier, nullptr, threads);
+            for (int t = 0; t < threads; t++) {
+                FlatoutThread& self = selves[b * threads + t];
+                self = {&held[b], t, threads, grid, call, arguments};
+                if (pthread_create(&started[b * threads + t], nullptr, flatout_thread, &self)) {
+                    fprintf(stderr, "no more threads\n");
+                    abort();
+                }
+            }
+        }
+        for (int t = 0; t < count * threads; t++) pthread_join(started[t], nullptr);
+        for (int b = 0; b < count; b++) pthread_barrier_destroy(&held[b].barrier);
+    }
+    free(started);
+    free(selves);
+    free(held);
+}
+
+#else
+
+static const int FLATOUT_STACK = 64 * 1024, FLATOUT_MOST = 1024;
+static ucontext_t flatout_scheduler, flatout_fibers[FLATOUT_MOST];
+static char* flatout_stacks;
+static bool flatout_done[FLATOUT_MOST];
+static int flatout_running;
+static FlatoutCall flatout_call;
+static void** flatout_arguments;
+
+static void __syncthreads() { swapcontext(&flatout_fibers[flatout_running], &flatout_scheduler); }
+
+static void flatout_fiber() {
+    flatout_call(flatout_arguments);
+    flatout_done[flatout_running] = true;
+}
+
+static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
+    static FlatoutBlock block;
+    if (!flatout_stacks) flatout_stacks = (char*)malloc((size_t)FLATOUT_STACK * FLATOUT_MOST);
+    flatout_block = &block;
+    flatout_call = call;
+    flatout_arguments = arguments;
+    gridDim = grid;
+    blockDim = {threads, 1, 1};
+    for (int n = 0; n < grid.x * grid.y * grid.z; n++) {
+        blockIdx = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
+        for (int t = 0; t < threads; t++) {
+            flatout_done[t] = false;
+            getcontext(&flatout_fibers[t]);
+            flatout_fibers[t].uc_stack.ss_sp = flatout_stacks + (size_t)t * FLATOUT_STACK;
+            flatout_fibers[t].uc_stack.ss_size = FLATOUT_STACK;
+            flatout_fibers[t].uc_link = &flatout_scheduler;
+            makecontext(&flatout_fibers[t], flatout_fiber, 0);
+        }
+        for (int waiting = threads; waiting > 0;) {
+            waiting = 0;
+            for (int t = 0; t < threads; t++) {
+                threadIdx = {t, 0, 0};
+                flatout_running = t;
+                swapcontext(&flatout_scheduler, &flatout_fibers[t]);
+                waiting += !flatout_done[t];
+            }
+            if (waiting != 0 && waiting != threads) {
+                fprintf(stderr, "a barrier that not all threads of a block reach\n");
+                abort();
+            }
+        }
+    }
+}
+
+#endif
+
+extern const FlatoutKernel flatout_kernels[];
+
+// Run launches one after the other, all of them `repeat` times; `arguments` points to every launch's arguments in turn.
+extern "C" void flatout_run(const FlatoutLaunch* launches, int count, void** arguments, int repeat) {
+    for (int again = 0; again < repeat; again++)
+        for (int n = 0; n < count; n++) {
+            const FlatoutLaunch& one = launches[n];
+            FlatoutIndex grid = {one.grid_x, one.grid_y, one.grid_z};
+            flatout_launch(flatout_kernels[one.kernel].call, grid, one.threads, arguments + one.first_argument);
+        }
+}

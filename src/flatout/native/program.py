@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
@@ -106,7 +106,7 @@ class Kernel:
         return x, y, z
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False, eq=False)
 class Program:
     """A model's step as kernels; made by `flatout.lower`.
 
@@ -126,7 +126,8 @@ class Program:
         >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
         >>> model.compile("sgd", "mse")
         >>> program = flatout.lower(model, batch_size=8)
-        >>> print(program).splitlines()[0]
+        >>> str(program).splitlines()[0]
+        'staged train step, batch of 8: 7 kernels, 5 trained weights, 33,032 B of buffers'
     """
 
     network: Network
@@ -138,6 +139,7 @@ class Program:
     prelude: str
     model: Any
     binding: Any
+    _sessions: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property
     def source(self) -> str:
@@ -145,3 +147,82 @@ class Program:
         from .source import cuda_source
 
         return cuda_source(self)
+
+    @property
+    def buffers(self) -> dict[str, Any]:
+        """The buffers on the device: of the launcher that ran last, or else of the default one."""
+        session = next(reversed(self._sessions.values()), None) or self.load()
+        return dict(session.buffers)
+
+    def load(self, launcher: str | None = None) -> Any:
+        """Compile the kernels and allocate the buffers, once for each launcher; returns the `Session`."""
+        from .launch import default_launcher, make_launcher
+        from .session import Session
+
+        name = default_launcher() if launcher is None else launcher
+        session = self._sessions.pop(name, None) or Session(self, make_launcher(name))
+        self._sessions[name] = session
+        return session
+
+    def run(
+        self,
+        x: Any = None,
+        y: Any = None,
+        *,
+        order: Any = None,
+        steps: int | None = None,
+        launcher: str | None = None,
+    ) -> dict[str, float]:
+        """Train the model for an epoch.
+
+        Weights, optimizer state and metrics are read from the Keras variables before, and written to them after.
+
+        Args:
+            x: Rows to train on, on the host or the device; those of the last call if None.
+            y: Their targets.
+            order: Numbers of the rows to take, in this order; all of them as they lie if None.
+            steps: How many steps; a whole pass if None.
+            launcher: `"cuda.core"`, `"cupy"`, `"pycuda"`, or `"cpu"`, which emulates a GPU for tests.
+
+        Returns:
+            Loss and metrics, as `fit` reports them for an epoch.
+        """
+        from .session import logs_of
+
+        session = self.load(launcher)
+        if x is not None:
+            session.bind(*self._checked(x, y))
+        if "x" not in session.buffers:
+            raise ValueError("There are no data yet. Expected `x` and `y` in the first call with a launcher.")
+        numbers = None if order is None else np.asarray(order)
+        rows = session.buffers["x"].shape[0]
+        if numbers is not None and numbers.size and not (0 <= numbers.min() and numbers.max() < rows):
+            raise ValueError(f"Invalid value for argument `order`. Expected row numbers from 0 to {rows - 1}.")
+        session.set_order(numbers)
+        taken = rows if numbers is None else numbers.size
+        most = -(-taken // self.batch_size)
+        if steps is not None and not 0 <= steps <= most:
+            raise ValueError(f"Invalid value for argument `steps`. Received: {steps}. Expected at most {most}.")
+        self.model.reset_metrics()
+        totals = session.run("train", 0, most if steps is None else steps, taken)
+        return {name: float(value) for name, value in logs_of(self.binding, totals[-1]).items()} if totals else {}
+
+    def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
+        from .data import targets_fit
+
+        if y is None or len(x) != len(y):
+            raise ValueError("Expected `x` and `y` with as many rows each.")
+        if math.prod(x.shape[1:]) != self.network.features:
+            raise ValueError(f"Expected rows of {self.network.features} values. Received: x.shape={tuple(x.shape)}.")
+        problem = targets_fit(self.network, y)
+        if problem is not None:
+            raise ValueError(f"Invalid value for argument `y`: {problem}.")
+        return x, y
+
+    def __str__(self) -> str:
+        from .printing import describe
+
+        return describe(self, "train" if "train" in self.steps else next(iter(self.steps)))
+
+    def __repr__(self) -> str:
+        return f"<Program: {self.form}, batch of {self.batch_size}, {len(self.kernels)} kernels>"

@@ -81,6 +81,7 @@ class NativeProgram:
         self._model = model
         self._task = task
         self._sessions: dict[Any, Session] = {}
+        self._order: np.ndarray | None = None
         self.reasons: tuple[Reason, ...] = ()
         self.longest: int | None = STEPS_PER_CHUNK
         why = why_not_here()
@@ -102,6 +103,8 @@ class NativeProgram:
         check(session.program.network, x, y, weight)
         session.bind(x, y, weight)
         self._session, self._rows, self._held = session, rows, (data, rows, batch_size)
+        # `bind` has put the rows back into the order in which they lie.
+        self._order = None
         if self._task == "predict":
             self.longest = session.program.layout["outputs"].shape[0]
 
@@ -118,16 +121,19 @@ class NativeProgram:
         if not is_first and keras.config.backend() != "torch":
             # Stock Keras has traced the model once and for all.
             return
-        before = self._session.program.source
+        program = self._session.program
         try:
+            network, binding = read(self._model, self._task)
+            if network == program.network and binding.names_the_same_as(program.binding):
+                return
+            order = self._order
             self._sessions.clear()
             self._hold(*self._held)
         except Refusal as refusal:
             raise FlatoutError(
                 f"A callback has changed the model during a native run. {refusal.reason} Train with engine='auto'."
             ) from None
-        if before != self._session.program.source:
-            self.begin_pass(None)
+        self.begin_pass(order)
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         try:
@@ -136,6 +142,7 @@ class NativeProgram:
             raise ValueError(f"A later part of the data is unlike the first. {refusal.reason}") from None
 
     def begin_pass(self, order: np.ndarray | None) -> None:
+        self._order = order
         self._session.set_order(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:

@@ -66,7 +66,8 @@ class CpuLauncher:
         file = disk_cache.folder() / f"{digest}.so"
         if not file.exists():
             compile_source(source, file, "-shared", "-fPIC")
-        return CpuModule(ctypes.CDLL(str(file)), list(program.kernels))
+        # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
+        return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         return host_array(np.zeros(shape, dtype))
@@ -81,7 +82,7 @@ class CpuLauncher:
 class CpuModule:
     """A shared library of kernels."""
 
-    def __init__(self, library: ctypes.CDLL, names: list[str]):
+    def __init__(self, library: ctypes.PyDLL, names: list[str]):
         self._run = library.flatout_run
         self._run.restype = None
         self._numbers = {name: number for number, name in enumerate(names)}

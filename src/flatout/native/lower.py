@@ -81,6 +81,9 @@ def lowered(
 
 def _build(model: Any) -> None:
     """Have Keras build what `fit` would build before its first step: loss, metrics and optimizer."""
+    from .reading import check_model
+
+    check_model(model)
     if not getattr(model, "compiled", False):
         raise Refusal(reason("native_model", "it is not compiled"))
     if not model.built or getattr(model, "inputs", None) is None or len(model.inputs) != 1:
@@ -89,9 +92,10 @@ def _build(model: Any) -> None:
     loss = model._compile_loss
     x = np.zeros((1, *(size or 1 for size in model.inputs[0].shape[1:])), "float32")
     user_loss = None if loss is None else loss._user_loss
-    name = getattr(user_loss, "name", None) or getattr(user_loss, "__name__", None) or user_loss
-    sparse = isinstance(name, str) and ("sparse" in name.lower() or "Sparse" in type(user_loss).__name__)
-    y = np.zeros((1,), "int32") if sparse or "Sparse" in type(user_loss).__name__ else np.zeros((1, width), "float32")
+    # A string, a function or an object; only the shape of the targets is wanted, which the metric "accuracy" goes by.
+    names = (user_loss, getattr(user_loss, "__name__", None), type(user_loss).__name__)
+    is_sparse = any(isinstance(name, str) and "sparse" in name.lower() for name in names)
+    y = np.zeros((1,), "int32") if is_sparse else np.zeros((1, width), "float32")
     try:
         model._symbolic_build(data_batch=(x, y))
     except Exception as error:

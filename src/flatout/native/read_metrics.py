@@ -31,7 +31,8 @@ def read_metrics(model: Any, outputs: int, loss: Loss) -> list[Metric]:
         for entry in group:
             for metric in [] if entry is None else entry.metrics:
                 found.append(_read(metric, weighted, outputs, loss))
-    if len(model.metrics) != len(found) + 1:
+    # The loss' tracker and the one that holds all that compile was given.
+    if len(model.metrics) != 2:
         raise Refusal(reason("native_metric", "the model", "it has metrics beside those that compile was given"))
     return found
 

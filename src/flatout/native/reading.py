@@ -42,6 +42,15 @@ class Binding:
     metrics: list[Any] = field(default_factory=list)
     log_names: list[str] = field(default_factory=list)
 
+    def names_the_same_as(self, other: Binding) -> bool:
+        """Whether both name the same objects."""
+
+        def ids(one: Binding) -> list[int]:
+            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
+            return [id(each) for each in found]
+
+        return ids(self) == ids(other) and self.log_names == other.log_names
+
 
 def read(model: Any, task: str) -> tuple[Network, Binding]:
     """Read what a task needs of a built model.
@@ -49,7 +58,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     Raises:
         Refusal: With the reason why not.
     """
-    _check_model(model)
+    check_model(model)
     shape, layers = _chain(model)
     binding = Binding()
     specs: list[Layer] = []

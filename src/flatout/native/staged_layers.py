@@ -232,7 +232,7 @@ def _dense_backward(
     )
     grid = _product_grid(Extent(per_row=lines), inputs, tile)
     names.append(draft.done(body, grid, 2 * rows * inputs * outputs))
-    return names, Gradient(dx, is_by_z=True)
+    return names, Gradient(dx, is_by_z=goes_on)
 
 
 def _dense_backward_weights(builder: Builder, layer: Dense, x: str, dz: str) -> list[str]:

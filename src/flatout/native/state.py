@@ -63,7 +63,7 @@ def iterations(model: Any) -> int:
 def _value(variable: Any) -> np.ndarray:
     from keras import ops
 
-    return np.asarray(ops.convert_to_numpy(variable))
+    return np.asarray(ops.convert_to_numpy(variable.value))
 
 
 def _fill_arena(session: Session, arena: str, variables: list[Any]) -> None:

@@ -2,6 +2,7 @@
 // the operating system, several blocks at a time, so that ThreadSanitizer sees what a GPU may do at once.
 #include <math.h>
 #include <pthread.h>
+#include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,8 +21,13 @@ struct FlatoutBlock {
     alignas(64) char shared[48 * 1024];
     pthread_barrier_t barrier;
 };
-static thread_local FlatoutBlock* flatout_block;
-static thread_local FlatoutIndex threadIdx, blockIdx, blockDim, gridDim;
+#ifdef FLATOUT_THREADS
+#define FLATOUT_OWN static thread_local
+#else
+#define FLATOUT_OWN static
+#endif
+FLATOUT_OWN FlatoutBlock* flatout_block;
+FLATOUT_OWN FlatoutIndex threadIdx, blockIdx, blockDim, gridDim;
 
 typedef void (*FlatoutCall)(void** arguments);
 struct FlatoutKernel {
@@ -86,19 +92,43 @@ static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, voi
 
 #else
 
+// A fiber for each thread of a block, used again by the next block. Only the first switch to one is by ucontext, which
+// asks the operating system; the others are jumps.
 static const int FLATOUT_STACK = 64 * 1024, FLATOUT_MOST = 1024;
-static ucontext_t flatout_scheduler, flatout_fibers[FLATOUT_MOST];
+static ucontext_t flatout_entry;
+static jmp_buf flatout_scheduler, flatout_fibers[FLATOUT_MOST];
 static char* flatout_stacks;
-static bool flatout_done[FLATOUT_MOST];
+static bool flatout_started[FLATOUT_MOST], flatout_done[FLATOUT_MOST];
 static int flatout_running;
 static FlatoutCall flatout_call;
 static void** flatout_arguments;
 
-static void __syncthreads() { swapcontext(&flatout_fibers[flatout_running], &flatout_scheduler); }
+static void flatout_yield() {
+    if (!_setjmp(flatout_fibers[flatout_running])) _longjmp(flatout_scheduler, 1);
+}
+
+static void __syncthreads() { flatout_yield(); }
 
 static void flatout_fiber() {
-    flatout_call(flatout_arguments);
-    flatout_done[flatout_running] = true;
+    for (;;) {
+        flatout_call(flatout_arguments);
+        flatout_done[flatout_running] = true;
+        flatout_yield();
+    }
+}
+
+static void flatout_resume(int t) {
+    threadIdx = {t, 0, 0};
+    flatout_running = t;
+    if (_setjmp(flatout_scheduler)) return;
+    if (flatout_started[t]) _longjmp(flatout_fibers[t], 1);
+    flatout_started[t] = true;
+    getcontext(&flatout_entry);
+    flatout_entry.uc_stack.ss_sp = flatout_stacks + (size_t)t * FLATOUT_STACK;
+    flatout_entry.uc_stack.ss_size = FLATOUT_STACK;
+    flatout_entry.uc_link = nullptr;
+    makecontext(&flatout_entry, flatout_fiber, 0);
+    setcontext(&flatout_entry);
 }
 
 static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
@@ -111,20 +141,11 @@ static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, voi
     blockDim = {threads, 1, 1};
     for (int n = 0; n < grid.x * grid.y * grid.z; n++) {
         blockIdx = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
-        for (int t = 0; t < threads; t++) {
-            flatout_done[t] = false;
-            getcontext(&flatout_fibers[t]);
-            flatout_fibers[t].uc_stack.ss_sp = flatout_stacks + (size_t)t * FLATOUT_STACK;
-            flatout_fibers[t].uc_stack.ss_size = FLATOUT_STACK;
-            flatout_fibers[t].uc_link = &flatout_scheduler;
-            makecontext(&flatout_fibers[t], flatout_fiber, 0);
-        }
+        memset(flatout_done, 0, sizeof(flatout_done));
         for (int waiting = threads; waiting > 0;) {
             waiting = 0;
             for (int t = 0; t < threads; t++) {
-                threadIdx = {t, 0, 0};
-                flatout_running = t;
-                swapcontext(&flatout_scheduler, &flatout_fibers[t]);
+                flatout_resume(t);
                 waiting += !flatout_done[t];
             }
             if (waiting != 0 && waiting != threads) {

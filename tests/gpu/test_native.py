@@ -33,9 +33,16 @@ _CASES = {
         }
     ),
     "wide": Case(
-        **{**vars(PLAIN), "blocks": (Block(1024, "relu", "inside", 0.0, 0.0),), "batch_size": 1024, "rows": 19 * 1024 + 7}
+        **{
+            **vars(PLAIN),
+            "blocks": (Block(1024, "relu", "inside", 0.0, 0.0),),
+            "batch_size": 1024,
+            "rows": 19 * 1024 + 7,
+        }
     ),
-    "momentum": Case(**{**vars(PLAIN), "optimizer": "nesterov", "clip": ("global_clipnorm", 0.1), "loss": "categorical"}),
+    "momentum": Case(
+        **{**vars(PLAIN), "optimizer": "nesterov", "clip": ("global_clipnorm", 0.1), "loss": "categorical"}
+    ),
 }
 
 

@@ -11,7 +11,17 @@ from hypothesis import strategies as st
 from keras import layers
 
 CURVES = ("relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear", "softmax")
-LOSSES = ("sparse", "sparse_logits", "categorical", "categorical_logits", "binary", "binary_logits", "mse", "mae", "huber")
+LOSSES = (
+    "sparse",
+    "sparse_logits",
+    "categorical",
+    "categorical_logits",
+    "binary",
+    "binary_logits",
+    "mse",
+    "mae",
+    "huber",
+)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ class _Watcher(keras.callbacks.Callback):
 def variables(model: Any) -> dict[str, np.ndarray]:
     """Weights and optimizer variables, by number and name."""
     both = [*model.variables, *model.optimizer.variables]
-    wanted = [one for one in both if not any(part in one.path for part in ("seed_generator", "learning_rate", "iteration"))]
+    wanted = [
+        one for one in both if not any(part in one.path for part in ("seed_generator", "learning_rate", "iteration"))
+    ]
     # Keras numbers the layers of one model on from those of the last.
     names = [re.sub(r"_?\d", "", one.path.split("/")[-1]) for one in wanted]
     return {f"{n} {names[n]}": np.array(keras.ops.convert_to_numpy(one)) for n, one in enumerate(wanted)}

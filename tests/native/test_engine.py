@@ -20,7 +20,9 @@ def _model(*extra: Any, **compiled: Any) -> Any:
     keras.utils.set_random_seed(5)
     chain = [layers.Dense(16, activation="relu"), *extra, layers.Dense(4, activation="softmax")]
     model = keras.Sequential(chain)
-    model.compile(**{"optimizer": "adam", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"], **compiled})
+    model.compile(
+        **{"optimizer": "adam", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"], **compiled}
+    )
     return model
 
 

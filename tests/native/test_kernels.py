@@ -57,7 +57,13 @@ def test_a_deep_one_with_all_kinds_of_layers(emulated: Any) -> None:
 
 
 def test_many_rows_and_few_weights_are_summed_in_parts(emulated: Any) -> None:
-    changes: dict[str, Any] = {"shape": (3,), "first": "flatten", "blocks": (), "batch_size": 500, "rows": 19 * 500 + 123}
+    changes: dict[str, Any] = {
+        "shape": (3,),
+        "first": "flatten",
+        "blocks": (),
+        "batch_size": 500,
+        "rows": 19 * 500 + 123,
+    }
     _check(Case(**{**vars(PLAIN), **changes}), emulated)
 
 

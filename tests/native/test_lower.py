@@ -74,13 +74,18 @@ REFUSED: dict[str, tuple[str, Callable[[], Any]]] = {
     "an activity regularizer": ("native_layer", lambda: _compiled(layers.Dense(1, activity_regularizer="l2"))),
     "another regularizer": (
         "native_layer",
-        lambda: _compiled(layers.Dense(2, kernel_regularizer=keras.regularizers.OrthogonalRegularizer()), layers.Dense(1)),
+        lambda: _compiled(
+            layers.Dense(2, kernel_regularizer=keras.regularizers.OrthogonalRegularizer()), layers.Dense(1)
+        ),
     ),
     "another activation": ("native_layer", lambda: _compiled(layers.Dense(1, activation="softplus"))),
     "a function as activation": ("native_layer", lambda: _compiled(layers.Dense(1, activation=lambda x: 2 * x))),
     "another loss": ("native_loss", lambda: _compiled(layers.Dense(1), loss="log_cosh")),
     "a loss of the user": ("native_loss", lambda: _compiled(layers.Dense(1), loss=_own_loss)),
-    "another reduction": ("native_loss", lambda: _compiled(layers.Dense(1), loss=keras.losses.MeanSquaredError("none"))),
+    "another reduction": (
+        "native_loss",
+        lambda: _compiled(layers.Dense(1), loss=keras.losses.MeanSquaredError("none")),
+    ),
     "another metric": ("native_metric", lambda: _compiled(layers.Dense(1), metrics=[keras.metrics.AUC()])),
     "another optimizer": ("native_optimizer", lambda: _compiled(layers.Dense(1), optimizer="adagrad")),
     "averaged weights": (

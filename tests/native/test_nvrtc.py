@@ -33,7 +33,9 @@ _VARIANTS = {
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
 @pytest.mark.parametrize("name", _VARIANTS)
 def test_nvrtc_compiles(name: str, arch: str) -> None:
-    cuda_core = pytest.importorskip("cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])")
+    cuda_core = pytest.importorskip(
+        "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])"
+    )
     case = _VARIANTS[name]
     model, (x, y, *_) = case.build(), case.data()
     model._symbolic_build(data_batch=(x[:4], y[:4]))

@@ -208,7 +208,12 @@ def _refusals(facts: Facts, options: Options) -> list[Reason]:
     if options.data == "direct" and not facts.is_file:
         return [reason("placement", options.data, facts.source)]
     # Kernels are soon compiled, and were asked for.
-    if not facts.native and facts.steps is not None and facts.steps < WORTHWHILE_STEPS[facts.backend] and not options.force:
+    if (
+        not facts.native
+        and facts.steps is not None
+        and facts.steps < WORTHWHILE_STEPS[facts.backend]
+        and not options.force
+    ):
         return [reason("small", facts.steps)]
     return []
 

@@ -1,6 +1,7 @@
 """What the conductor asks of an engine: place data, prepare a program, run steps of it.
 
-There is one engine for each Keras backend, and the native one, which stands upon them. Above this file nobody asks which one it is.
+There is one engine for each Keras backend, and the native one, which stands upon them. Above this file nobody asks
+which one it is.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from .base import Engine
 
 @functools.cache
 def engine_for(backend: str) -> Engine:
-    """The engine of a Keras backend, `"jax"`, `"tensorflow"` or `"torch"`, or `"native"` upon that of the one in use."""
+    """The engine of a Keras backend, `"jax"`, `"tensorflow"` or `"torch"`; or `"native"`, upon the one in use."""
     if backend == "native":
         import keras
 

@@ -84,7 +84,7 @@ def host_array(array: np.ndarray) -> DeviceArray:
 
     def view(of: DeviceArray) -> np.ndarray:
         raw = (ctypes.c_char * of.nbytes).from_address(of.pointer)
-        return np.frombuffer(raw, of.dtype).reshape(of.shape)
+        return np.frombuffer(memoryview(raw), of.dtype).reshape(of.shape)
 
     def fill(of: DeviceArray, values: np.ndarray) -> None:
         view(of)[...] = values.reshape(of.shape)
@@ -101,7 +101,8 @@ def adopted(array: Any, fetch: Any, fill: Any) -> DeviceArray | None:
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     strides = interface.get("strides")
     if strides is not None:
-        expected, step = [], dtype.itemsize
+        expected: list[int] = []
+        step = dtype.itemsize
         for size in reversed(shape):
             expected.insert(0, step)
             step *= size

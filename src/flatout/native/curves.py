@@ -67,9 +67,7 @@ def leaky_relu(negative_slope: float = 0.2, slope_at_zero_is_1: bool = False) ->
 
 def elu(alpha: float = 1.0) -> Curve:
     factor = c_float(alpha)
-    return Curve(
-        "elu", f"z > 0.0f ? z : {factor} * expm1f(z)", f"z > 0.0f ? 1.0f : {factor} * expf(z)", needs_z=True
-    )
+    return Curve("elu", f"z > 0.0f ? z : {factor} * expm1f(z)", f"z > 0.0f ? 1.0f : {factor} * expf(z)", needs_z=True)
 
 
 def gelu(approximate: bool = False) -> Curve:

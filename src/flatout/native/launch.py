@@ -1,4 +1,4 @@
-"""Launchers: what compiles a program's kernels, holds its memory and runs it. One for each library, and one on the CPU."""
+"""Launchers: what compiles a program's kernels, holds its memory and runs it: one a library, one on the CPU."""
 
 from __future__ import annotations
 

@@ -49,10 +49,11 @@ def compile_source(source: str, target: Path, *flags: str) -> None:
         target.chmod(0o700)
 
 
+_FIELDS = ("kernel", "grid_x", "grid_y", "grid_z", "threads", "first_argument")
+
+
 class _LaunchRecord(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_int) for name in ("kernel", "grid_x", "grid_y", "grid_z", "threads", "first_argument")
-    )
+    _fields_ = tuple((name, ctypes.c_int) for name in _FIELDS)
 
 
 class CpuLauncher:
@@ -96,7 +97,7 @@ class CpuModule:
                 raise NotImplementedError(f"The launcher 'cpu' has no clusters. Received: cluster={launch.cluster}.")
             rows.append(ctypes.c_int(launch.rows))
             fields = (self._numbers[launch.kernel], *launch.grid, launch.threads, len(arguments))
-            for (name, _), value in zip(_LaunchRecord._fields_, fields, strict=True):
+            for name, value in zip(_FIELDS, fields, strict=True):
                 setattr(record, name, value)
             arguments += [ctypes.addressof(rows[-1]) if one is None else one for one in launch.arguments]
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)

@@ -62,6 +62,4 @@ class PycudaModule:
                 if one.cluster > 1:
                     raise NotImplementedError(f"The launcher 'pycuda' has no clusters. Received: {one.cluster}.")
                 arguments = [np.int32(one.rows) if value is None else np.uintp(value) for value in one.arguments]
-                self._kernels[one.kernel](
-                    *arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes
-                )
+                self._kernels[one.kernel](*arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)

@@ -51,11 +51,8 @@ def _buffer_lines(buffers: Iterable[Buffer]) -> list[str]:
         where = f"in {buffer.arena} at {buffer.offset}" if buffer.arena else _ROLES[buffer.role]
         size = "" if 0 in buffer.shape else _size(buffer.nbytes)
         rows.append((buffer.name, buffer.dtype, f"[{', '.join(sizes)}]", size, where))
-    widths = [max((len(row[column]) for row in rows), default=0) for column in range(5)]
-    return [
-        f"  {row[0]:<{widths[0]}}  {row[1]:<{widths[1]}}  {row[2]:<{widths[2]}}  {row[3]:>{widths[3]}}  {row[4]}".rstrip()
-        for row in rows
-    ]
+    a, b, c, d = (max((len(row[column]) for row in rows), default=0) for column in range(4))
+    return [f"  {row[0]:<{a}}  {row[1]:<{b}}  {row[2]:<{c}}  {row[3]:>{d}}  {row[4]}".rstrip() for row in rows]
 
 
 def _kernel_lines(program: Program, number: int, kernel: Kernel) -> list[str]:

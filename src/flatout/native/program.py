@@ -196,7 +196,7 @@ class Program:
             raise ValueError("There are no data yet. Expected `x` and `y` in the first call with a launcher.")
         numbers = None if order is None else np.asarray(order)
         rows = session.buffers["x"].shape[0]
-        if numbers is not None and numbers.size and not (0 <= numbers.min() and numbers.max() < rows):
+        if numbers is not None and numbers.size and not (numbers.min() >= 0 and numbers.max() < rows):
             raise ValueError(f"Invalid value for argument `order`. Expected row numbers from 0 to {rows - 1}.")
         session.set_order(numbers)
         taken = rows if numbers is None else numbers.size

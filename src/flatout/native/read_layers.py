@@ -82,7 +82,7 @@ def _normalization(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
 def _affine(layer: Any, shape: Shape, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]) -> Read:
     name, size = identifier(layer.name), math.prod(shape)
     weights = [Weight(f"{name}/{part}", (size,), trainable=False) for part in ("scale", "offset")]
-    constants = {
+    constants: dict[str, Callable[[], np.ndarray]] = {
         weight.name: functools.partial(lambda give: _constant(give(), shape), give)
         for weight, give in zip(weights, (scale, offset), strict=True)
     }
@@ -141,7 +141,9 @@ def _curve(layer: Any, function: Any) -> Curve:
         return curves.LINEAR
     name = getattr(function, "__name__", "")
     if name not in curves.NAMED or function is not getattr(keras.activations, name, None):
-        raise Refusal(reason("native_layer", layer.name, f"the activation {name or type(function).__name__} has no kernel"))
+        raise Refusal(
+            reason("native_layer", layer.name, f"the activation {name or type(function).__name__} has no kernel")
+        )
     if name == "leaky_relu":
         return _leaky_relu(0.2)
     return curves.NAMED[name]()
@@ -207,9 +209,7 @@ def _batch_norm(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
         raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
     if getattr(layer, "renorm", False) or layer.synchronized:
         raise Refusal(reason("native_layer", layer.name, "renorm and synchronized have no kernel"))
-    variables = {
-        name: getattr(layer, name) for name in ("gamma", "beta", "moving_mean", "moving_variance")
-    }
+    variables = {name: getattr(layer, name) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
     weights = {name: None if one is None else _weight(layer, name, one) for name, one in variables.items()}
     both = [one for one in (weights["gamma"], weights["beta"]) if one is not None]
     if any(one.l1 or one.l2 for one in both):

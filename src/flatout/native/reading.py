@@ -112,7 +112,8 @@ def _compiled_metrics(model: Any) -> list[Any]:
     return [] if model._compile_metrics is None else list(model._compile_metrics.metrics)
 
 
-def _check_model(model: Any) -> None:
+def check_model(model: Any) -> None:
+    """Refuse models whose class or methods may compute anything."""
     from keras.src.models.functional import Functional
 
     if type(model) not in (keras.Sequential, Functional):
@@ -148,5 +149,3 @@ def _chain(model: Any) -> tuple[tuple[int, ...], list[Any]]:
     if any(size is None for size in shape):
         raise Refusal(reason("native_model", f"its input has the shape {('batch', *shape)}, which is not fixed"))
     return shape, layers
-
-

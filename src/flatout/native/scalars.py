@@ -59,7 +59,9 @@ def _all_at_once(schedule: Any, first: int, count: int) -> np.ndarray | None:
     if count < 4 or not type(schedule).__module__.startswith("keras."):
         return None
     try:
-        rates = np.asarray(ops.convert_to_numpy(schedule(ops.convert_to_tensor(np.arange(first, first + count, dtype="int32")))))
+        rates = np.asarray(
+            ops.convert_to_numpy(schedule(ops.convert_to_tensor(np.arange(first, first + count, dtype="int32"))))
+        )
     except Exception:
         # Schedules with conditions take one step at a time.
         return None

@@ -135,4 +135,3 @@ def logs_of(binding: Any, totals: np.ndarray) -> dict[str, np.float32]:
         name: np.float32(total / count) if count else np.float32(0.0)
         for name, (total, count) in zip(binding.log_names, totals, strict=True)
     }
-

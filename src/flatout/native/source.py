@@ -34,22 +34,16 @@ def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
     """The parts of the device code that these kernels use, and the types made for this network."""
     bodies = "".join(kernel.body for kernel in kernels)
     marks = {
-        "affine": "affine_",
-        "dropout": "dropout<",
-        "batch_norm": "batch_norm_",
-        "dense": "dense_",
+        "affine": ("affine_",),
+        "dropout": ("dropout<",),
+        "batch_norm": ("batch_norm_",),
+        "dense": ("dense_",),
         "activation": ("activation_", "softmax_"),
     }
     parts = [
-        _text(f"{name}.cuh")
-        for name in _PARTS
-        if name not in marks or any(mark in bodies for mark in _as_tuple(marks[name]))
+        _text(f"{name}.cuh") for name in _PARTS if name not in marks or any(mark in bodies for mark in marks[name])
     ]
     return "\n".join([*parts, *declarations])
-
-
-def _as_tuple(marks: str | tuple[str, ...]) -> tuple[str, ...]:
-    return (marks,) if isinstance(marks, str) else marks
 
 
 def _body(program: Program) -> str:

@@ -71,14 +71,18 @@ def forward(builder: Builder, layer: Layer, x: Value, training: bool) -> tuple[l
     kind = builder.curve(layer.name, layer.curve)
     draft = builder.kernel(f"{layer.name}_forward", f"{layer.name}: {layer.curve.name}")
     body = f"activation_forward<{layer.size}, {kind}>({draft.read('z', x.name)}, {draft.write('y', y)}, rows);"
-    return [draft.done(body, per_value(layer.size), builder.batch_size * layer.size)], Value(y, x.name, layer.curve, kind)
+    return [draft.done(body, per_value(layer.size), builder.batch_size * layer.size)], Value(
+        y, x.name, layer.curve, kind
+    )
 
 
 def softmax_kernel(builder: Builder, layer: Softmax, z: str, y: str) -> str:
     """Softmax over rows."""
     lanes = lanes_for(layer.width)
     draft = builder.kernel(f"{layer.name}_forward", f"{layer.name}: softmax over {layer.width} values")
-    body = f"softmax_forward<{layer.width}, {lanes}>({draft.read('z', z)}, {draft.write('y', y)}, rows * {layer.lines});"
+    body = (
+        f"softmax_forward<{layer.width}, {lanes}>({draft.read('z', z)}, {draft.write('y', y)}, rows * {layer.lines});"
+    )
     return draft.done(body, per_row(layer.lines, lanes), 5 * builder.batch_size * layer.size)
 
 
@@ -182,7 +186,9 @@ def backward(
     gradient = draft.read("dy", dy.name)
     if isinstance(layer, Affine):
         scale = draft.read("scale", layer.scale.name)
-        body = f"affine_backward<{layer.size}, {layer.kind.upper()}>({gradient}, {scale}, {draft.write('dx', dx)}, rows);"
+        body = (
+            f"affine_backward<{layer.size}, {layer.kind.upper()}>({gradient}, {scale}, {draft.write('dx', dx)}, rows);"
+        )
         return [draft.done(body, per_value(layer.size), flops)], Gradient(dx)
     if isinstance(layer, Softmax):
         lanes = lanes_for(layer.width)
@@ -224,7 +230,9 @@ def _dense_backward(
     tile = _tile(builder, rows, inputs)
     goes_on = not x.curve.is_linear
     title = f"{layer.name}: the gradient by its input, dz @ kernel^T"
-    draft = builder.kernel(f"{layer.name}_backward_input", f"{title}, times the slope of {x.curve.name}" if goes_on else title)
+    draft = builder.kernel(
+        f"{layer.name}_backward_input", f"{title}, times the slope of {x.curve.name}" if goes_on else title
+    )
     body = (
         f"dense_backward_input<{tile}, {inputs}, {outputs}, {x.curve_type}>({draft.read('dz', dz)}, "
         f"{draft.read('kernel', layer.kernel.name)}, {draft.read('z', x.z if goes_on else None)}, "
@@ -296,9 +304,7 @@ def _batch_norm_backward(
             f"{c_float(layer.epsilon)}, rows * {layer.lines});"
         )
         return [draft.done(body, per_value(layer.size), flops)], Gradient(dx)
-    dgamma, dbeta = (
-        f"{weight.name}/gradient" if weight is not None else None for weight in (layer.gamma, layer.beta)
-    )
+    dgamma, dbeta = (f"{weight.name}/gradient" if weight is not None else None for weight in (layer.gamma, layer.beta))
     body = (
         f"batch_norm_backward<{layer.width}>({gradient}, {draft.read('x', x.name)}, "
         f"{draft.read('kept', f'{layer.name}/kept')}, {draft.read('gamma', gamma)}, {draft.write('dgamma', dgamma)}, "

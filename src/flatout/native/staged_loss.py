@@ -33,7 +33,10 @@ def loss_kernel(
     lanes = lanes_for(width)
     title = f"{_title(loss)}{' and its gradient' if training else ''}"
     draft = builder.kernel("loss_train" if training else "loss_test", title)
-    lines = ["SHARED(BlockScratch, scratch);", f"const int row = blockIdx.x * (THREADS / {lanes}) + threadIdx.x / {lanes};"]
+    lines = [
+        "SHARED(BlockScratch, scratch);",
+        f"const int row = blockIdx.x * (THREADS / {lanes}) + threadIdx.x / {lanes};",
+    ]
     if softmax is not None:
         z, p = draft.read("z", output.name), draft.write("p", builder.buffer(softmax.name, (rows, width), "activation"))
     else:
@@ -98,7 +101,8 @@ def _pointwise(loss: Loss) -> str:
             "mse": ("(t - p) * (t - p)", "2.0f * (p - t)"),
             "mae": ("fabsf(t - p)", "p > t ? 1.0f : p < t ? -1.0f : 0.0f"),
             "huber": (
-                f"fabsf(p - t) <= {delta} ? 0.5f * (p - t) * (p - t) : {delta} * fabsf(p - t) - 0.5f * {delta} * {delta}",
+                f"fabsf(p - t) <= {delta} ? 0.5f * (p - t) * (p - t) "
+                f": {delta} * fabsf(p - t) - 0.5f * {delta} * {delta}",
                 f"fabsf(p - t) <= {delta} ? p - t : p > t ? {delta} : -{delta}",
             ),
         }[loss.kind]
@@ -168,7 +172,5 @@ def emit_kernels(builder: Builder, network: Network, output: str, steps: int) ->
     emit = draft.done(lines, (Extent(per_row=width, tile=256), ONE, ONE))
     draft = builder.kernel("advance", "the clock goes on")
     clock = draft.write("clock", "clock", also_read=True)
-    advance = draft.done(
-        ["if (threadIdx.x != 0) return;", f"{clock}[0] += rows;", f"{clock}[1] += 1;"], _ONE_BLOCK
-    )
+    advance = draft.done(["if (threadIdx.x != 0) return;", f"{clock}[0] += rows;", f"{clock}[1] += 1;"], _ONE_BLOCK)
     return [emit, advance]

@@ -44,7 +44,9 @@ def add_weights(builder: Builder, network: Network) -> None:
 def penalty_kernel(builder: Builder, network: Network) -> list[str]:
     """The kernel of the L1 and L2 penalties, if there are any."""
     trained = network.trained
-    found = [(weight, offset) for weight, offset in zip(trained, _offsets(trained), strict=False) if weight.is_penalized]
+    found = [
+        (weight, offset) for weight, offset in zip(trained, _offsets(trained), strict=False) if weight.is_penalized
+    ]
     if not found:
         return []
     penalties = builder.buffer("penalties", (len(found),), "activation")

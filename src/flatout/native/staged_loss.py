@@ -38,7 +38,10 @@ def loss_kernel(
         f"const int row = blockIdx.x * (THREADS / {lanes}) + threadIdx.x / {lanes};",
     ]
     if softmax is not None:
-        z, p = draft.read("z", output.name), draft.write("p", builder.buffer(softmax.name, (rows, width), "activation"))
+        z, p = (
+            draft.read("z", output.name),
+            draft.write("p", builder.buffer(f"{softmax.name}/y", (rows, width), "activation")),
+        )
     else:
         needs_z = loss.form == "z" or output.curve.needs_z
         z, p = draft.read("z", output.z if needs_z else None), draft.read("p", output.name)

@@ -48,9 +48,10 @@ def relu(negative_slope: float = 0.0, max_value: float | None = None, threshold:
         # A NaN stays one, as in Keras.
         return Curve("relu", "z > 0.0f || z != z ? z : 0.0f", "y > 0.0f ? 1.0f : 0.0f")
     low, slope = c_float(threshold), c_float(negative_slope)
-    value, inside = f"(z > {low} ? z : 0.0f)", f"z > {low}"
+    above = f"z > {low}" if threshold else f"z > {low} || z != z"
+    value, inside = f"({above} ? z : 0.0f)", f"z > {low}"
     if max_value is not None:
-        value, inside = f"fminf(fmaxf({value}, 0.0f), {c_float(max_value)})", f"{inside} && z < {c_float(max_value)}"
+        value, inside = f"clipped({value}, 0.0f, {c_float(max_value)})", f"{inside} && z < {c_float(max_value)}"
     below = f"{slope} * fmaxf({low} - z, 0.0f)"
     return Curve(
         "relu",

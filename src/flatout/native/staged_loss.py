@@ -95,7 +95,7 @@ def _pointwise(loss: Loss) -> str:
         value = "fmaxf(p, 0.0f) - p * t + log1pf(expf(-fabsf(p)))"
         slope = "1.0f / (1.0f + expf(-p)) - t"
     elif loss.kind == "binary":
-        clipped = f"const float q = fminf(fmaxf(p, {low}), {high}); "
+        clipped = f"const float q = clipped(p, {low}, {high}); "
         value = "-(t * logf(q) + (1.0f - t) * logf(1.0f - q))"
         slope = f"p >= {low} && p <= {high} ? (1.0f - t) / (1.0f - q) - t / q : 0.0f"
         smooth += clipped

@@ -2,6 +2,7 @@
 
 from .data.feed import feed as feed
 from .data.plan import Plan as Plan
+from .errors import CannotLower as CannotLower
 from .errors import CannotVectorize as CannotVectorize
 from .errors import FallbackRefused as FallbackRefused
 from .errors import FlatoutError as FlatoutError
@@ -22,6 +23,7 @@ from .losses.groups import group_var as group_var
 from .losses.loss import loss as loss
 from .losses.table import Table as Table
 from .losses.vectorize import vectorize as vectorize
+from .native.lower import lower as lower
 from .options import Options as Options
 from .options import options as options
 from .report import RunReport as RunReport
@@ -34,6 +36,7 @@ from .runner.patch import enable as enable
 __version__ = "0.1.0"
 
 __all__ = [
+    "CannotLower",
     "CannotVectorize",
     "FallbackRefused",
     "FlatoutError",
@@ -59,6 +62,7 @@ __all__ = [
     "group_var",
     "load_ipython_extension",
     "loss",
+    "lower",
     "options",
     "plan",
     "predict",

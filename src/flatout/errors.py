@@ -8,6 +8,7 @@
       ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
       ├── Unparsable (ValueError)        `flatout check` was given a file that is no Python
       ├── CannotRun                      `flatout check --run` cannot import a file, or has another backend
+      ├── CannotLower                    flatout.lower: the model is none that the native engine has kernels for
       ├── CannotVectorize                vectorize(strict=True): the original would have been kept, with the reason
       └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
 
@@ -55,6 +56,18 @@ class CannotRun(FlatoutError):
 
 class CannotVectorize(FlatoutError):
     """`vectorize(strict=True)` found no array form of a loss that could be proven equal."""
+
+
+class CannotLower(FlatoutError, ValueError):
+    """`flatout.lower` was given a model for which there are no kernels.
+
+    Attributes:
+        reason: Why, with a code and a sentence.
+    """
+
+    def __init__(self, why: Reason):
+        super().__init__(f"{why} The engine of the backend trains it: flatout.fit(model, ...).")
+        self.reason = why
 
 
 class WorkerDied(FlatoutError, RuntimeError):
@@ -109,6 +122,13 @@ REASONS = {
     "vectorized": "{} runs as array code, proven equal to its loops in value and gradient.",
     "not_vectorized": "{} runs as it is written: {}",
     "loss_loop": "{} loops in Python over its data (FO101), which is slow to compile or to run; see flatout.vectorize.",
+    "native_device": "The native engine cannot run here: {}.",
+    "native_model": "The native engine cannot run this model: {}.",
+    "native_layer": "The native engine cannot run the layer {}: {}.",
+    "native_loss": "The native engine cannot run the loss of {}: {}.",
+    "native_metric": "The native engine cannot run the metric {}: {}.",
+    "native_optimizer": "The native engine cannot run the optimizer {}: {}.",
+    "native_data": "The native engine cannot take these data: {}.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 

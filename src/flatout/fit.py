@@ -45,7 +45,8 @@ def fit(
         model: A compiled Keras model.
         x: As for `keras.Model.fit`.
         y: As for `keras.Model.fit`.
-        engine: `"auto"`, the name of the backend, or `"stock"` for Keras' own loop.
+        engine: `"auto"`, the name of the backend, `"native"` for CUDA kernels (dense models; docs/native.md), or
+            `"stock"` for Keras' own loop.
         data: `"auto"`, `"resident"`, `"streamed"` or `"direct"`; see docs/data.md.
         precision: `"exact"` (the default) or `"fast"`, which may round in another order than Keras does.
         **arguments: Every other argument of `keras.Model.fit`.
@@ -199,6 +200,11 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         if method == "fit":
             call = validation.split(call)
         decision = make_plan(method, model, call, current())
+        if decision.accelerated and decision.facts.native_obstacle is not None and current().strict:
+            raise FallbackRefused(
+                f"Strict mode: engine='native' was asked for. {decision.facts.native_obstacle} "
+                "Change the call, or run without --strict / FLATOUT_STRICT."
+            )
         if not decision.accelerated:
             return _stock(method, model, args, kwargs, decision.reasons, started)
         if method == "fit" and current().strict and (refusals := validation.refusals(model, call)):
@@ -220,7 +226,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if method == "fit":
         why = (*why, *validation.take_reasons(model), *about_losses(model))
     loads = (*prepared.loads, *prepared.feed.loads)
-    record(RunReport(method, True, prepared.engine.name, prepared.feed.placement, steps, seconds, why, loads))
+    record(RunReport(method, True, prepared.program.engine, prepared.feed.placement, steps, seconds, why, loads))
     return result
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from .errors import InvalidOption
 
-ENGINES = ("auto", "jax", "tensorflow", "torch", "stock")
+ENGINES = ("auto", "jax", "tensorflow", "torch", "native", "stock")
 PLACEMENTS = ("auto", "resident", "streamed", "direct")
 PRECISIONS = ("exact", "fast")
 _CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
@@ -24,7 +24,7 @@ class Options:
 
     Attributes:
         enabled: False hands everything to stock Keras.
-        engine: `"auto"`, a backend's name, or `"stock"`.
+        engine: `"auto"`, a backend's name, `"native"` (CUDA kernels for dense models) or `"stock"`.
         data: `"auto"`, `"resident"` (all rows in device memory), `"streamed"` (chunks sent ahead of their use) or
             `"direct"` (files read straight into device memory).
         precision: `"exact"` (Keras' own results) or `"fast"` (sums may be rounded in another order).

@@ -94,10 +94,10 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
     import keras
 
     backend = keras.config.backend()
-    if options.engine not in ("auto", "stock", backend):
+    if options.engine not in ("auto", "native", "stock", backend):
         raise InvalidOption(
             f"Invalid value for option `engine`. Received: engine={options.engine!r} on the Keras backend "
-            f"{backend!r}. Expected 'auto', 'stock' or {backend!r}."
+            f"{backend!r}. Expected 'auto', 'native', 'stock' or {backend!r}."
         )
     facts = Facts(method, backend, keras.__version__)
     early = decide(facts, Options(enabled=options.enabled, engine=options.engine, force=True))
@@ -115,10 +115,17 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         obstacles.append(reason("unbuilt"))
     per_epoch = steps_of(method, call) or source.batches
     steps = None if per_epoch is None else _epochs(call) * per_epoch
+    native = None
+    if options.engine == "native" and not obstacles:
+        from .native.engine import obstacle
+
+        native = obstacle(model, method)
     facts = Facts(
         method,
         backend,
         keras.__version__,
+        native=options.engine == "native" and native is None,
+        native_obstacle=native,
         source="arrays",
         rows=None,
         batch_size=None,
@@ -173,6 +180,8 @@ def prepare(method: str, model: Any, call: dict[str, Any], plan: Plan, force: bo
 def _feed_rows(
     method: str, model: Any, call: dict[str, Any], source: ArraySource, engine: Engine, plan: Plan
 ) -> tuple[Program, Feed, tuple[DirectReport, ...], Plan]:
+    import keras
+
     group = model.steps_per_execution
     order = Order(
         source.rows,
@@ -180,7 +189,7 @@ def _feed_rows(
         shuffle=call.get("shuffle", False),
         steps_per_epoch=call.get("steps_per_epoch" if method == "fit" else "steps"),
         steps_per_execution=group,
-        trainer_module=trainer_module(engine.name),
+        trainer_module=trainer_module(keras.config.backend()),
         strategy=getattr(model, "distribute_strategy", None),
     )
     if method != "predict":
@@ -277,15 +286,17 @@ def _feed_batches(
 
 def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: Any, steps: int | None) -> Any:
     """Keras' epoch iterator, of the kind that draws the random numbers that stock Keras draws from this source."""
+    import keras
     from keras.src.trainers.epoch_iterator import EpochIterator
 
+    backend = keras.config.backend()
     kind, extra = EpochIterator, {}
-    if engine.name == "torch":
+    if backend == "torch":
         kind = iterator_class(trainer_module("torch"))
-    elif engine.name == "tensorflow" and source.kind == "a tf.data.Dataset":
+    elif backend == "tensorflow" and source.kind == "a tf.data.Dataset":
         kind = iterator_class(trainer_module("tensorflow"))
         extra = {"distribute_strategy": model.distribute_strategy}
-    elif engine.name == "tensorflow":
+    elif backend == "tensorflow":
         # Stock Keras asks for two batches, to see their shapes.
         batches.get_tf_dataset()
     return kind(x=batches, steps_per_epoch=steps, steps_per_execution=model.steps_per_execution, **extra)

@@ -20,7 +20,7 @@ class RunReport:
     Attributes:
         method: `"fit"`, `"evaluate"` or `"predict"`.
         accelerated: False when stock Keras ran.
-        engine: `"jax"`, `"tensorflow"`, `"torch"` or `"stock"`.
+        engine: `"jax"`, `"tensorflow"`, `"torch"`, `"native"` or `"stock"`.
         data: Where the rows lived: `"resident"`, `"streamed"`, `"direct"`, or `"host"` under stock Keras.
         steps: Training, test or prediction steps taken; 0 where stock Keras ran and did not say.
         seconds: Wall time of the call.

@@ -37,6 +37,8 @@ class Facts:
         method: `"fit"`, `"evaluate"` or `"predict"`.
         backend: Keras' backend.
         keras_version: Of the installed Keras.
+        native: Whether CUDA kernels were asked for, and nothing speaks against them yet.
+        native_obstacle: What speaks against them, if they were asked for.
         source: What the data are, in words.
         rows: Number of samples, or None for a source that is read batch by batch.
         batch_size: Rows a step takes, if known.
@@ -54,6 +56,8 @@ class Facts:
     method: str
     backend: str
     keras_version: str
+    native: bool = False
+    native_obstacle: Reason | None = None
     source: str = "arrays"
     rows: int | None = 0
     batch_size: int | None = 0
@@ -143,18 +147,22 @@ def decide(facts: Facts, options: Options) -> Plan:
     """Choose engine and placement. No side effects."""
     why = _refusals(facts, options)
     if why:
-        return Plan(facts, "stock", "host", tuple(why))
+        notes = () if facts.native_obstacle is None else (facts.native_obstacle,)
+        return Plan(facts, "stock", "host", (*notes, *why))
+    engine = "native" if facts.native else facts.backend
+    told = [] if facts.native_obstacle is None else [facts.native_obstacle]
     if facts.rows is None:
-        return Plan(facts, facts.backend, "streamed", (reason("batches", facts.source),))
+        return Plan(facts, engine, "streamed", (*told, reason("batches", facts.source)))
     free = facts.free_bytes
     if free is not None and facts.host_bytes is not None and not facts.copies:
         # Its memory is the host's, of which this process may have less to itself than there is.
         free = min(free, facts.host_bytes)
     budget = None if free is None else options.budget(free)
     nbytes = facts.nbytes or 0
-    placement, notes = options.data, list[Reason]()
+    placement = options.data
     if options.data == "auto" and budget is not None and nbytes > budget:
-        placement, notes = "streamed", [reason("memory", as_size(nbytes), as_size(budget))]
+        placement = "streamed"
+        told.append(reason("memory", as_size(nbytes), as_size(budget)))
     elif options.data == "auto":
         pays = facts.copies or facts.table_bytes > _LARGE_TABLE
         placement = "direct" if facts.is_file and pays else "resident"
@@ -163,7 +171,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         batch_size = facts.batch_size or 1
         most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows)) * (2 if facts.copies else 1)
         chunk = even_chunks(facts.rows // batch_size, most)
-    plan = Plan(facts, facts.backend, placement, tuple(notes), budget, chunk, _host_budget(facts, options))
+    plan = Plan(facts, engine, placement, tuple(told), budget, chunk, _host_budget(facts, options))
     return with_notes(plan)
 
 
@@ -200,7 +208,13 @@ def _refusals(facts: Facts, options: Options) -> list[Reason]:
         return [reason("placement", options.data, facts.source)]
     if options.data == "direct" and not facts.is_file:
         return [reason("placement", options.data, facts.source)]
-    if facts.steps is not None and facts.steps < WORTHWHILE_STEPS[facts.backend] and not options.force:
+    # Kernels are soon compiled, and were asked for.
+    if (
+        not facts.native
+        and facts.steps is not None
+        and facts.steps < WORTHWHILE_STEPS[facts.backend]
+        and not options.force
+    ):
         return [reason("small", facts.steps)]
     return []
 

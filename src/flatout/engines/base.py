@@ -1,6 +1,7 @@
 """What the conductor asks of an engine: place data, prepare a program, run steps of it.
 
-There is one engine for each Keras backend. Above this file nobody asks which one it is.
+There is one engine for each Keras backend, and the native one, which stands upon them. Above this file nobody asks
+which one it is.
 """
 
 from __future__ import annotations
@@ -34,12 +35,14 @@ class Program(Protocol):
     the rows `order[i * batch_size : (i + 1) * batch_size]`, the last one possibly fewer.
 
     Attributes:
+        engine: The name of the engine whose program it is.
         unit: A chunk whose length is a multiple of this runs best; any other length is right too.
         pays: False if nothing is to be gained: the step takes so long that Keras' own overhead is lost in it.
         longest: The most steps that `run` may be asked for at once, or None.
         reasons: Why a slower form than the usual one was taken; often empty.
     """
 
+    engine: str
     unit: int
     pays: bool
     longest: int | None

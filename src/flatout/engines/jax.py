@@ -121,6 +121,8 @@ class JaxProgram:
     that are no multiple of `unit`), and the partial last batch.
     """
 
+    engine = "jax"
+
     def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
         self._model = model
         self._task = task

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, cast
 
 from .base import Engine
 
 
 @functools.cache
 def engine_for(backend: str) -> Engine:
-    """The engine of a Keras backend: `"jax"`, `"tensorflow"` or `"torch"`."""
+    """The engine of a Keras backend, `"jax"`, `"tensorflow"` or `"torch"`; or `"native"`, upon the one in use."""
+    if backend == "native":
+        import keras
+
+        from ..native.engine import NativeEngine
+
+        return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
     if backend == "jax":
         from .jax import JaxEngine
 

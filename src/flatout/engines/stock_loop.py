@@ -19,6 +19,7 @@ from .select import trainer_module
 class StockProgram:
     """One batch at a time, as the data are."""
 
+    engine = "stock"
     unit = 1
     pays = True
     longest: int | None = 1

@@ -99,6 +99,7 @@ class TensorFlowEngine:
 class TensorFlowProgram:
     """One model's step, looped over placed rows."""
 
+    engine = "tensorflow"
     unit = 1
     pays = True
 

@@ -195,6 +195,8 @@ class TorchProgram:
         loop: The one for the rows that are held.
     """
 
+    engine = "torch"
+
     def __init__(self, model: Any, make: Callable[..., Loop], data: Structure, rows: int, batch_size: int) -> None:
         self._model, self._make = model, make
         self._loops: dict[Any, Loop] = {}

@@ -1,0 +1,1 @@
+"""The training step of a dense model as CUDA kernels: lowered, printed, compiled and launched."""

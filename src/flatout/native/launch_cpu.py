@@ -1,0 +1,107 @@
+"""The CPU launcher: the very kernels, compiled by g++ or clang++, with the threads of a block emulated. For tests."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import MissingExtra
+from . import disk_cache
+from .buffers import DeviceArray, host_array
+from .launch import Launch
+from .source import cpu_source
+
+if TYPE_CHECKING:
+    from .program import Program
+
+_FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
+
+
+@functools.cache
+def compiler() -> str | None:
+    """The C++ compiler of this machine: `$CXX`, g++ or clang++."""
+    return next((path for path in map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")) if path), None)
+
+
+def compile_source(source: str, target: Path, *flags: str) -> None:
+    """Compile C++ into `target`."""
+    found = compiler()
+    if found is None:
+        raise MissingExtra("The launcher 'cpu' needs a C++ compiler. Install g++ or clang++, or set CXX.")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.cpp"
+        file.write_text(source)
+        made = Path(folder) / "made"
+        done = subprocess.run([found, *_FLAGS, *flags, str(file), "-o", str(made)], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"The kernels did not compile with {found}:\n{done.stderr[:4000]}")
+        disk_cache.put(target, made.read_bytes())
+        target.chmod(0o700)
+
+
+_FIELDS = ("kernel", "grid_x", "grid_y", "grid_z", "threads", "first_argument")
+
+
+class _LaunchRecord(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int) for name in _FIELDS)
+
+
+class CpuLauncher:
+    """Runs kernels on the CPU, compiled with further `flags`."""
+
+    name = "cpu"
+
+    def __init__(self, *flags: str):
+        self._flags = ("-shared", "-fPIC", *flags)
+
+    def load(self, program: Program) -> CpuModule:
+        source = cpu_source(program)
+        digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
+        file = disk_cache.folder() / f"{digest}.so"
+        if not file.exists():
+            compile_source(source, file, *self._flags)
+        # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
+        return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        return host_array(np.zeros(shape, dtype))
+
+    def adopt(self, array: Any) -> DeviceArray | None:
+        return host_array(array) if isinstance(array, np.ndarray) and array.flags.c_contiguous else None
+
+    def synchronize(self) -> None:
+        """Nothing runs in the background."""
+
+
+class CpuModule:
+    """A shared library of kernels."""
+
+    def __init__(self, library: ctypes.PyDLL, names: list[str]):
+        self._run = library.flatout_run
+        self._run.restype = None
+        self._numbers = {name: number for number, name in enumerate(names)}
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        records = (_LaunchRecord * len(launches))()
+        arguments: list[int] = []
+        rows: list[ctypes.c_int] = []
+        for record, launch in zip(records, launches, strict=True):
+            if launch.cluster > 1:
+                raise NotImplementedError(f"The launcher 'cpu' has no clusters. Received: cluster={launch.cluster}.")
+            rows.append(ctypes.c_int(launch.rows))
+            fields = (self._numbers[launch.kernel], *launch.grid, launch.threads, len(arguments))
+            for name, value in zip(_FIELDS, fields, strict=True):
+                setattr(record, name, value)
+            arguments += [ctypes.addressof(rows[-1]) if one is None else one for one in launch.arguments]
+        pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
+        self._run(records, len(launches), pointers, repeat)

@@ -1,0 +1,139 @@
+"""The default launcher: NVIDIA's cuda.core, with NVRTC, a cache of cubins on disk, and CUDA graphs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cuda.bindings import driver, nvrtc
+from cuda.core import Device, LaunchConfig, ObjectCode, ProgramOptions, launch
+from cuda.core import Program as CudaProgram
+
+from . import disk_cache
+from .buffers import DeviceArray, adopted
+from .launch import Launch
+
+if TYPE_CHECKING:
+    from .program import Program
+
+# Steps in a graph: long enough that launching it costs the host less than it costs the device.
+STEPS_PER_GRAPH = 32
+
+
+def checked(result: tuple[Any, ...]) -> Any:
+    """The value of a call of the driver.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, name = driver.cuGetErrorName(status)
+        raise RuntimeError(f"The CUDA driver says {name.decode() if isinstance(name, bytes) else name}.")
+    return values[0] if values else None
+
+
+def compile_to_cubin(source: str, arch: str) -> bytes:
+    """Compile with NVRTC for an architecture such as `"sm_90"`, or take what was compiled before from the disk."""
+    _, major, minor = nvrtc.nvrtcVersion()
+    options = ("c++17", arch, f"nvrtc {major}.{minor}")
+    digest = hashlib.sha256("\n".join([source, *options]).encode()).hexdigest()
+    file = disk_cache.folder() / f"{digest}.cubin"
+    if not file.exists():
+        made = CudaProgram(source, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
+        disk_cache.put(file, bytes(made.code))
+    return file.read_bytes()
+
+
+class CudaCoreLauncher:
+    """Compiles with NVRTC and launches on a stream of its own, in the primary context that jax and torch use too."""
+
+    name = "cuda.core"
+
+    def __init__(self) -> None:
+        try:
+            self._device = Device(0)
+            self._device.set_current()
+        except Exception as error:
+            raise ImportError(f"there is no CUDA device ({error})") from error
+        self._stream = self._device.create_stream()
+
+    def load(self, program: Program) -> CudaCoreModule:
+        cubin = compile_to_cubin(program.source, f"sm_{self._device.arch}")
+        code = ObjectCode.from_cubin(cubin)
+        return CudaCoreModule(self._stream, {name: code.get_kernel(name) for name in program.kernels})
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
+        memory = self._device.allocate(nbytes, stream=self._stream)
+        pointer = int(memory.handle)
+        checked(driver.cuMemsetD8Async(pointer, 0, nbytes, self._handle))
+        return DeviceArray(pointer, tuple(shape), dtype, memory, True, self._fetch, self._fill)
+
+    def adopt(self, array: Any) -> DeviceArray | None:
+        return adopted(array, self._fetch, self._fill)
+
+    def synchronize(self) -> None:
+        checked(driver.cuCtxSynchronize())
+
+    @property
+    def _handle(self) -> Any:
+        return driver.CUstream(int(self._stream.handle))
+
+    def _fetch(self, array: DeviceArray) -> np.ndarray:
+        out = np.empty(array.shape, array.dtype)
+        if out.nbytes:
+            checked(driver.cuMemcpyDtoHAsync(out.ctypes.data, array.pointer, out.nbytes, self._handle))
+            self._stream.sync()
+        return out
+
+    def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
+        checked(driver.cuMemcpyHtoDAsync(array.pointer, values.ctypes.data, values.nbytes, self._handle))
+        # The driver may read `values` after the call if it is in pinned memory.
+        self._stream.sync()
+
+
+class CudaCoreModule:
+    """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
+
+    def __init__(self, stream: Any, kernels: dict[str, Any]):
+        self._stream = stream
+        self._kernels = kernels
+        self._graphs: dict[Any, Any] = {}
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        stream = driver.CUstream(int(self._stream.handle))
+        for times in (STEPS_PER_GRAPH, 1):
+            graphs, repeat = divmod(repeat, times)
+            if graphs:
+                graph = self._graph(tuple(launches), times)
+                for _ in range(graphs):
+                    checked(driver.cuGraphLaunch(graph, stream))
+
+    def _graph(self, launches: tuple[Launch, ...], times: int) -> Any:
+        key = (launches, times)
+        if key not in self._graphs:
+            stream = driver.CUstream(int(self._stream.handle))
+            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            checked(driver.cuStreamBeginCapture(stream, mode))
+            try:
+                for _ in range(times):
+                    for one in launches:
+                        self._launch(one)
+            finally:
+                graph = checked(driver.cuStreamEndCapture(stream))
+            self._graphs[key] = checked(driver.cuGraphInstantiate(graph, 0))
+            checked(driver.cuGraphDestroy(graph))
+        return self._graphs[key]
+
+    def _launch(self, one: Launch) -> None:
+        sizes: dict[str, Any] = {"cluster": one.cluster} if one.cluster > 1 else {}
+        config = LaunchConfig(grid=one.grid, block=(one.threads, 1, 1), shmem_size=one.shared_bytes, **sizes)
+        arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
+        launch(self._stream, config, self._kernels[one.kernel], *arguments)
+
+    def __del__(self) -> None:
+        for graph in self._graphs.values():
+            driver.cuGraphExecDestroy(graph)

@@ -1,0 +1,69 @@
+"""The kernels of a program as one source file, for CUDA or, over the other back end of the shim, for a CPU."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .program import Kernel, Program
+
+_FOLDER = Path(__file__).parent / "kernels"
+# The shared device code, in the order in which it builds up.
+_PARTS = (
+    "common",
+    "gather",
+    "affine",
+    "dense",
+    "activation",
+    "dropout",
+    "batch_norm",
+    "loss",
+    "metrics",
+    "optimizer",
+)
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text()
+
+
+def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
+    """The parts of the device code that these kernels use, and the types made for this network."""
+    bodies = "".join(kernel.body for kernel in kernels)
+    marks = {
+        "affine": ("affine_",),
+        "dropout": ("dropout<",),
+        "batch_norm": ("batch_norm_",),
+        "dense": ("dense_",),
+        "activation": ("activation_", "softmax_"),
+    }
+    parts = [
+        _text(f"{name}.cuh") for name in _PARTS if name not in marks or any(mark in bodies for mark in marks[name])
+    ]
+    return "\n".join([*parts, *declarations])
+
+
+def _body(program: Program) -> str:
+    return "\n".join([program.prelude, *(kernel.code for kernel in program.kernels.values())])
+
+
+def cuda_source(program: Program) -> str:
+    """For NVRTC or nvcc; needs no header."""
+    return f"{_text('shim_cuda.cuh')}\n{_body(program)}"
+
+
+def cpu_source(program: Program) -> str:
+    """For a C++17 compiler: the same kernels, with a table of them that `flatout_run` walks through."""
+    calls, rows = [], []
+    for name, kernel in program.kernels.items():
+        values = [
+            f"({parameter.declaration.rpartition(' ')[0]})a[{n}]" if parameter.buffer else f"*(int*)a[{n}]"
+            for n, parameter in enumerate(kernel.parameters)
+        ]
+        calls.append(f"static void call_{name}(void** a) {{ {name}({', '.join(values)}); }}")
+        rows.append(f'    {{"{name}", call_{name}}},')
+    table = "\n".join([*calls, "const FlatoutKernel flatout_kernels[] = {", *rows, "};"])
+    return f"{_text('shim_cpu.h')}\n{_body(program)}\n{table}\n"

@@ -1,0 +1,186 @@
+"""`flatout.fit(engine="native")`: the same History, variables and callbacks as stock Keras, on the emulated GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import flatout
+from flatout.native.launch import why_not_here
+
+_X = np.random.default_rng(0).standard_normal((150, 12)).astype("float32")
+_Y = np.random.default_rng(1).integers(0, 4, 150)
+
+
+def _model(*extra: Any, **compiled: Any) -> Any:
+    keras.utils.set_random_seed(5)
+    chain = [layers.Dense(16, activation="relu"), *extra, layers.Dense(4, activation="softmax")]
+    model = keras.Sequential(chain)
+    model.compile(
+        **{"optimizer": "adam", "loss": "sparse_categorical_crossentropy", "metrics": ["accuracy"], **compiled}
+    )
+    return model
+
+
+def _fit(engine: str, model: Any = None, **arguments: Any) -> tuple[Any, Any, flatout.RunReport]:
+    model = model or _model()
+    settings = {"batch_size": 32, "epochs": 3, "validation_split": 0.2, "verbose": 0, **arguments}
+    history = flatout.fit(model, _X, _Y, engine=engine, **settings)
+    return model, history.history, flatout.explain()[-1]
+
+
+def _assert_same(one: Any, other: Any) -> None:
+    for a, b in zip(one, other, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=2e-6)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_history_and_weights_equal_stock_keras() -> None:
+    model, history, report = _fit("native")
+    stock, expected, _ = _fit("stock")
+    assert (report.engine, report.data, report.steps, report.reasons) == ("native", "resident", 12, ())
+    assert list(history) == list(expected)
+    _assert_same(history.values(), expected.values())
+    _assert_same(model.get_weights(), stock.get_weights())
+    assert int(model.optimizer.iterations) == 12
+
+
+@pytest.mark.usefixtures("emulated")
+def test_evaluate_and_predict() -> None:
+    model, _, _ = _fit("native")
+    results = flatout.evaluate(model, _X, _Y, batch_size=32, verbose=0, engine="native")
+    assert flatout.explain()[-1].engine == "native"
+    assert results == pytest.approx(model.evaluate(_X, _Y, batch_size=32, verbose=0), rel=1e-5)
+    predictions = flatout.predict(model, _X, batch_size=32, verbose=0, engine="native")
+    assert flatout.explain()[-1].engine == "native"
+    np.testing.assert_allclose(predictions, model.predict(_X, batch_size=32, verbose=0), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_callbacks_see_the_weights_of_their_moment_and_may_change_the_learning_rate() -> None:
+    class Watcher(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[float] = []
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self.seen += [float(np.sum(self.model.get_weights()[0])), logs["loss"]]
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.model.optimizer.learning_rate = 0.01 / (epoch + 1)
+
+    seen = []
+    for engine in ("native", "stock"):
+        watcher = Watcher()
+        _fit(engine, callbacks=[watcher], epochs=2)
+        seen.append(watcher.seen)
+    assert seen[0] == pytest.approx(seen[1], rel=1e-4, abs=1e-5)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_class_weights_streamed_data_and_steps_per_execution(backend: str) -> None:
+    compiled = {} if backend == "torch" else {"steps_per_execution": 2}
+    weights = {0: 1.0, 1: 2.0, 2: 0.5, 3: 1.5}
+    options: dict[str, Any] = {"class_weight": weights, "validation_split": 0.0}
+    model, history, report = _fit("native", _model(**compiled), data="streamed", **options)
+    stock, expected, _ = _fit("stock", _model(**compiled), **options)
+    assert (report.engine, report.data) == ("native", "streamed")
+    _assert_same(history.values(), expected.values())
+    _assert_same(model.get_weights(), stock.get_weights())
+
+
+@pytest.mark.usefixtures("emulated")
+def test_dropout_runs_when_asked_for_and_is_repeatable() -> None:
+    runs = [_fit("native", _model(layers.Dropout(0.5))) for _ in range(2)]
+    assert [report.engine for _, _, report in runs] == ["native", "native"]
+    histories = [history for _, history, _ in runs]
+    assert histories[0] == histories[1]
+    # Keras' own counter went on, so a second fit draws other masks.
+    model = runs[0][0]
+    assert float(np.array(model.layers[1].seed_generator.state.value)[1]) == 12
+    off = _fit("native")[1]
+    assert histories[0]["loss"] != off["loss"]
+    # An unbiased mask leaves the loss about where it was.
+    assert histories[0]["loss"][0] == pytest.approx(off["loss"][0], rel=0.5)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_frozen_layer_stays_as_it_is() -> None:
+    def frozen() -> Any:
+        model = _model(layers.BatchNormalization())
+        model.build((None, 12))
+        model.layers[0].trainable = model.layers[1].trainable = False
+        model.compile("sgd", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        return model
+
+    model, history, report = _fit("native", frozen())
+    stock, expected, _ = _fit("stock", frozen())
+    assert report.engine == "native"
+    _assert_same(model.get_weights(), stock.get_weights())
+    _assert_same(history.values(), expected.values())
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_nan_is_kept_where_keras_keeps_it() -> None:
+    def risky() -> Any:
+        keras.utils.set_random_seed(3)
+        # A row whose outputs are all 0 has no probabilities.
+        model = keras.Sequential([layers.Dense(4, activation="relu")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    _, history, report = _fit("native", risky())
+    _, expected, _ = _fit("stock", risky())
+    assert report.engine == "native"
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_dropout_drops_its_share() -> None:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([layers.Input((100,)), layers.Dropout(0.3), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    program = flatout.lower(model, batch_size=200)
+    program.run(np.ones((400, 100), "float32"), np.ones((400, 1), "float32"), launcher="cpu")
+    masked = program.buffers["dropout/y"].numpy()
+    assert set(np.unique(masked).tolist()) == {0.0, float(np.float32(1) / np.float32(0.7))}
+    assert np.mean(masked == 0) == pytest.approx(0.3, abs=0.02)
+    # Neither rows nor columns of the mask are alike.
+    assert len(np.unique(masked, axis=0)) == 200
+    assert len(np.unique(masked, axis=1).T) == 100
+
+
+@pytest.mark.usefixtures("emulated")
+def test_auto_does_not_choose_it() -> None:
+    _, _, report = _fit("auto", epochs=1)
+    assert report.engine != "native"
+
+
+def test_without_a_gpu_the_backends_engine_runs_and_says_why(
+    forced: None, monkeypatch: pytest.MonkeyPatch, backend: str
+) -> None:
+    monkeypatch.delenv("FLATOUT_NATIVE", raising=False)
+    if why_not_here() is None:
+        pytest.skip("this machine has a GPU")
+    _, _, report = _fit("native", epochs=1)
+    assert report.engine == backend
+    assert "native_device" in {why.code for why in report.reasons}
+    monkeypatch.setenv("FLATOUT_STRICT", "1")
+    with pytest.raises(flatout.FallbackRefused, match="native_device"):
+        _fit("native", epochs=1)
+
+
+@pytest.mark.usefixtures("emulated", "forced")
+def test_what_it_cannot_run_runs_on_the_backends_engine(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, history, report = _fit("native", _model(layers.LayerNormalization()))
+    _, expected, _ = _fit("stock", _model(layers.LayerNormalization()))
+    assert report.engine == backend
+    assert "native_layer" in {why.code for why in report.reasons}
+    _assert_same(history.values(), expected.values())
+    monkeypatch.setenv("FLATOUT_STRICT", "1")
+    with pytest.raises(flatout.FallbackRefused, match="LayerNormalization"):
+        _fit("native", _model(layers.LayerNormalization()))

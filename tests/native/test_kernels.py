@@ -1,0 +1,82 @@
+"""The kernels, run on the CPU, end where Keras ends: same seed, same order, after 1 step and after 20."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+
+from .networks import Block, Case, cases
+from .parity import by_keras, by_kernels, distance
+
+# In norm and at most, relative. Optimizer variables are as small as gradients, and as near to rounding.
+_WEIGHTS, _OTHERS = (1e-5, 1e-4), (1e-3, 1e-3)
+
+
+def _check(case: Case, launcher: Any) -> None:
+    expected, expected_logs = by_keras(case)
+    found, logs = by_kernels(case, launcher)
+    for steps in (1, 20):
+        apart = distance(found[steps], expected[steps])
+        for kind, values in apart.items():
+            limits = _WEIGHTS if kind == "weights" else _OTHERS
+            assert all(value <= limit for value, limit in zip(values, limits, strict=True)), (kind, steps, apart)
+    assert logs == pytest.approx(expected_logs, rel=2e-5, abs=2e-6)
+
+
+PLAIN = Case(
+    shape=(28, 28),
+    first="rescaling",
+    blocks=(Block(32, "relu", "inside", 0.0, 0.0),),
+    loss="sparse",
+    outputs=10,
+    optimizer="adam",
+    clip=None,
+    schedule=None,
+    rows=19 * 16 + 5,
+    batch_size=16,
+    seed=3,
+    smoothing=0.0,
+    weighted=False,
+)
+
+
+def test_the_seed_model(emulated: Any) -> None:
+    _check(PLAIN, emulated)
+
+
+def test_a_deep_one_with_all_kinds_of_layers(emulated: Any) -> None:
+    blocks = (
+        Block(9, "gelu", "norm", 0.0, 1e-2),
+        Block(40, "relu", "after", 1e-3, 0.0),
+        Block(6, "softmax", "inside", 0.0, 0.0),
+    )
+    changes: dict[str, Any] = {"first": "dense", "shape": (4, 3), "loss": "huber", "outputs": 3, "optimizer": "adamw"}
+    _check(Case(**{**vars(PLAIN), **changes, "blocks": blocks, "clip": ("clipnorm", 0.5), "weighted": True}), emulated)
+
+
+def test_many_rows_and_few_weights_are_summed_in_parts(emulated: Any) -> None:
+    changes: dict[str, Any] = {
+        "shape": (3,),
+        "first": "flatten",
+        "blocks": (),
+        "batch_size": 500,
+        "rows": 19 * 500 + 123,
+    }
+    _check(Case(**{**vars(PLAIN), **changes}), emulated)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(
+    # Compiling for Keras takes most of the time on jax and tensorflow.
+    max_examples=34 if keras.config.backend() == "torch" else 10,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+@given(case=cases())
+def test_models_drawn_at_random(emulated: Any, case: Case) -> None:
+    _check(case, emulated)

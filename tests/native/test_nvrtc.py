@@ -1,0 +1,50 @@
+"""NVRTC takes the generated source for every architecture that we name; this needs no GPU."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.native.lower import lowered
+
+from .networks import Block, Case
+from .test_kernels import PLAIN
+
+pytestmark = pytest.mark.backend("jax")
+
+_VARIANTS = {
+    "seed": PLAIN,
+    "every layer": Case(
+        **{
+            **vars(PLAIN),
+            "first": "normalization",
+            "blocks": tuple(Block(8, curve, "norm", 1e-3, 1e-3) for curve in ("relu", "gelu", "silu", "softmax")),
+            "loss": "binary",
+            "outputs": 3,
+            "optimizer": "amsgrad",
+            "clip": ("clipnorm", 1.0),
+            "weighted": True,
+        }
+    ),
+    "logits": Case(**{**vars(PLAIN), "loss": "categorical_logits", "optimizer": "rmsprop_centered", "smoothing": 0.1}),
+    "in parts": Case(**{**vars(PLAIN), "batch_size": 2048, "blocks": (), "loss": "huber", "optimizer": "nesterov"}),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", _VARIANTS)
+def test_nvrtc_compiles(name: str, arch: str) -> None:
+    cuda_core = pytest.importorskip(
+        "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])"
+    )
+    case = _VARIANTS[name]
+    model, (x, y, *_) = case.build(), case.data()
+    model._symbolic_build(data_batch=(x[:4], y[:4]))
+    program = lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, case.weighted)
+    try:
+        made = cuda_core.Program(program.source, "c++", cuda_core.ProgramOptions(std="c++17", arch=arch))
+    except Exception as error:
+        if "nvrtc" in str(error).lower() and "found" in str(error).lower():
+            pytest.skip(f"nvidia-cuda-nvrtc is not installed: {error}")
+        raise
+    cubin = bytes(made.compile("cubin").code)
+    assert all(name.encode() in cubin for name in program.kernels)

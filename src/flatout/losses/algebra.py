@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from .graph import Graph, Node
+from .graph import FUNCTIONS, Graph, Node
 from .values import Axis, Host, Refused, Static, Tensor
 
-FUNCTIONS = {
-    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "mod", "**": "power",
-    "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal",
-    "&": "logical_and", "|": "logical_or", "^": "logical_xor", "@": "matmul",
-}  # fmt: skip
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
 _LOWEST = -1e30
 _FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
+
+
+@dataclass(frozen=True)
+class Made:
+    """How an array was computed from others, to compute it again from what stands in for them.
+
+    Attributes:
+        dims: Of the result, in the order of the array.
+        parts: The arrays it was computed from, with dimensions by the names that the result has for them.
+        again: The same of other arrays, with other names for the dimensions.
+    """
+
+    dims: tuple[Axis, ...]
+    parts: tuple[Tensor, ...]
+    again: Callable[[list[Tensor], dict[Axis, Axis]], Tensor]
 
 
 class Lifting:
@@ -46,6 +56,8 @@ class Lifting:
         self.is_tie_sensitive = False
         # The bounds of the slice that a mask stands for.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
+        # How arrays were computed, see `shelter`.
+        self.made: dict[Node, Made] = {}
         self._gradient_of = gradient_of
         self._depends: dict[Node, bool] = {}
 
@@ -123,6 +135,11 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
 
 def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]:
     """Nodes that broadcast against each other, and a pattern for the result (without its node)."""
+    nodes, pattern, _ = _aligned(lift, tensors)
+    return nodes, pattern
+
+
+def _aligned(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:
     rank = max(tensor.rank for tensor in tensors)
     inner: list[Axis] = []
     for place in range(-rank, 0):
@@ -147,7 +164,7 @@ def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]
     valid = _common_mask(lift, [tensor.valid for tensor in renamed if tensor.valid is not None])
     nodes = [_placed(lift, tensor, order) for tensor in renamed]
     loose = any(tensor.is_loose for tensor in renamed)
-    return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=loose)
+    return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=loose), renamed
 
 
 def _common_mask(lift: Lifting, masks: list[Tensor]) -> Tensor | None:
@@ -194,7 +211,7 @@ def elementwise(
     if symbol in COMPARISONS:
         tensors = [_without_stop(tensor) for tensor in tensors]
     arrays = [tensor for tensor in tensors if tensor.kind != "number"]
-    nodes, pattern = align(lift, tensors)
+    nodes, pattern, renamed = _aligned(lift, tensors)
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
         node = lift.graph.binary(symbol, *nodes)
     else:
@@ -203,6 +220,11 @@ def elementwise(
         if axis.size is None:
             axis.size = lift.graph.size(node, place)
     is_host = bool(arrays) and all(tensor.is_host for tensor in arrays)
+
+    def again(parts: list[Tensor], _: dict[Axis, Axis]) -> Tensor:
+        return elementwise(lift, function, [replace(named(part), valid=None) for part in parts], kind, symbol)
+
+    lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
     return replace(pattern, node=node, kind=kind, is_host=is_host)
 
 
@@ -234,6 +256,13 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     elif symbol == "+" and b.position and isinstance(left, Static) and isinstance(left.value, int):
         result = replace(result, position=(b.position[0], b.position[1] + left.value))
     return result
+
+
+def negative(lift: Lifting, tensor: Tensor) -> Tensor:
+    """`-tensor`."""
+    node = lift.graph.make("negative", tensor.node)
+    lift.made.setdefault(node, Made(tensor.dims, (tensor,), lambda parts, _: negative(lift, parts[0])))
+    return replace(tensor, node=node, position=None, domain=None)
 
 
 def cast(lift: Lifting, tensor: Tensor, dtype: str) -> Tensor:
@@ -313,6 +342,12 @@ def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
     node = graph.call(f"ops.{how}", tensor.node, **arguments)
     kind = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool", "mean": "float", "logsumexp": "float"}
     rest = tensor.valid if tensor.valid is not None and not set(tensor.valid.dims) & set(over) else None
+    if not keepdims:
+
+        def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
+            return _plain(lift, how, named(parts[0]), [labels.get(axis, axis) for axis in over], False)
+
+        lift.made.setdefault(node, Made(dims, (replace(tensor, valid=None),), again))
     return Tensor(node, dims, inner, kind.get(how, tensor.kind), tensor.is_host, valid=rest)
 
 
@@ -332,7 +367,10 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
         raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
     if how in ("sum", "mean") and bare.kind == "bool":
         bare = cast(lift, bare, "float32")
-    kept = replace(where(lift, valid, named(bare), number(lift, _FILL[how])), inner=bare.inner)
+    from .shelter import sheltered
+
+    kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, _FILL[how]))
+    kept = replace(kept, inner=bare.inner)
     if how != "mean":
         return _plain(lift, how, kept, over, keepdims)
     total = _plain(lift, "sum", kept, over, keepdims)

@@ -7,13 +7,12 @@ import importlib
 import operator
 import types
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from . import attributes, calls, subscripts
-from .algebra import binary, both, elementwise, number, operand, reduce
+from .algebra import binary, both, elementwise, negative, number, operand, reduce
 from .indexing import listing_to_tensor
 from .loops import join, stream
 from .scopes import Scope
@@ -179,8 +178,7 @@ def _negated(run: Any, value: Any) -> Any:
     if isinstance(value, (Static, Host)):
         node = run.lift.graph.make("negative", value.node)
         return Static(-value.value, node) if isinstance(value, Static) else Host(node)
-    value = operand(run.lift, value)
-    return replace(value, node=run.lift.graph.make("negative", value.node), position=None, domain=None)
+    return negative(run.lift, operand(run.lift, value))
 
 
 def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -144,19 +144,64 @@ def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) 
     given = {name: tf.constant(value) for name, value in arrays.items()}
 
     def run(values: Any) -> tuple[Any, Any]:
-        if wrt is None:
-            return tf.convert_to_tensor(function(**values)), None
-        with tf.GradientTape() as tape:
-            tape.watch(values[wrt])
-            value = tf.convert_to_tensor(function(**values))
-        if not value.dtype.is_floating:
-            return value, None
-        return value, tape.gradient(value, values[wrt])
+        return _taped(function, values, wrt)
 
-    value, gradient = (tf.function(run, autograph=False, jit_compile=True) if compiled else run)(given)
+    if compiled:
+        value, gradient = tf.function(run, autograph=False, jit_compile=True).get_concrete_function(given)(given)
+    else:
+        value, gradient = run(given)
     if gradient is not None:
         gradient = tf.convert_to_tensor(gradient).numpy()
     return value.numpy(), gradient
+
+
+def unknown_length(
+    function: Callable[..., Any], batches: Sequence[Arrays], wrt: str | None, is_all: bool
+) -> list[tuple[np.ndarray, np.ndarray | None]]:
+    """What a loss gives for several batches when it is traced once for all of them, as Keras does on TensorFlow.
+
+    Args:
+        function: The loss.
+        batches: Its arguments, of the same sizes but for the first dimension.
+        wrt: The argument to differentiate.
+        is_all: Whether no dimension is known while tracing, or the first one alone is not.
+    """
+    import tensorflow as tf
+
+    def signature(value: np.ndarray) -> Any:
+        known = (None,) * value.ndim if is_all else (None, *value.shape[1:])[: value.ndim]
+        return tf.TensorSpec(known, value.dtype)
+
+    names = list(batches[0])
+    wrt = wrt if wrt and batches[0][wrt].dtype.kind == "f" else None
+
+    def run(*values: Any) -> tuple[Any, Any]:
+        given = dict(zip(names, values, strict=True))
+        value, gradient = _taped(function, given, wrt)
+        return value, tf.convert_to_tensor(0.0) if gradient is None else tf.convert_to_tensor(gradient)
+
+    signatures = [signature(batches[0][name]) for name in names]
+    # Called by way of its concrete function, a new tf.function for each loss is not taken for retracing.
+    traced = tf.function(run, autograph=False, input_signature=signatures).get_concrete_function()
+    found = []
+    for arrays in batches:
+        value, gradient = traced(*(tf.constant(arrays[name]) for name in names))
+        is_slope = wrt is not None and gradient.shape == arrays[wrt].shape
+        found.append((value.numpy(), gradient.numpy() if is_slope else None))
+    return found
+
+
+def _taped(function: Any, values: Any, wrt: str | None) -> tuple[Any, Any]:
+    import tensorflow as tf
+
+    if wrt is None:
+        return tf.convert_to_tensor(function(**values)), None
+    with tf.GradientTape() as tape:
+        tape.watch(values[wrt])
+        value = tf.convert_to_tensor(function(**values))
+    if not value.dtype.is_floating:
+        return value, None
+    return value, tape.gradient(value, values[wrt])
 
 
 def _torch(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:

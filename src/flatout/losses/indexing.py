@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import Lifting, align, cast, elementwise, operand
+from .algebra import Lifting, Made, align, cast, elementwise, operand
 from .graph import Node
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
 
@@ -80,7 +80,7 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
     node = _spec(lift, tensor, axis, nodes)
     at = tensor.dims.index(axis)
     fresh = Axis(axis.name, _length(lift, axis, bounds) or lift.graph.size(node, at))
-    return _exchanged(tensor, node, axis, fresh), 1
+    return _recorded(lift, tensor, node, axis, nodes, fresh), 1
 
 
 def _largest(lift: Lifting, tensor: Tensor, axis: Axis, bounds: tuple[Any, ...]) -> Tensor | None:
@@ -170,12 +170,25 @@ def _exchanged(tensor: Tensor, node: Node, old: Axis, new: Axis | None) -> Tenso
     return replace(tensor, node=node, dims=dims, inner=inner, position=None)  # type: ignore[arg-type]
 
 
+def _recorded(lift: Lifting, tensor: Tensor, node: Node, axis: Axis, item: Any, new: Axis | None) -> Tensor:
+    """What a slice or a number picks, and how to pick it again."""
+    result = _exchanged(tensor, node, axis, new)
+
+    def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
+        there = labels.get(axis, axis)
+        picked = _spec(lift, parts[0], there, item)
+        return _exchanged(parts[0], picked, there, None if new is None else labels.get(new, new))
+
+    lift.made.setdefault(node, Made(result.dims, (replace(tensor, valid=None),), again))
+    return result
+
+
 def _picked(lift: Lifting, tensor: Tensor, place: int, item: Any) -> Tensor:
     axis = tensor.inner[place]
     if isinstance(item, (Host, Static)):
         if isinstance(item, Static) and not hasattr(item.value, "__index__"):
             raise WrongRank(f"An array is indexed by {item.value!r}.")
-        return _exchanged(tensor, _spec(lift, tensor, axis, item.node), axis, None)
+        return _recorded(lift, tensor, _spec(lift, tensor, axis, item.node), axis, item.node, None)
     if not isinstance(item, Tensor):
         raise Refused("An array is indexed by something that is no number.", "FO108")
     if item.position is not None and item.position[0] not in tensor.dims:

@@ -30,6 +30,7 @@ class Recipe:
         one_hot: The parameter that holds rows with a single 1.
         edges: Parameters that are sorted into intervals, with the edges of these.
         counts: Parameters that count rows or steps; 0 of them is a case of its own.
+        missing: Parameters with a domain whose entries may be NaN as well: they are compared, but index nothing.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -41,6 +42,7 @@ class Recipe:
     one_hot: str | None = None
     edges: Mapping[str, tuple[float, ...]] | None = None
     counts: frozenset[str] = frozenset()
+    missing: frozenset[str] = frozenset()
 
 
 def recipes(
@@ -53,6 +55,8 @@ def recipes(
     """Ways to make inputs, the likelier ones first; the caller takes those that the loss accepts."""
     fixed = {(hint[1], hint[2]): hint[3] for hint in hints if hint[0] == "size"}
     counts = frozenset(hint[1] for hint in hints if hint[0] == "count")
+    compared = frozenset(hint[1] for hint in hints if hint[0] == "value")
+    compared -= {hint[1] for hint in hints if hint[0] in ("index", "count", "keys")}
     names = list(ranks)
     for base, narrow in itertools.product(_SIZES, (False, True)):
         sizes = {
@@ -77,10 +81,12 @@ def recipes(
             ]
             if ranks[first] >= 2:
                 options.append(({**domains, first: (0.0, 1.0)}, first))
-        for (known, hot), scale, as_float in itertools.product(options, ("normal", "unit", "softmax"), (False, True)):
+        # A target that is compared and indexes nothing comes as Keras hands it over: a float, and perhaps missing.
+        types = (True, False) if compared else (False, True)
+        for (known, hot), scale, as_float in itertools.product(options, ("normal", "unit", "softmax"), types):
             if as_float and not known:
                 continue
-            yield Recipe(tuple(ranks.items()), sizes, known, predicted, scale, as_float, hot, edges, counts)
+            yield Recipe(tuple(ranks.items()), sizes, known, predicted, scale, as_float, hot, edges, counts, compared)
 
 
 def _known_size(shapes: Mapping[str, Sequence[int | None]] | None, name: str, place: int) -> int | None:
@@ -189,19 +195,23 @@ def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.
                 mixed = value.copy()
                 mixed[0], mixed[1] = min(recipe.domains[name]), max(recipe.domains[name])
                 yield f"{name}: rows without a member", but(**{name: mixed}), False
+            if name in recipe.missing and value.dtype.kind == "f":
+                yield f"NaN in {name}", but(**{name: _with_nan(value, 0)}), False
         elif value.dtype.kind == "f" and name != recipe.one_hot:
             yield f"{name} all 0", but(**{name: np.zeros_like(value)}), True
             if value.shape == guess.shape:
                 yield f"{name} equal to the predictions", but(**{name: guess.copy()}), True
-            spoilt = value.copy()
-            spoilt.flat[0] = np.nan
-            yield f"NaN in {name}", but(**{name: spoilt}), False
-    spoilt = guess.copy()
-    spoilt.flat[-1] = np.nan
-    yield SPOILT_PREDICTIONS[0], but(**{predicted: spoilt}), False
+            yield f"NaN in {name}", but(**{name: _with_nan(value, 0)}), False
+    yield SPOILT_PREDICTIONS[0], but(**{predicted: _with_nan(guess, -1)}), False
     spoilt = guess.copy()
     spoilt.flat[0] = np.inf
     yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
+
+
+def _with_nan(value: np.ndarray, place: int) -> np.ndarray:
+    spoilt = value.copy()
+    spoilt.flat[place] = np.nan
+    return spoilt
 
 
 def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:

@@ -10,6 +10,7 @@ from . import calls, expressions
 from .algebra import Lifting, both, elementwise, named, number, operand, where
 from .loops import MOST_UNROLLED, Splice, Stream, assigned_names, finished, join, stream, variable
 from .scopes import Scope, check_decorators
+from .shelter import sheltered
 from .values import (
     Axis,
     Host,
@@ -375,7 +376,8 @@ class Interpreter:
         for side in (left, right):
             if isinstance(side, (Listing, Row, Method)):
                 raise Refused("A list is chosen by a tensor's value.", "FO202")
-        a, b = operand(lift, left), operand(lift, right)
+        a = sheltered(lift, condition, operand(lift, left))
+        b = sheltered(lift, self.inverse(condition), operand(lift, right))
         if a.rank == b.rank:
             return where(lift, named(condition) if not condition.rank else condition, a, b)
         return where(lift, condition, a, b)
@@ -406,7 +408,7 @@ class Interpreter:
         neutral = number(self.lift, {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}[how])
         if isinstance(test, Host):
             return self.choose(test, term, neutral)
-        part = operand(self.lift, term)
+        part = sheltered(self.lift, test, operand(self.lift, term))
         return replace(where(self.lift, named(test), named(part), neutral), inner=part.inner, is_host=part.is_host)
 
     def truth(self, value: Any) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from .algebra import Lifting, binary, both, elementwise, named, number, operand, reduce, relabelled, where
 from .graph import Node
 from .indexing import index, listing_to_tensor
+from .shelter import sheltered
 from .tables import distinct
 from .values import (
     Axis,
@@ -254,7 +255,7 @@ def _over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
     if term.valid is not None:
         raise Refused("A selection of elements is added up over a loop.", "FO108")
     if flow.keep is not None:
-        kept = where(lift, flow.keep, named(term), number(lift, _IDENTITY[how]))
+        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, _IDENTITY[how]))
         term = replace(kept, inner=term.inner, is_host=term.is_host)
     over = tuple(axis for axis in flow.axes if axis in term.dims)
     if how == "sum":

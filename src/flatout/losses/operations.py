@@ -8,7 +8,7 @@ from typing import Any
 
 from . import algebra
 from .algebra import Lifting, align, binary, cast, elementwise, front, guarded, number, operand, reduce, where
-from .graph import Node
+from .graph import FUNCTIONS, Node
 from .indexing import gather, index, listing_to_tensor, positions
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
 
@@ -24,7 +24,7 @@ _UNARY = {
 _EDGED = {
     "sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "arccos", "arcsin", "arccosh", "arctanh", "logit",
 }  # fmt: skip
-_BINARY = {function: symbol for symbol, function in algebra.FUNCTIONS.items()}
+_BINARY = {function: symbol for symbol, function in FUNCTIONS.items()}
 _PAIRS = {"maximum": None, "minimum": None, "arctan2": "float", "logaddexp": "float"}
 _REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "var", "std", "argmax", "argmin")
 _ALONG = {

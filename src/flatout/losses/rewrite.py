@@ -10,8 +10,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .algebra import Lifting, operand
-from .graph import Node, Printer
+from .graph import Node
 from .interpret import Interpreter
+from .printing import Printer
 from .scopes import Scope, outside_of, tree_of
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor
 
@@ -199,7 +200,7 @@ def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node)
     ops_name, first = _ops(scope.outside)
     taken = {arg.arg for arg in (*tree.args.args, *tree.args.kwonlyargs)} | set(run.injected) | _names(result)
     taken |= {"ops", "keras", name}
-    printer = Printer(run.lift.graph, taken, ops_name)
+    printer = Printer(run.lift.graph, taken, ops_name, is_unsized=_may_be_unsized())
     body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
     arguments = copy.deepcopy(tree.args)
     made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
@@ -209,6 +210,13 @@ def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node)
     ]
     module = ast.Module(body=[made], type_ignores=[])
     return "\n".join([*lines, ast.unparse(ast.fix_missing_locations(module))]) + "\n"
+
+
+def _may_be_unsized() -> bool:
+    """Whether the length of a batch may be unknown while a step is traced."""
+    import keras
+
+    return str(keras.backend.backend()) == "tensorflow"
 
 
 def _names(node: Node) -> set[str]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import both, elementwise, operand, reduce, relabelled, shielded
+from .algebra import both, elementwise, operand, reduce, relabelled
 from .indexing import index, listing_to_tensor, positions
 from .scopes import Scope
 from .tables import entry, is_frame, is_series, is_table, lookup
@@ -40,9 +40,7 @@ def _none(value: Any) -> Any:
 def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     lift, graph = run.lift, run.lift.graph
     if isinstance(value, Tensor):
-        picked = index(lift, value, [_index_item(run, item) for item in items])
-        is_read = lift.is_careful and value.node.kind == "name" and picked.kind == "any" and picked.valid is None
-        return replace(shielded(lift, picked), domain=picked.domain) if is_read else picked
+        return index(lift, value, [_index_item(run, item) for item in items])
     if isinstance(value, Items):
         return _of_items(run, value, items[0])
     if isinstance(value, Listing):

@@ -63,7 +63,7 @@ class Vectorized:
         given = self.__signature__.bind(*args, **kwargs).arguments
         ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _are_sized(given) and self._holds(decision, given):
+        if decision.function is not None and _are_sized(given, decision) and self._holds(decision, given):
             return decision.function(*self._own(), *args, **kwargs)
         return self._function(*self._own(), *args, **kwargs)
 
@@ -152,9 +152,13 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
 
 
-def _are_sized(given: Mapping[str, Any]) -> bool:
-    """Whether the array code, which reads sizes from shapes, can run: TensorFlow may not know the length of a batch."""
-    return all(size is not None for value in given.values() if _is_array(value) for size in value.shape)
+def _are_sized(given: Mapping[str, Any], decision: Decision) -> bool:
+    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
+    unsized = "none" if decision.verdict is None else decision.verdict.unsized
+    from_ = {"none": 0, "first": 1}.get(unsized)
+    if from_ is None:
+        return True
+    return all(size is not None for value in given.values() if _is_array(value) for size in list(value.shape)[from_:])
 
 
 class _Defaults(dict):  # type: ignore[type-arg]

@@ -6,12 +6,12 @@ import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from . import inputs
-from .gradients import outside_tracing, value_and_gradient
+from .gradients import outside_tracing, unknown_length, value_and_gradient
 from .inputs import Recipe
 
 VALUE_TOLERANCE = 2e-5
@@ -21,6 +21,10 @@ _BATCHES = (1, 2)
 _LONG = 3.0
 # Where such functions meet a tie, one-sided slopes differ, and each is a gradient.
 _KINKED = ("ops.max", "ops.min", "ops.abs", "ops.relu", "ops.sort", "ops.top_k", "ops.clip")
+
+Unsized = Literal["none", "first", "all"]
+_SIZED: Unsized = "none"
+_UNSIZED: tuple[Unsized, ...] = ("all", "first")
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,7 @@ class Verdict:
         skipped: The inputs on which the original fails or is undefined, with what it did.
         notes: What holds with a proviso: ties, gradients that the original does not have.
         digest: Of the inputs, to compare reports.
+        unsized: Which dimensions may be unknown while a step is traced, on TensorFlow: none, the first, or all.
     """
 
     equal: bool
@@ -42,6 +47,7 @@ class Verdict:
     skipped: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     digest: str = ""
+    unsized: Unsized = "none"
 
 
 @dataclass(frozen=True)
@@ -167,12 +173,14 @@ def verify(
                 if trial.note and trial.note not in notes:
                     notes.append(trial.note)
         problem = _compiles(fast, recipes[0])
+        unsized, note = _unsized(fast, recipes[0]) if not problem else (_SIZED, "")
+        notes += [note] if note else []
     if problem:
         return Verdict(False, problem, tuple(compared), tuple(skipped))
     if not any(name.startswith("batch of") for name in compared):
         return Verdict(False, "The original fails on every ordinary batch.", (), tuple(skipped))
     names = tuple(dict.fromkeys(compared))
-    return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16])
+    return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16], unsized)
 
 
 def _answer(slow: Any, arrays: Any, wrt: str) -> tuple[Any, Any, str]:
@@ -277,3 +285,23 @@ def _compiles(fast: Any, recipe: Recipe) -> str | None:
     except Exception as error:
         return f"the rewrite cannot be compiled: {type(error).__name__}: {str(error)[:200]}"
     return None if _close(plain, made) else "the compiled rewrite gives another value"
+
+
+def _unsized(fast: Any, recipe: Recipe) -> tuple[Unsized, str]:
+    """Which dimensions the rewrite need not know while it is traced, and what stands against more."""
+    if _backend() != "tensorflow":
+        return "none", ""  # The other backends know every size.
+    batches = [inputs.ordinary(recipe, batch) for batch in (5, 2)]
+    known = [value_and_gradient(fast, arrays, recipe.predicted) for arrays in batches]
+    said = "it gives another value"
+    for which in _UNSIZED:
+        try:
+            found = unknown_length(fast, batches, recipe.predicted, is_all=which == "all")
+        except Exception as error:
+            said = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
+            continue
+        pairs = list(zip(known, found, strict=True))
+        agree = all(_close(value, other) for (value, _), (other, _) in pairs)
+        if agree and not any(_same_slope(one, other, False, 0.0).problem for (_, one), (_, other) in pairs):
+            return which, ""
+    return "none", f"Where the length of a batch is not known while tracing, the original runs: {said}"

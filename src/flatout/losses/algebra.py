@@ -58,12 +58,18 @@ class Lifting:
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
         # How arrays were computed, see `shelter`.
         self.made: dict[Node, Made] = {}
+        self._mapped = 0
         self._gradient_of = gradient_of
         self._depends: dict[Node, bool] = {}
 
     def note(self, text: str) -> None:
         if text not in self.notes:
             self.notes.append(text)
+
+    def fresh(self, wish: str) -> str:
+        """A name for the argument of a function that the rewrite maps, one that no other has."""
+        self._mapped += 1
+        return f"{wish}_of_{self._mapped}" if self._mapped > 1 else wish
 
     def carries_gradient(self, node: Node) -> bool:
         """Whether a gradient with respect to the predictions can flow through an expression."""

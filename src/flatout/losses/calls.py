@@ -11,11 +11,10 @@ from typing import Any
 from . import methods, operations, python_calls
 from .algebra import Lifting, front, reduce
 from .graph import Node
+from .mapped_calls import mapped_call
 from .scopes import Scope, as_local
-from .spellings import canonical, is_random, keywords, library_of, path_of
+from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .values import (
-    Axis,
-    Host,
     Items,
     Listing,
     Local,
@@ -24,6 +23,7 @@ from .values import (
     Static,
     Sum,
     Tensor,
+    WrongRank,
 )  # fmt: skip
 
 # A file is read once, when the rewrite is made, and not at every call.
@@ -96,19 +96,9 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         return _array_function(run, function, path, args, kwargs)
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
-    if _may_define_gradient(function.value):
+    if may_define_gradient(function.value):
         raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
-
-
-def _may_define_gradient(function: Any) -> bool:
-    """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a function."""
-    kind = f"{type(function).__module__}.{type(function).__qualname__}"
-    owner = getattr(function, "__self__", None)
-    names = [kind, getattr(function, "__qualname__", ""), *(str(base) for base in getattr(owner, "__mro__", ()))]
-    return any(
-        word in name for name in names for word in ("custom_gradient", "CustomGradient", "autograd", "custom_vjp")
-    )
 
 
 def _is_static(value: Any) -> bool:
@@ -126,7 +116,7 @@ def _is_users(function: Any) -> bool:
 
 
 def _read_in_place(run: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if hasattr(function, "__wrapped__") or _may_define_gradient(function):
+    if hasattr(function, "__wrapped__") or may_define_gradient(function):
         raise Refused(f"{function.__name__!r} is changed by a decorator: a gradient may be defined there.")
     local = as_local(function, function.__globals__ is run.globals)
     return run.function(local, args, kwargs)
@@ -198,9 +188,12 @@ def _node(run: Any, value: Any) -> Node:
 def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = canonical(path)
     if ".losses." in path or path.startswith("keras.src.losses") or ".metrics." in path:
-        return _row_function(run, function, args, kwargs)
-    if ".random." in path or ".image." in path:
-        raise Refused(f"{path} has no array form here.")
+        try:
+            return _row_function(run, function, args, kwargs)
+        except WrongRank:
+            raise
+        except Refused:
+            return mapped_call(run, function, path, args, kwargs)
     if name in python_calls.SHAPES:
         return python_calls.SHAPES[name](run, *args)
     if operations.known(name):
@@ -208,7 +201,7 @@ def _array_function(run: Any, function: Static, path: str, args: list[Any], kwar
             return operations.apply(run.lift, name, args, keywords(kwargs))
         except TypeError as error:
             raise Refused(f"{path} with arguments that are not known here: {error}") from error
-    return _as_it_is(run, function, path, args, kwargs)
+    return mapped_call(run, function, path, args, kwargs)
 
 
 def _is_keras_loss(value: Any) -> bool:
@@ -253,44 +246,6 @@ def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str,
     )
     inner = last.inner[:-1]
     return Tensor(node, (*outer, *inner), inner, "float")
-
-
-def _as_it_is(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A function of `keras.ops` that is not known here, outside every loop: called as the user calls it."""
-    import keras
-
-    tensors = [value for value in (*args, *kwargs.values()) if isinstance(value, Tensor)]
-    fits = all(not value.axes and value.valid is None and not value.is_loose for value in tensors)
-    if (
-        not path.startswith("keras.")
-        or not fits
-        or not all(isinstance(v, (Tensor, Static, Host)) for v in (*args, *kwargs.values()))
-    ):
-        raise Refused(f"{path} has no array form here.")
-    lift: Lifting = run.lift
-
-    def stand_in(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return keras.KerasTensor(
-                (None,) * value.rank, dtype={"int": "int32", "bool": "bool"}.get(value.kind, "float32")
-            )
-        if isinstance(value, Host):
-            raise Refused(f"{path} with a size as its argument is not known here.")
-        return value.value
-
-    try:
-        made = function.value(*map(stand_in, args), **{key: stand_in(value) for key, value in kwargs.items()})
-        rank = len(made.shape)
-    except Refused:
-        raise
-    except Exception as error:
-        raise Refused(f"{path} has no array form here.") from error
-    nodes = tuple(front(lift, value).node if isinstance(value, Tensor) else value.node for value in args)
-    words = tuple((key, value.node) for key, value in kwargs.items())
-    node = lift.graph.make("calling", function.node, nodes, words)
-    inner = tuple(Axis("d", lift.graph.size(node, place)) for place in range(rank))
-    kind = "float" if "float" in str(made.dtype) else "bool" if made.dtype == "bool" else "int"
-    return Tensor(node, inner, inner, kind)
 
 
 def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:

@@ -8,9 +8,10 @@ import linecache
 import textwrap
 import types
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, rewrite_function
+from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
 from .scopes import outside_of, tree_of
 from .values import Refused
 from .vectorize import Decision
@@ -42,9 +43,26 @@ def _runs_at_once() -> bool:
 
 
 def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
+    """The axis or masked form if it is proven, else the map form if that is, else the reason against the first."""
     found = rewrite_function(function, ranks, holder)
     if isinstance(found, Refusal):
-        return Decision(None, found)
+        decision = Decision(None, found)
+    else:
+        decision = _of_arrays(function, found, ranks, holder, shapes)
+    if decision.function is None:
+        refusal = found if isinstance(found, Refusal) else Refusal("", decision.reason.code, hints=found.hints)
+        mapped = map_function(function, ranks, holder, refusal)
+        if mapped is not None:
+            again = prove(function, mapped, holder, shapes)
+            if again.function is not None:
+                return again
+            if isinstance(found, Refusal):
+                return replace(again, reason=found)
+    return decision
+
+
+def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
+    """Prove the array form, if need be with what is left out replaced before the arithmetic."""
     answers: dict[Any, Any] = {}
     decision = prove(function, found, holder, shapes, answers)
     if decision.verdict is not None and "NaN" in decision.verdict.reason:

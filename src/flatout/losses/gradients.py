@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
@@ -202,6 +203,24 @@ def _taped(function: Any, values: Any, wrt: str | None) -> tuple[Any, Any]:
     if not value.dtype.is_floating:
         return value, None
     return value, tape.gradient(value, values[wrt])
+
+
+@contextlib.contextmanager
+def heard_from_tensorflow() -> Iterator[list[str]]:
+    """What TensorFlow logs meanwhile: that it maps by a loop, after all, and, of no interest here, that it traces."""
+    heard: list[str] = []
+
+    class Listener(logging.Filter):
+        def filter(self, record: logging.LogRecord) -> bool:
+            heard.append(record.getMessage())
+            return "retracing" not in heard[-1] and "while_loop" not in heard[-1]
+
+    log, listener = logging.getLogger("tensorflow"), Listener()
+    log.addFilter(listener)
+    try:
+        yield heard
+    finally:
+        log.removeFilter(listener)
 
 
 def _torch(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:

@@ -58,7 +58,7 @@ class Printer:
     def _deserves_a_name(self, node: Node, uses: int) -> bool:
         if node.kind == "attribute" and uses > 1:
             return any(part.kind in ("calling", "method") for part in _order(node)[0])
-        if node.kind in ("name", "const", "size", "tuple", "list", "attribute"):
+        if node.kind in ("name", "const", "size", "tuple", "list", "attribute", "lambda"):
             return False
         if node.kind == "binary" and not any(_is_tensor_like(part) for part in node.inputs()):
             return False
@@ -114,6 +114,9 @@ class Printer:
                 return ast.Tuple([self._inline(item) for item in parts[0]], ast.Load())
             case "list":
                 return ast.List([self._inline(item) for item in parts[0]], ast.Load())
+            case "lambda":
+                argument = ast.arguments([], [ast.arg(parts[0].parts[0])], None, [], [], None, [])
+                return ast.Lambda(argument, self._inline(parts[1]))
             case "ifexp":
                 return ast.IfExp(*(self._inline(part) for part in parts))
         raise AssertionError(f"no such node: {node.kind}")

@@ -12,6 +12,7 @@ from typing import Any
 from .algebra import Lifting, operand
 from .graph import Node
 from .interpret import Interpreter
+from .mapped_loop import map_samples
 from .printing import Printer
 from .scopes import Scope, outside_of, tree_of
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor
@@ -23,7 +24,8 @@ class Rewrite:
 
     Attributes:
         source: Python, in `keras.ops`: lines to run once, then the function under its own name.
-        form: How the loops were replaced: `"axis"` (dimensions) or `"masked"` (dimensions and selections).
+        form: How the loops were replaced: `"axis"` (dimensions), `"masked"` (dimensions and selections) or `"map"`
+            (`vectorized_map` of the loop's body).
         notes: What differs where the original fails or is undefined, and what was left out.
         codes: The rules of docs/losses.md that the rewrite answers.
         ranks: Of the parameters that are arrays; the rewrite holds for these.
@@ -52,12 +54,15 @@ class Refusal:
         reason: One sentence.
         code: The rule of docs/losses.md that stands in the way.
         line: Of the source, or None.
+        is_rank: Whether arrays of other ranks might do.
+        hints: What was learned about the values of the parameters until then.
     """
 
     reason: str
     code: str
     line: int | None = None
     is_rank: bool = False
+    hints: tuple[tuple[Any, ...], ...] = ()
 
     def __str__(self) -> str:
         where = f" (line {self.line})" if self.line else ""
@@ -86,7 +91,27 @@ def rewrite_function(
 def _refusal(refused: Refused) -> Refusal:
     from .values import WrongRank
 
-    return Refusal(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank))
+    return Refusal(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank), tuple(refused.hints))
+
+
+# What no form answers: state from step to step, changes outside, draws, output, files.
+_NEVER_MAPPED = ("FO100", "FO106", "FO203", "FO206", "FO303", "FO304")
+
+
+def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: Refusal) -> Rewrite | None:
+    """A function whose loop over the samples has no array form, with that loop as a map; None: no such loop."""
+    if refusal.code in _NEVER_MAPPED:
+        return None
+    try:
+        tree = tree_of(function)
+        names = outside_of(function) if holder is None else {**outside_of(function), "self": holder}
+        if not isinstance(tree, ast.FunctionDef):
+            return None
+        ops_name, first = _ops(names)
+        source = map_samples(tree, ranks, names, ops_name, first)
+    except Refused:
+        return None
+    return Rewrite(source, "map", (), ("FO101",), tuple(ranks.items()), hints=refusal.hints)
 
 
 def array_parameters(tree: Any) -> list[str]:
@@ -122,10 +147,14 @@ def _rewrite(
     run = Interpreter(lift, module_globals)
     inside = Scope(parent=scope)
     _bind(lift, tree, inside, arrays, ranks, holder)
-    if isinstance(tree, ast.Lambda):
-        result = run.expression(tree.body, inside)
-    else:
-        result = run.block_value(tree.body, inside)
+    try:
+        if isinstance(tree, ast.Lambda):
+            result = run.expression(tree.body, inside)
+        else:
+            result = run.block_value(tree.body, inside)
+    except Refused as refused:
+        refused.hints = lift.hints
+        raise
     node = _returned(lift, result)
     if not lift.changes and lift.graph.repeats:
         lift.changes.add("FO306")

@@ -66,6 +66,16 @@ def is_random(path: str | None) -> bool:
     )
 
 
+def may_define_gradient(function: Any) -> bool:
+    """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a function."""
+    kind = f"{type(function).__module__}.{type(function).__qualname__}"
+    owner = getattr(function, "__self__", None)
+    names = [kind, getattr(function, "__qualname__", ""), *(str(base) for base in getattr(owner, "__mro__", ()))]
+    return any(
+        word in name for name in names for word in ("custom_gradient", "CustomGradient", "autograd", "custom_vjp")
+    )
+
+
 def canonical(path: str) -> str:
     """The name in `keras.ops` of what a library calls otherwise; empty where it has none here."""
     name = path.rpartition(".")[2]

@@ -23,6 +23,7 @@ class Refused(Exception):
         reason: One sentence.
         code: The rule of docs/losses.md that it falls under.
         line: Of the source, or None.
+        hints: What was learned about the values of the parameters until then.
     """
 
     def __init__(self, reason: str, code: str = "FO101", line: int | None = None):
@@ -30,6 +31,7 @@ class Refused(Exception):
         self.reason = reason
         self.code = code
         self.line = line
+        self.hints: list[tuple[Any, ...]] = []
 
 
 class WrongRank(Refused):

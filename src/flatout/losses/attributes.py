@@ -36,6 +36,8 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         return Method(value, name) if name in ("item", "to_dict") else _column(run, value, name)
     if isinstance(value, (Items, Listing, Bag, Method)):
         return Method(value, name)
+    if isinstance(value, Sum) and name == "write":
+        return Method(value, name)  # Of a TensorArray, which is filled as a list is.
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
     if isinstance(value, Host):

@@ -46,9 +46,10 @@ def call(run: Any, node: ast.Call, scope: Scope) -> Any:
 
 
 def _path(function: Any) -> str | None:
-    if isinstance(function, Static):
-        return function.path or path_of(function.value)
-    return None
+    if not isinstance(function, Static):
+        return None
+    path = function.path or path_of(function.value)
+    return None if path is None else path.replace("tensorflow._api.v2.", "tensorflow.")
 
 
 def _may_carry(path: str | None) -> bool:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import concurrent.futures
+import contextlib
 import functools
+import io
 import linecache
 import textwrap
 import types
@@ -122,10 +124,23 @@ def prove(
         except Exception:
             return None
 
+    with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
+        return _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+
+
+def _proven(
+    slow: Any,
+    bound: Any,
+    fast: Any,
+    rewrite: Rewrite,
+    evaluate: Any,
+    shapes: Mapping[str, Sequence[int | None]] | None,
+    answers: dict[Any, Any],
+    lenient: bool,
+) -> Decision:
     ranks = dict(rewrite.ranks)
     parameters = list(ranks)
     predicted = parameters[1] if len(parameters) > 1 else parameters[0]
-    answers = {} if answers is None else answers
     if "recipes" not in answers:
         answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
     recipes = answers["recipes"]

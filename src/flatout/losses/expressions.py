@@ -14,7 +14,7 @@ import numpy as np
 from . import attributes, calls, subscripts
 from .algebra import binary, both, elementwise, negative, number, operand, reduce
 from .indexing import listing_to_tensor
-from .loops import join, stream
+from .loops import in_order, join, stream
 from .scopes import Scope
 from .tables import is_series
 from .values import (
@@ -353,8 +353,9 @@ def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope:
     if rest:
         if not isinstance(element, Listing):
             raise Refused("A comprehension over a list of constants inside another.")
-        return Listing(element.element, (*flow.axes, *element.axes), both(run.lift, keep, element.keep))
-    return Listing(element, flow.axes, keep)
+        inner = in_order(run.lift, element.element, flow.axes)
+        return Listing(inner, (*flow.axes, *element.axes), both(run.lift, keep, element.keep))
+    return Listing(in_order(run.lift, element, flow.axes), flow.axes, keep)
 
 
 def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope: Scope) -> Any:
@@ -371,6 +372,23 @@ def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope:
                 raise Refused("A comprehension over arrays inside one over constants.")
             values.extend(part.values if rest else [part])
     return Items(tuple(values), True)
+
+
+def paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
+    """What each of several variables is assigned; one with a star gets the rest."""
+    stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
+    if not stars:
+        return list(zip(targets, unpacked(run, value, len(targets)), strict=True))
+    if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
+        raise Refused("Something of unknown length is assigned to several variables.")
+    (at,) = stars
+    behind = len(targets) - at - 1
+    middle = Items(value.values[at : len(value.values) - behind], True)
+    rest = value.values[len(value.values) - behind :] if behind else ()
+    star = targets[at]
+    assert isinstance(star, ast.Starred)
+    named = [*targets[:at], star.value, *targets[at + 1 :]]
+    return list(zip(named, [*value.values[:at], middle, *rest], strict=True))
 
 
 def unpacked(run: Any, value: Any, count: int) -> list[Any]:
@@ -406,11 +424,12 @@ def few_steps(run: Any, over: Any, most: int) -> list[Any] | None:
     if isinstance(over, Static) and isinstance(over.value, Mapping) and len(over.value) <= most:
         return [number(run.lift, key) for key in over.value]
     if isinstance(over, Several) and over.how in ("enumerate", "zip", "product"):
-        parts = [few_steps(run, value, most) for value in over.values]
+        several = over.values[:1] if over.how == "enumerate" else over.values
+        parts = [few_steps(run, value, most) for value in several]
         if any(part is None for part in parts):
             return None
         if over.how == "enumerate":
-            return [Items((number(run.lift, k), item)) for k, item in enumerate(parts[0] or [])]
+            return [Items((number(run.lift, k), item)) for k, item in enumerate(parts[0] or [], over.values[1].value)]
         if over.how == "zip":
             return [Items(row) for row in zip(*(part or [] for part in parts), strict=False)]
         return None

@@ -218,8 +218,7 @@ class Interpreter:
                 ):
                     self.lift.graph.names.setdefault(node, target.id)
             case ast.Tuple() | ast.List():
-                parts = expressions.unpacked(self, value, len(target.elts))
-                for one, part in zip(target.elts, parts, strict=True):
+                for one, part in expressions.paired(self, target.elts, value):
                     self.assign(one, part, scope)
             case ast.Subscript(value=ast.Name()):
                 self._assign_entry(target, value, scope)

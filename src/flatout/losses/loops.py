@@ -105,8 +105,12 @@ def _sum(lift: Lifting, left: Node, right: Node) -> Node:
 
 
 def _range(lift: Lifting, value: Range) -> Stream:
-    if value.step is not None and not (isinstance(value.step, Static) and value.step.value == 1):
-        raise Refused("A range has a step other than 1.")
+    step = 1 if value.step is None else value.step.value if isinstance(value.step, Static) else None
+    if step == -1:
+        first, last = (apply_number(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
+        return backwards(_range(lift, Range(first, last)))
+    if step != 1:
+        return _stepping(lift, value, step)
     start, stop = value.start, value.stop
     if not isinstance(start, (Static, Host, Tensor)) or not isinstance(stop, (Static, Host, Tensor)):
         raise Refused("A range has a bound that is no number.")
@@ -130,6 +134,55 @@ def _range(lift: Lifting, value: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
+def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """An operation on two numbers that are known now, or when the loss is traced."""
+    if isinstance(left, Static) and isinstance(right, Static):
+        known = {"+": left.value + right.value, "-": left.value - right.value}
+        return number(lift, known[symbol])
+    if not isinstance(left, (Static, Host)) or not isinstance(right, (Static, Host)):
+        raise Refused("A range has a bound that is no number.")
+    if isinstance(right, Static) and right.value == 0:
+        return left
+    node = left.node
+    if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
+        return Host(node.parts[1])  # (n - 1) + 1
+    return Host(lift.graph.binary(symbol, left.node, right.node))
+
+
+def backwards(flow: Stream) -> Stream:
+    """The same steps, from the last to the first."""
+    for axis in flow.axes:
+        axis.is_reversed = not axis.is_reversed
+    return flow
+
+
+def in_order(lift: Lifting, element: Any, axes: tuple[Axis, ...]) -> Any:
+    """What a loop appends, in the order of its steps; one that runs backwards begins with the last."""
+    turned = [axis for axis in axes if axis.is_reversed]
+    if not turned:
+        return element
+    tensor = operand(lift, element)
+    if tensor.valid is not None or not set(turned) <= set(tensor.dims):
+        raise Refused("A list is filled backwards with selections, or with the same value.", "FO106")
+    places = [lift.graph.const(tensor.dims.index(axis)) for axis in turned]
+    at = places[0] if len(places) == 1 else lift.graph.sequence(tuple(places))
+    return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None)
+
+
+def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
+    """`range(start, stop, step)`: every step-th index, as an array of indices."""
+    bounds = (value.start, value.stop)
+    if step is None or step < 1 or not all(isinstance(bound, (Static, Host)) for bound in bounds):
+        raise Refused("A range has a step that is no positive constant, or bounds from the data.")
+    graph = lift.graph
+    span = apply_number(lift, "-", apply_number(lift, "+", value.stop, number(lift, step - 1)), value.start)
+    size = graph.const(max(0, span.value // step)) if isinstance(span, Static) else None
+    axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
+    at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
+    at = at if isinstance(value.start, Static) and value.start.value == 0 else binary(lift, "+", at, value.start)
+    return Stream((axis,), replace(at, kind="int", position=None))
+
+
 def _bound(lift: Lifting, stop: Tensor) -> Node:
     """A size that no step can exceed: that of the other loop, or of the first array that the variable indexes."""
     if stop.position and stop.position[0].start is None and stop.position[1] <= 1 and stop.position[0].size is not None:
@@ -140,16 +193,25 @@ def _bound(lift: Lifting, stop: Tensor) -> Node:
 
 def _several(lift: Lifting, value: Several) -> Stream | Items:
     if value.how == "enumerate":
-        inside = stream(lift, value.values[0])
+        inside, first = stream(lift, value.values[0]), value.values[1].value
         if isinstance(inside, Items):
-            pairs = (Items((number(lift, k), item)) for k, item in enumerate(inside.values))
+            pairs = (Items((number(lift, k), item)) for k, item in enumerate(inside.values, first))
             return Items(tuple(pairs))
-        if inside.keep is not None or len(inside.axes) != 1:
+        if inside.keep is not None or len(inside.axes) != 1 or inside.axes[0].is_reversed:
             raise Refused("A selection is enumerated; its numbers depend on the data.", "FO108")
         at = inside.axes[0]
         count = variable(lift, Axis("i", at.size))
         count = replace(relabelled(count, {count.dims[0]: at}), position=(at, 0) if at.start is None else None)
+        if first:
+            count = replace(binary(lift, "+", count, number(lift, first)), kind="int")
         return Stream(inside.axes, Items((count, inside.element)))
+    if value.how == "reversed":
+        inside = stream(lift, value.values[0])
+        if isinstance(inside, Items):
+            return Items(inside.values[::-1], inside.is_list)
+        if inside.keep is not None or len(inside.axes) != 1:
+            raise Refused("A selection is read from its end.", "FO108")
+        return backwards(inside)
     parts = [stream(lift, item) for item in value.values]
     if value.how == "zip":
         return _zipped(lift, parts)
@@ -181,10 +243,25 @@ def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
     (axis,) = first.axes
     elements = []
     for part in streams:
-        if part.axes[0].size is not axis.size or (part.axes[0].start is not axis.start):
+        other = part.axes[0]
+        if other.start is not axis.start or other.is_reversed != axis.is_reversed:
             raise Refused("zip() of arrays that are not known to have the same length.")
+        if other.size is not axis.size:
+            _must_agree(lift, axis.size, other.size)
         elements.append(_relabelled(part.element, {part.axes[0]: axis}))
     return Stream(first.axes, Items(tuple(elements)))
+
+
+def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:
+    """Two lengths are taken to be equal; at a call where they are not, the original runs."""
+    for node in (size, other):
+        known = node is not None and (node.kind == "const" or (node.kind == "size" and node.parts[0].kind == "name"))
+        counted = (
+            node is not None and node.kind == "call" and node.parts[0] == "len" and node.parts[1][0].kind == "name"
+        )
+        if not known and not counted:
+            raise Refused("zip() of arrays that are not known to have the same length.")
+    lift.guards.append((lift.graph.binary("==", size, other), True))  # type: ignore[arg-type]
 
 
 def _static(lift: Lifting, value: Static) -> Stream | Items:
@@ -311,7 +388,7 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             both(lift, keep, element.listing.keep),
             element.listing.element,
         )
-    filled = Listing(element, axes, keep)
+    filled = Listing(in_order(lift, element, axes) if after.slot is None else element, axes, keep)
     if after.slot is not None:
         if after.slot not in flow.axes or keep is not None or len(axes) != 1 or after.slot.start is not None:
             raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")

@@ -17,8 +17,8 @@ _OF_MATRICES = (
     "det", "inv", "inverse", "cholesky", "solve", "slogdet", "matrix_determinant", "logdet", "eigvalsh", "pinv",
     "lstsq", "matrix_inverse", "self_adjoint_eigvals", "eigh", "expm",
 )  # fmt: skip
-# Sizes of the arrays that a function is tried on to learn the rank of its result.
-_TRIED = (3, 4, 6, 2)
+# Sizes of the arrays, and the type of whole numbers, that a function is tried on to learn the rank of its result.
+_TRIED = tuple((size, whole) for whole in ("int32", "int64") for size in (3, 4, 6, 2))
 
 
 def mapped_call(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
@@ -89,9 +89,9 @@ def _mapped(
 
 def _result(function: Any, path: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[int, str]:
     """The rank and the kind of what a function returns for one step, by trial."""
-    for attempt in (_symbolic, *_TRIED):
+    for attempt in (None, *_TRIED):
         try:
-            made = attempt(function, args, kwargs) if callable(attempt) else _tried(function, args, kwargs, attempt)
+            made = _symbolic(function, args, kwargs) if attempt is None else _tried(function, args, kwargs, *attempt)
             dtype = str(made.dtype)
             return len(made.shape), "float" if "float" in dtype else "bool" if "bool" in dtype else "int"
         except Exception:
@@ -110,7 +110,7 @@ def _symbolic(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return function(*map(stand_in, args), **{key: stand_in(value) for key, value in kwargs.items()})
 
 
-def _tried(function: Any, args: list[Any], kwargs: dict[str, Any], size: int) -> Any:
+def _tried(function: Any, args: list[Any], kwargs: dict[str, Any], size: int, whole: str) -> Any:
     from .gradients import on_device, outside_tracing
 
     def stand_in(value: Any) -> Any:
@@ -119,7 +119,8 @@ def _tried(function: Any, args: list[Any], kwargs: dict[str, Any], size: int) ->
         if isinstance(value, Static):
             return value.value
         drawn = np.random.default_rng(0).uniform(0.5, 1.0, (size,) * value.rank)
-        array = (np.ones_like(drawn) if _dtype(value) == "int32" else drawn).astype(_dtype(value))
+        dtype = whole if value.kind == "int" else _dtype(value)
+        array = (np.ones_like(drawn) if value.kind == "int" else drawn).astype(dtype)
         return on_device({"x": array})["x"]
 
     with outside_tracing():

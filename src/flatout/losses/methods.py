@@ -34,6 +34,10 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
         return of
     if isinstance(of, Row):
         raise Refused(f"A row of a table is used by .{name}().", "FO401")
+    if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
+        at = args[0]
+        if isinstance(at, Tensor) and at.position and at.position[1] == 0:
+            return Sum(of.name, "list", (args[1],), slot=at.position[0])
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 
@@ -56,6 +60,9 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
         return pick(run, sizes, args, False) if args else sizes if name != "numel" else python_calls._size(run, of)
     if name == "detach":
         return operations.apply(lift, "stop_gradient", [of], {}) if lift.carries_gradient(of.node) else of
+    if name in ("new_zeros", "new_ones", "new_tensor"):
+        function = {"new_zeros": "zeros", "new_ones": "ones", "new_tensor": "convert_to_tensor"}[name]
+        return operations.apply(lift, function, args, {})
     if name in ("t",):
         return replace(of, inner=of.inner[::-1])
     canonical = spellings.canonical(f"torch.{name}")
@@ -85,12 +92,12 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
     module = getattr(function, "__module__", None) or ""
     if isinstance(function, types.FunctionType) and library_of(module) is None and not module.startswith("pandas"):
         return run.function(as_local(function, function.__globals__ is run.globals), [of, *args], kwargs)
+    if name in ("append", "extend", "update", "add", "pop", "assign", "assign_add", "write", "setdefault", "insert"):
+        raise Refused(f"Something outside the function is changed: .{name}()", "FO303")
     if is_series(of) and name == "item":
         raise Refused("A Series is read by .item().", "FO401")
     if any(isinstance(value, (Tensor, Listing, Sum, Method)) for value in (*args, *kwargs.values())):
         raise Refused(f"A call of {getattr(getattr(of.value, name, None), '__qualname__', name)} on tensors.", "FO205")
-    if name in ("append", "extend", "update", "add", "pop", "assign", "assign_add", "write", "setdefault", "insert"):
-        raise Refused(f"Something outside the function is changed: .{name}()", "FO303")
     from .calls import _constant
 
     graph = run.lift.graph

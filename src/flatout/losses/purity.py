@@ -79,11 +79,13 @@ def _check_call(node: ast.Call, names: Mapping[str, Any], local: set[str], depth
         code = "FO203" if node.func.id == "print" else "FO303"
         raise Impure(f"A call does more than compute: {ast.unparse(node)}", code, node.lineno)
     function, root = _resolved(node.func, names)
+    if isinstance(node.func, ast.Attribute):
+        owner, _ = _resolved(node.func.value, names)
+        changes = node.func.attr in _CHANGES or (node.func.attr in _OWN_CHANGES and root not in local)
+        # A function of a module, such as `ops.add`, is no method.
+        if not isinstance(owner, types.ModuleType) and (changes or node.func.attr.endswith("_")):
+            raise Impure(f"Something outside the loop is changed: {ast.unparse(node.func)}()", "FO303", node.lineno)
     if function is None:
-        if isinstance(node.func, ast.Attribute):
-            changes = node.func.attr in _CHANGES or (node.func.attr in _OWN_CHANGES and root not in local)
-            if changes or node.func.attr.endswith("_"):
-                raise Impure(f"Something outside the loop is changed: {ast.unparse(node.func)}()", "FO303", node.lineno)
         return
     if may_define_gradient(function):
         reason = "A function has a gradient that the user defined: it cannot be derived from the body."

@@ -1,4 +1,4 @@
-"""Python's own functions, and those of pandas, scikit-learn and itertools, on lifted values."""
+"""Python's own functions of numbers, lists and sets, on lifted values."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import numpy as np
-
-from . import operations
-from .algebra import binary, cast, elementwise, front, number, operand, reduce, relabelled
+from . import host_calls, iterating, operations
+from .algebra import binary, cast, elementwise, front, number, operand, reduce
 from .attributes import shape
 from .indexing import listing_to_tensor
 from .loops import Stream, _over_axes, join, stream
-from .tables import distinct, intervals, members
+from .tables import distinct, members
 from .values import (
     Axis,
     Bag,
     Host,
     Items,
     Listing,
-    Local,
     Range,
     Refused,
     Several,
@@ -177,44 +174,6 @@ def _abs(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return operations.apply(run.lift, "abs", [value], {})
 
 
-def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
-    if len(args) == 1:
-        return Range(number(run.lift, 0), args[0])
-    return Range(*args)
-
-
-def _several(how: str) -> Callable[..., Several]:
-    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
-        if how == "enumerate" and (len(args) > 1 or kwargs):
-            raise Refused("enumerate() with a start.")
-        kwargs.pop("strict", None)
-        if how == "product" and kwargs:
-            (repeat,) = kwargs.values()
-            args = args * int(repeat.value)
-        if how == "combinations":
-            if not isinstance(args[1], Static) or args[1].value != 2:
-                raise Refused("Combinations of more than two.", "FO103")
-            args = args[:1]
-        return Several(how, tuple(args))
-
-    return function
-
-
-def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if not args:
-        return Items((), True)
-    value = args[0]
-    if isinstance(value, (Range, Several)):
-        flow = stream(run.lift, value)
-        return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-    if isinstance(value, Static):
-        content = list(value.value)
-        return Static(content, run.lift.graph.call("list", value.node))
-    if isinstance(value, (Items, Listing, Tensor)):
-        return value
-    raise Refused("A list of something that is no list.")
-
-
 def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         raise Refused("A set that is filled in a loop.")
@@ -272,114 +231,8 @@ def _median(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _quantile(1)(run, [*args, number(run.lift, 0.5)], kwargs)
 
 
-def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
-    from .calls import _path, apply
-
-    function, *values = args
-    value = values[0] if len(values) == 1 else Several("zip", tuple(values))
-    if isinstance(value, Items) and not kwargs.get("python"):
-        value = Several("zip", value.values)
-    flow = stream(run.lift, value)
-    if isinstance(flow, Items):
-        return Items(tuple(apply(run, function, _path(function), [item], {}) for item in flow.values), True)
-    run.lift.changes.add("FO105")
-    spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
-    given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
-    run._loops += 1
-    try:
-        return Listing(apply(run, function, _path(function), given, {}), flow.axes, flow.keep)
-    finally:
-        run._loops -= 1
-
-
-def _takes(function: Any) -> int:
-    return len(function.tree.args.args) if isinstance(function, Local) else 1
-
-
-def _sequential_map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    names = ("fn", "f", "function", "elems", "xs", "elements")
-    args = [*args, *(value for name, value in kwargs.items() if name in names)]
-    made = _map(run, args[:2], {})  # A third one is the type of the result.
-    return (
-        listing_to_tensor(run.lift, made) if isinstance(made, Listing) and not isinstance(made.element, Items) else made
-    )
-
-
 def _to_host(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _host(run, operations.tensor(run.lift, args[0]))
-
-
-def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`pandas.cut(x, bins, labels=False)`."""
-    words = dict(zip(("x", "bins", "right", "labels"), args, strict=False)) | kwargs
-    labels, right = words.get("labels"), words.get("right")
-    if labels is None or not isinstance(labels, Static) or labels.value is not False:
-        raise Refused("pandas.cut() with labels.", "FO401")
-    return _binned(run, words["x"], words["bins"], right is None or bool(right.value))
-
-
-def _digitize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    words = dict(zip(("x", "bins", "right"), args, strict=False)) | kwargs
-    right = words.get("right")
-    below = _binned(run, words["x"], words["bins"], right is not None and bool(right.value))
-    return binary(run.lift, "+", below, number(run.lift, 1))
-
-
-def _searchsorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    words = dict(zip(("a", "v", "side"), args, strict=False)) | kwargs
-    side = words.get("side")
-    edges = words.get("a", words.get("sorted_sequence"))
-    below = _binned(run, words.get("v", words.get("values")), edges, side is None or side.value == "left")
-    return binary(run.lift, "+", below, number(run.lift, 1))
-
-
-def _bisect(side: str) -> Callable[..., Any]:
-    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return binary(run.lift, "+", _binned(run, args[1], args[0], side == "left"), number(run.lift, 1))
-
-    return function
-
-
-def _binned(run: Any, values: Any, edges: Any, right: bool) -> Tensor:
-    if isinstance(edges, Items) and all(isinstance(item, Static) for item in edges.values):
-        node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
-        edges = Static([item.value for item in edges.values], node)
-    if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
-        raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return intervals(run.lift, edges, _host(run, operations.tensor(run.lift, values)), right)
-
-
-def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Area under the ROC curve: the share of pairs (positive, negative) in the right order; a tie counts half."""
-    if kwargs or len(args) != 2:
-        raise Refused("roc_auc_score() with further arguments.", "FO205")
-    lift = run.lift
-    lift.changes.add("FO205")
-    truth, score = (_host(run, operations.tensor(lift, value)) for value in args)
-    if truth.rank != 1 or score.rank != 1:
-        raise WrongRank("roc_auc_score() of arrays that are no vectors.")
-    if truth.domain:
-        lift.hints.append(("value", truth.domain, 1))
-        lift.hints.append(("value", truth.domain, 0))
-    rows, columns = truth.inner[0], Axis("other", truth.inner[0].size)
-
-    def along(value: Tensor, axis: Axis) -> Tensor:
-        return replace(value, dims=tuple(axis if a is value.inner[0] else a for a in value.dims), inner=())
-
-    mine, theirs = along(score, rows), along(score, columns)
-    labels = elementwise(lift, "greater", (along(truth, rows), number(lift, 0)), "bool", ">")
-    positive = cast(lift, labels, "float32")
-    negative = binary(lift, "-", number(lift, 1.0), relabelled(positive, {rows: columns}))
-    ahead = elementwise(lift, "sign", (binary(lift, "-", mine, theirs),), "float")
-    order = binary(lift, "+", binary(lift, "*", number(lift, 0.5), replace(ahead, is_host=True)), number(lift, 0.5))
-    wins = reduce(lift, "sum", binary(lift, "*", order, negative), (columns,))
-    top = reduce(lift, "sum", binary(lift, "*", positive, wins), (rows,))
-    pairs = binary(lift, "*", reduce(lift, "sum", positive, (rows,)), reduce(lift, "sum", negative, (columns,)))
-    lift.note("A batch with one class alone has no ROC curve: the original raises or gives NaN, the rewrite 0.")
-    lift.note("The rewrite compares all pairs of the batch: memory grows with its square.")
-    total = elementwise(lift, "maximum", (pairs, number(lift, 1.0)), "float")
-    return replace(elementwise(lift, "divide", (top, total), "float", "/"), is_host=True)
 
 
 def _shape(run: Any, value: Any) -> Any:
@@ -403,23 +256,15 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
     "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
     "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-    "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
-    "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
-    "builtins.list": _list, "builtins.tuple": _list, "builtins.set": _set, "builtins.map": _map,
-    "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,
-    "tensorflow.vectorized_map": _sequential_map, "keras.src.ops.core.map": _sequential_map,
-    "keras.src.ops.core.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
+    "builtins.set": _set, "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
+    "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
-    "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,
-    "numpy.searchsorted": _searchsorted, "bisect.bisect_left": _bisect("left"), "bisect.bisect": _bisect("right"),
-    "bisect.bisect_right": _bisect("right"), "_bisect.bisect_left": _bisect("left"),
-    "_bisect.bisect_right": _bisect("right"), "sklearn.metrics.roc_auc_score": _roc_auc,
-    "sklearn.metrics._ranking.roc_auc_score": _roc_auc,
     "builtins.sorted": _sorted, "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
     "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1), "numpy.median": _median,
-    "builtins.reversed": lambda run, args, kwargs: _refuse("A list is read from its end."),
     "tensorflow.py_function": lambda run, args, kwargs: _refuse("A call leaves the graph (py_function).", "FO204"),
     "tensorflow.numpy_function": lambda run, args, kwargs: _refuse("A call leaves the graph.", "FO204"),
+    **iterating.HANDLERS,
+    **host_calls.HANDLERS,
 }  # fmt: skip
 
 

@@ -278,6 +278,8 @@ def _wrote(event: Wrote, scene: Scene) -> None:
                 event.node,
                 f"`self.{event.name}` is a Python number that is changed while tracing, not at every step.",
             )
+    elif event.how == "grown":
+        scene.report("FO303", event.node, f"The list `{event.name}` grows while tracing, not at every step.")
     elif _is_plain_entry(event):
         scene.report("FO303", event.node, f"An entry of `{event.name}` is changed while tracing, not at every step.")
 

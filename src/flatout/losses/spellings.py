@@ -43,7 +43,9 @@ def path_of(function: Any) -> str | None:
     module = getattr(function, "__module__", None)
     name = getattr(function, "__name__", None)
     if name is None:
-        return None
+        kind = type(function)
+        # `nn.MSELoss()` is called as a function is.
+        return f"{kind.__module__}.{kind.__name__}" if kind.__module__ == "torch.nn.modules.loss" else None
     if module is None:
         module = getattr(inspect.getmodule(function), "__name__", None) or type(function).__module__
     return f"{module}.{name}"

@@ -48,6 +48,8 @@ class Axis:
     name: str
     size: Node | None
     start: Node | None = None
+    # Whether the loop runs from the last value to the first: sums do not mind, lists do.
+    is_reversed: bool = False
     serial: int = field(default_factory=lambda: next(_serial))
 
 

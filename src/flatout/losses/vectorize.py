@@ -76,7 +76,7 @@ class Vectorized:
             return True
         from .scopes import outside_of
 
-        names = _Defaults({**outside_of(self._function), **given})
+        names = _Defaults({"len": len, **outside_of(self._function), **given})
         return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
 
     @property

@@ -11,7 +11,7 @@ import libcst as cst
 from . import operations
 from .array_results import CASTS, array_result, host_result
 from .builtin_calls import BUILTINS, ITERTOOLS
-from .events import Called, Loop, Tested
+from .events import Called, Loop, Tested, Wrote
 from .names import Names
 from .operations import elementwise
 from .source import SourceFile
@@ -65,6 +65,10 @@ VARIABLES = frozenset(
         "tensorflow.compat.v1.get_variable",
     ]
 )
+
+# `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
+_PICKING = frozenset({"take", "gather", "index_select", "select", "get_item"})
+_COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "eq", "ne", "isclose"})
 
 
 class Calls:
@@ -128,7 +132,7 @@ class Calls:
                 and method in ("compute_loss", "compiled_loss")
             ):
                 result = Data(frozenset({"pred"}), axes=(), differentiable=True)
-        self.touch(*arguments, *keywords.values(), result)
+        self.touch(*arguments, *keywords.values(), result, indexed=short in _PICKING, compared=short in _COMPARING)
         self.tell(Called(node, name, short, method, receiver, tuple(arguments), keywords, result))
         return result
 
@@ -358,7 +362,9 @@ class Calls:
         else:
             return
         target = node.func.value if isinstance(node.func, cst.Attribute) else None
-        if isinstance(target, cst.Name):
+        if isinstance(target, cst.Name) and names.module().values.get(target.value) is receiver:
+            self.tell(Wrote(node, target.value, "grown", value, receiver))
+        elif isinstance(target, cst.Name):
             if names.lookup(target.value)[1] == 0:
                 names[target.value] = grown
         elif isinstance(target, cst.Attribute):

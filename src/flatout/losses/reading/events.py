@@ -132,7 +132,7 @@ class Wrote:
 
     Attributes:
         name: The global, attribute or container.
-        how: "global", "nonlocal", "attribute" or "entry".
+        how: "global", "nonlocal", "attribute", "entry" or "grown" (appended to).
         keys: Of an entry.
         counts: The new value is computed from the old one.
     """

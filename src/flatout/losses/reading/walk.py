@@ -26,6 +26,7 @@ from .values import (
     Bound,
     Class,
     Counter,
+    Data,
     Function,
     Instance,
     Sequence,
@@ -296,6 +297,10 @@ class Walk(Expressions):
             label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
             data = elementwise(list(data_in([value])))
             names[root.value] = dataclasses.replace(data, axes=(label,), on_host=base.tag == "array" or data.on_host)
+        elif isinstance(base, Data) and data_in([value]) and root is target.value:
+            data = elementwise(list(data_in([value])))
+            flows = base.differentiable or data.differentiable
+            names[root.value] = dataclasses.replace(base, origins=base.origins | data.origins, differentiable=flows)
         elif data_in([value]) and root is not target.value:
             names[root.value] = Sequence(Sequence(value, "constant"), "constant")
 

@@ -108,7 +108,8 @@ REASONS = {
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",
     "vectorized": "{} runs as array code, proven equal to its loops in value and gradient.",
     "not_vectorized": "{} runs as it is written: {}",
-    "loss_loop": "{} loops in Python over its data (FO101), which is slow to compile or to run; see flatout.vectorize.",
+    "loss_loop": "{} loops in Python over its data ({}), which is slow to compile or to run; see flatout.vectorize.",
+    "loss_error": "{} cannot be compiled on {} ({}): {} See flatout check.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 

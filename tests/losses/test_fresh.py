@@ -44,7 +44,7 @@ def _cases() -> list[Any]:
     ]
 
 
-# Those in keras.ops run on torch: elsewhere every operation of a loop is compiled or traced for every shape, for minutes.
+# Those in keras.ops run on torch alone: elsewhere each operation of a loop is traced for every shape, for minutes.
 @pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(("file", "name"), _cases())
 def test_is_rewritten_and_equal(file: str, name: str) -> None:

@@ -63,7 +63,6 @@ def test_is_rewritten_and_equal(file: str, name: str) -> None:
         np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize(("name", "codes"), _marked("negatives", "refused"), ids=lambda value: str(value))
 def test_is_refused_with_the_reason(name: str, codes: list[str]) -> None:
     loss = getattr(importlib.import_module("losses.fresh.negatives"), name)

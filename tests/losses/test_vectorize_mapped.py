@@ -153,7 +153,6 @@ def numbered(y_true, y_pred):
     return total
 
 
-@pytest.mark.backend("torch")
 @pytest.mark.parametrize("loss", [draws, writes, shows, carries, carries_within, leaves, straight_through, numbered])
 def test_what_is_more_than_a_samples_own_computation_is_kept(loss) -> None:
     quick = flatout.vectorize(loss)

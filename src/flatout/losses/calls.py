@@ -78,6 +78,8 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
             f"Random numbers are drawn ({path}): one draw for the whole batch would change their number and order.",
             "FO304",
         )
+    if may_define_gradient(function.value):
+        raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
     carried = [value for value in args if isinstance(value, Sum)]
     if carried:
         return _joined(run, str(path), args)
@@ -97,8 +99,6 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         return _array_function(run, function, path, args, kwargs)
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
-    if may_define_gradient(function.value):
-        raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
 
 

@@ -35,6 +35,7 @@ _KEYWORDS = {
 
 _RANDOM = (
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "dropout", "rand_like", "randn_like",
+    "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "poisson", "rrelu",
 )  # fmt: skip
 
 
@@ -69,13 +70,13 @@ def is_random(path: str | None) -> bool:
 
 
 def may_define_gradient(function: Any) -> bool:
-    """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a function."""
+    """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a user's function."""
     kind = f"{type(function).__module__}.{type(function).__qualname__}"
+    if "custom_jvp" in kind or "custom_vjp" in kind:
+        return library_of(getattr(function, "__module__", None)) is None  # jax defines its own functions so, too.
     owner = getattr(function, "__self__", None)
     names = [kind, getattr(function, "__qualname__", ""), *(str(base) for base in getattr(owner, "__mro__", ()))]
-    return any(
-        word in name for name in names for word in ("custom_gradient", "CustomGradient", "autograd", "custom_vjp")
-    )
+    return any(word in name for name in names for word in ("custom_gradient", "CustomGradient", "autograd"))
 
 
 def canonical(path: str) -> str:

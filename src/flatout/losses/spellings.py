@@ -35,7 +35,8 @@ _KEYWORDS = {
 
 _RANDOM = (
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "dropout", "rand_like", "randn_like",
-    "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "poisson", "rrelu",
+    "gumbel_softmax", "alpha_dropout", "feature_alpha_dropout", "dropout1d", "dropout2d", "dropout3d", "poisson",
+    "rrelu",
 )  # fmt: skip
 
 

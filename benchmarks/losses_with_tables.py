@@ -1,28 +1,11 @@
-"""Tables in the loss: what pandas costs there today, and what a join costs.
-
-    KERAS_BACKEND=jax python benchmarks/table_losses.py [class] [sample] [join] [--steps N] [--cpu-time] [--json FILE]
-
-`class`: a margin loss with two columns of a class table. Stock Keras looks each label up in pandas, as users write it,
-which needs `run_eagerly=True`; flatout compiles the same loss with a `flatout.Table`.
-
-`sample`: a weight for each sample from a table of a million rows. The same model is trained on the same rows with and
-without the join, in turns, with flatout's engine and with stock Keras' own `fit`.
-
-`join`: the join alone, compiled, for batches of 256 and 4096 keys.
-
-Each figure is that of the fastest epoch. `--cpu-time` counts processor time instead of wall-clock time, for a machine
-on which other work runs; with OMP_NUM_THREADS=1 torch's threads do not count their waiting for each other.
-"""
+"""Tables in the loss: what pandas costs there today, and what a join costs. See losses.py."""
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from typing import Any
 
 import keras
@@ -218,28 +201,24 @@ def _measured(
     )
 
 
-def main() -> None:
-    """Measure and print."""
+def use_processor_time() -> None:
+    """Count processor time instead of wall-clock time, for a machine on which other work runs."""
     global _clock
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", nargs="*", choices=["class", "sample", "join"], default=[])
-    parser.add_argument("--steps", type=int, default=200, help="steps of an epoch (default: 200)")
-    parser.add_argument("--cpu-time", action="store_true", help="processor time instead of wall-clock time")
-    parser.add_argument("--json", type=Path, help="write the figures there, too")
-    arguments = parser.parse_args()
-    _clock = time.process_time if arguments.cpu_time else time.perf_counter
-    what = arguments.what or ["class", "sample", "join"]
+    _clock = time.process_time
+
+
+def measure_tables(what: Sequence[str], steps: int) -> dict[str, Any]:
+    """Measure `"class"`, `"sample"` and `"join"`, whichever are asked for, and print."""
     results: list[Measured] = []
-    print(f"{keras.backend.backend()} on {device().name}")
     if "class" in what:
-        results.append(measure_class_table(steps=arguments.steps))
+        results.append(measure_class_table(steps=steps))
         one = results[-1]
         print(
             f"  {one.name}, batch {one.batch_size}: {one.before:,.0f} -> {one.after:,.0f} us a step ({one.ratio:.0f}x)"
         )
     if "sample" in what:
         for stock in (False, True):
-            one = measure_sample_table(steps=arguments.steps, stock=stock)
+            one = measure_sample_table(steps=steps, stock=stock)
             results.append(one)
             print(
                 f"  {one.name}, batch {one.batch_size}: {one.before:,.0f} us a step, with the join {one.after:,.0f} "
@@ -248,10 +227,4 @@ def main() -> None:
     joins = measure_joins() if "join" in what else {}
     for name, microseconds in joins.items():
         print(f"  join {name}: {microseconds:.1f} us")
-    if arguments.json:
-        figures = {"measured": [asdict(one) for one in results], "joins": joins}
-        arguments.json.write_text(json.dumps(figures, indent=2) + "\n")
-
-
-if __name__ == "__main__":
-    main()
+    return {"measured": [asdict(one) for one in results], "joins": joins}

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.losses import inputs
-from flatout.losses.check import check_paths
-from flatout.losses.gradients import value_and_gradient
+from flatout.losses.checking.check import check_paths
+from flatout.losses.rewriting import inputs
+from flatout.losses.rewriting.gradients import value_and_gradient
 
 _FOLDER = Path(__file__).parent / "fresh"
 _OPS = ("with_ops", "more_ops")

@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses import inputs
-from flatout.losses.gradients import value_and_gradient
+from flatout.losses.rewriting import inputs
+from flatout.losses.rewriting.gradients import value_and_gradient
 
 SEEN: list[int] = []
 

@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.gradients import value_and_gradient
+from flatout.losses.rewriting.gradients import value_and_gradient
 
 
 def computed_before(y_true, y_pred):

@@ -8,9 +8,9 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses import inputs, verify
-from flatout.losses.gradients import value_and_gradient
-from flatout.losses.rewrite import rewrite_function
+from flatout.losses.rewriting import inputs, verify
+from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.losses.rewriting.rewrite import rewrite_function
 
 DRAWS = keras.random.SeedGenerator(7)
 SEEN: dict[int, float] = {}

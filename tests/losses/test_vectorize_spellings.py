@@ -9,8 +9,8 @@ import pytest
 from losses import spellings
 
 import flatout
-from flatout.losses import inputs
-from flatout.losses.gradients import value_and_gradient
+from flatout.losses.rewriting import inputs
+from flatout.losses.rewriting.gradients import value_and_gradient
 
 
 def _check(function) -> None:

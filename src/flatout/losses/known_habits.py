@@ -10,8 +10,8 @@ import types
 from pathlib import Path
 from typing import Any
 
-from .rule import Backend, Finding
-from .spellings import library_of
+from .checking.rule import Backend, Finding
+from .rewriting.spellings import library_of
 
 
 @functools.lru_cache(maxsize=256)
@@ -58,11 +58,11 @@ def _may_select(node: ast.expr) -> bool:
 
 
 def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
-    from .check import examine
-    from .reading.file_facts import facts_of
-    from .reading.source import Project
-    from .reading.walk import Walk
-    from .scope import roots_of
+    from .checking.check import examine
+    from .checking.reading.file_facts import facts_of
+    from .checking.reading.source import Project
+    from .checking.reading.walk import Walk
+    from .checking.scope import roots_of
 
     file, line = _source(function)
     project = Project()
@@ -87,7 +87,7 @@ def _most_decorators(function: Any) -> int:
 
 def _source(function: types.FunctionType) -> tuple[Any, int]:
     """The file of a function, and its line there; for a notebook's cell, the function alone with its imports."""
-    from .reading.source import SourceFile
+    from .checking.reading.source import SourceFile
 
     path = Path(function.__code__.co_filename)
     if path.is_file():

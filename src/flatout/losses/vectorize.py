@@ -74,7 +74,7 @@ class Vectorized:
         """Whether the constants that decided a branch have not changed."""
         if not decision.guards:
             return True
-        from .scopes import outside_of
+        from .rewriting.scopes import outside_of
 
         names = _Defaults({"len": len, **outside_of(self._function), **given})
         return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
@@ -104,14 +104,14 @@ class Vectorized:
         Args:
             measure: Whether to measure, which runs the original on a batch of 64.
         """
-        from .explanation import explain
+        from .rewriting.explanation import explain
 
         return explain(self.__name__, self._answer(), self.original, measure)  # type: ignore[attr-defined]
 
     def _answer(self) -> Decision:
         """The decision for the ranks of the first call, or for those that the code suggests."""
         if self._chosen is None:
-            from .decide import suggested
+            from .rewriting.decide import suggested
 
             if self._example is not None:
                 given = dict(self.__signature__.bind(**self._example).arguments)
@@ -125,7 +125,7 @@ class Vectorized:
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
         key = tuple(ranks.items())
         if key not in self._decisions:
-            from .decide import decide
+            from .rewriting.decide import decide
 
             shapes = {name: tuple(given[name].shape) for name in ranks}
             self._decisions[key] = decide(self._function, ranks, self._holder, shapes)

@@ -2,86 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .graph import FUNCTIONS, Graph, Node
+from .graph import FUNCTIONS, Node
+from .lifting import Lifting, Made
 from .values import Axis, Host, Refused, Static, Tensor
 
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
-# Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
-_LOWEST = -1e30
-_FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
-
-
-@dataclass(frozen=True)
-class Made:
-    """How an array was computed from others, to compute it again from what stands in for them.
-
-    Attributes:
-        dims: Of the result, in the order of the array.
-        parts: The arrays it was computed from, with dimensions by the names that the result has for them.
-        again: The same of other arrays, with other names for the dimensions.
-    """
-
-    dims: tuple[Axis, ...]
-    parts: tuple[Tensor, ...]
-    again: Callable[[list[Tensor], dict[Axis, Axis]], Tensor]
-
-
-class Lifting:
-    """What is known while one function is lifted.
-
-    Attributes:
-        graph: Where the expressions are.
-        masks: The conditions under which the current statement runs, one for each enclosing loop or branch.
-        notes: What the user shall know about the rewrite.
-        changes: What was changed, by rule code; empty: there is nothing to rewrite.
-        hints: What was learned of the values that a parameter may take, for the verifier's inputs.
-        is_careful: Whether what arrays hold where the statement does not run is kept out: padding may be NaN.
-        guards: Constants that decided a branch; the rewrite holds while they have the same truth.
-    """
-
-    def __init__(self, gradient_of: str | None = None, is_careful: bool = False) -> None:
-        self.graph = Graph()
-        self.is_careful = is_careful
-        self.masks: list[Tensor] = []
-        self.notes: list[str] = []
-        self.changes: set[str] = set()
-        self.hints: list[tuple[Any, ...]] = []
-        self.guards: list[tuple[Node, bool]] = []
-        self.is_tie_sensitive = False
-        # The bounds of the slice that a mask stands for.
-        self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
-        # How arrays were computed, see `shelter`.
-        self.made: dict[Node, Made] = {}
-        self._mapped = 0
-        self._gradient_of = gradient_of
-        self._depends: dict[Node, bool] = {}
-
-    def note(self, text: str) -> None:
-        if text not in self.notes:
-            self.notes.append(text)
-
-    def fresh(self, wish: str) -> str:
-        """A name for the argument of a function that the rewrite maps, one that no other has."""
-        self._mapped += 1
-        return f"{wish}_of_{self._mapped}" if self._mapped > 1 else wish
-
-    def carries_gradient(self, node: Node) -> bool:
-        """Whether a gradient with respect to the predictions can flow through an expression."""
-        if node not in self._depends:
-            if node.kind == "call" and node.parts[0] == "ops.stop_gradient":
-                found = False
-            elif node.kind == "name":
-                found = self._gradient_of is None or node.parts[0] == self._gradient_of
-            else:
-                found = any(self.carries_gradient(part) for part in node.inputs())
-            self._depends[node] = found
-        return self._depends[node]
 
 
 def operand(lift: Lifting, value: Any) -> Tensor:
@@ -318,85 +249,6 @@ def number(lift: Lifting, value: float | int) -> Static:
     return Static(value, lift.graph.const(value))
 
 
-def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdims: bool = False) -> Tensor:
-    """A reduction over some of a tensor's dimensions; elements that do not exist do not count."""
-    if not over:
-        return tensor
-    valid = tensor.valid if tensor.valid is not None and set(tensor.valid.dims) & set(over) else None
-    if tensor.is_loose and not set(tensor.inner) <= set(over):
-        raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")
-    if valid is not None:
-        return _masked(lift, how, tensor, valid, over, keepdims)
-    if tensor.kind == "bool" and how in ("sum", "mean"):
-        tensor = cast(lift, tensor, "float32")
-    return _plain(lift, how, tensor, over, keepdims)
-
-
-def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
-    graph = lift.graph
-    places = sorted(tensor.dims.index(axis) - len(tensor.dims) for axis in over)
-    arguments: dict[str, Node] = {}
-    if len(places) < len(tensor.dims):
-        numbers = [graph.const(place) for place in places]
-        arguments["axis"] = numbers[0] if len(numbers) == 1 else graph.sequence(tuple(numbers))
-    if keepdims:
-        arguments["keepdims"] = graph.const(True)
-        ones = {axis: Axis(axis.name, graph.const(1)) for axis in over}
-        dims, inner = (tuple(ones.get(axis, axis) for axis in group) for group in (tensor.dims, tensor.inner))
-    else:
-        dims, inner = (tuple(axis for axis in group if axis not in over) for group in (tensor.dims, tensor.inner))
-    node = graph.call(f"ops.{how}", tensor.node, **arguments)
-    kind = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool", "mean": "float", "logsumexp": "float"}
-    rest = tensor.valid if tensor.valid is not None and not set(tensor.valid.dims) & set(over) else None
-    if not keepdims:
-
-        def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
-            return _plain(lift, how, named(parts[0]), [labels.get(axis, axis) for axis in over], False)
-
-        lift.made.setdefault(node, Made(dims, (replace(tensor, valid=None),), again))
-    return Tensor(node, dims, inner, kind.get(how, tensor.kind), tensor.is_host, valid=rest)
-
-
-def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
-    bare = replace(tensor, valid=None, is_loose=False)
-    if how in ("any", "all"):
-        spare = valid if how == "any" else elementwise(lift, "logical_not", (valid,), "bool")
-        function = "logical_and" if how == "any" else "logical_or"
-        joined = elementwise(lift, function, (named(_boolean(lift, bare)), spare), "bool")
-        return _plain(lift, how, replace(joined, inner=bare.inner), over, keepdims)
-    if how in ("var", "std"):
-        mean = _masked(lift, "mean", tensor, valid, over, False)
-        off = elementwise(lift, "square", (binary(lift, "-", named(bare), named(mean)),), "float")
-        spread = _masked(lift, "mean", replace(off, inner=bare.inner), valid, over, keepdims)
-        return elementwise(lift, "sqrt", (spread,), "float") if how == "std" else spread
-    if how not in _FILL:
-        raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
-    if how in ("sum", "mean") and bare.kind == "bool":
-        bare = cast(lift, bare, "float32")
-    from .shelter import sheltered
-
-    kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, _FILL[how]))
-    kept = replace(kept, inner=bare.inner)
-    if how != "mean":
-        return _plain(lift, how, kept, over, keepdims)
-    total = _plain(lift, "sum", kept, over, keepdims)
-    some = tuple(axis for axis in over if axis in valid.dims)
-    counted = _plain(lift, "sum", cast(lift, valid, "float32"), some, False)
-    for axis in over:
-        if axis not in valid.dims and axis.size is not None:
-            counted = binary(lift, "*", counted, Host(axis.size))
-    # No element selected: the mean is 0 here, where the original has NaN.
-    lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
-    least = elementwise(lift, "maximum", (counted, number(lift, 1.0)), "float")
-    if keepdims:
-        raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
-    return replace(elementwise(lift, "divide", (named(total), least), "float", "/"), inner=total.inner)
-
-
 def named(tensor: Tensor) -> Tensor:
     """The same array with every dimension matched by name, none by its place."""
     return replace(tensor, inner=())
-
-
-def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
-    return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")

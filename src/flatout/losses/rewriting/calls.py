@@ -9,10 +9,13 @@ from dataclasses import replace
 from typing import Any
 
 from . import methods, operations, python_calls
-from .algebra import Lifting, front, reduce
+from .algebra import front
 from .graph import Node
+from .lifting import Lifting
 from .mapped_calls import mapped_call
+from .reductions import reduce
 from .scopes import Scope, as_local
+from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .values import Items, Listing, Local, Method, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
 
@@ -213,7 +216,7 @@ def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, 
 def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
     lift: Lifting = run.lift
-    tensors = [operations.tensor(lift, value) for value in args]
+    tensors = [tensor(lift, value) for value in args]
     if any(value.valid is not None for value in tensors):
         raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
     if any(word.startswith("axis") for word in kwargs) or not all(

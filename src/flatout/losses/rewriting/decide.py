@@ -154,7 +154,7 @@ def _proven(
 
 
 def _source_of(node: Any) -> str:
-    from .algebra import Lifting
+    from .lifting import Lifting
 
     return _text(Lifting(), node)
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import operator
-import types
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
 from . import attributes, calls, subscripts
-from .algebra import binary, both, elementwise, negative, number, operand, reduce
+from .algebra import binary, both, elementwise, negative, number, operand
+from .comprehensions import comprehension
 from .indexing import listing_to_tensor
 from .lookups import is_series
-from .loops import in_order, join, stream
+from .loops import join
+from .reductions import reduce
 from .scopes import Scope
 from .values import (  # fmt: skip
     Bag,
@@ -24,9 +21,7 @@ from .values import (  # fmt: skip
     Listing,
     Local,
     Match,
-    Range,
     Refused,
-    Several,
     Static,
     Sum,
     Tensor,
@@ -264,16 +259,16 @@ def _boolean(run: Any, node: ast.BoolOp, scope: Scope) -> Any:
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
-    from .interpret import _Masked
+    from .branches import Masked
 
     condition = truth(run, evaluate(run, node.test, scope))
     if isinstance(condition, bool):
         return evaluate(run, node.body if condition else node.orelse, scope)
     if isinstance(condition, Tensor):
         run.lift.changes.add("FO202")
-    with _Masked(run.lift, condition):
+    with Masked(run.lift, condition):
         left = evaluate(run, node.body, scope)
-    with _Masked(run.lift, run.inverse(condition)):
+    with Masked(run.lift, run.inverse(condition)):
         right = evaluate(run, node.orelse, scope)
     return run.choose(condition, left, right)
 
@@ -304,196 +299,3 @@ def truth(run: Any, value: Any) -> Any:
     if isinstance(value, Sum):
         raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
     raise Refused("A branch on something that is no number.", "FO202")
-
-
-def comprehension(run: Any, node: Any, scope: Scope) -> Any:
-    """`[f(i) for i in range(n) if c(i)]`: the elements for all i at once."""
-    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-    return _generators(run, node, list(node.generators), inside)
-
-
-def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope: Scope) -> Any:
-    from .interpret import _Masked
-
-    first, *rest = generators
-    over = evaluate(run, first.iter, scope)
-    try:
-        flow = stream(run.lift, over)
-    except Refused:
-        steps = few_steps(run, over, 16)
-        if steps is None:
-            raise
-        flow = Items(tuple(steps))
-    if isinstance(flow, Items):
-        return _written_out(run, node, first, rest, flow, scope)
-    if any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes):
-        run.assign(first.target, flow.element, scope)
-        flow = run.bounded(flow, over, lambda: evaluate(run, node.elt, scope))
-    run.lift.changes.add("FO101")
-    run.assign(first.target, flow.element, scope)
-    keep = flow.keep
-    masks = []
-    for test in first.ifs:
-        condition = truth(run, evaluate(run, test, scope))
-        if condition is False:
-            return Items((), True)
-        if isinstance(condition, Host):
-            raise Refused("A comprehension's condition depends on the shape.", "FO202")
-        if isinstance(condition, Tensor):
-            keep = both(run.lift, keep, condition)
-    if keep is not None:
-        masks.append(_Masked(run.lift, keep))
-    for mask in masks:
-        mask.__enter__()
-    try:
-        element = _generators(run, node, rest, scope) if rest else evaluate(run, node.elt, scope)
-    finally:
-        for mask in masks:
-            mask.__exit__()
-    if rest:
-        if not isinstance(element, Listing):
-            raise Refused("A comprehension over a list of constants inside another.")
-        inner = in_order(run.lift, element.element, flow.axes)
-        return Listing(inner, (*flow.axes, *element.axes), both(run.lift, keep, element.keep))
-    return Listing(in_order(run.lift, element, flow.axes), flow.axes, keep)
-
-
-def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope: Scope) -> Any:
-    values: list[Any] = []
-    for item in flow.values:
-        run.assign(first.target, item, scope)
-        conditions = [truth(run, evaluate(run, test, scope)) for test in first.ifs]
-        if any(not isinstance(condition, bool) for condition in conditions):
-            evaluate(run, node.elt, scope)  # What it says of the element is the better reason.
-            raise Refused("A comprehension over constants with a condition on the data.", "FO108")
-        if all(conditions):
-            part = _generators(run, node, rest, scope) if rest else evaluate(run, node.elt, scope)
-            if rest and not isinstance(part, Items):
-                raise Refused("A comprehension over arrays inside one over constants.")
-            values.extend(part.values if rest else [part])
-    return Items(tuple(values), True)
-
-
-def paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
-    """What each of several variables is assigned; one with a star gets the rest."""
-    stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
-    if not stars:
-        return list(zip(targets, unpacked(run, value, len(targets)), strict=True))
-    if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
-        raise Refused("Something of unknown length is assigned to several variables.")
-    (at,) = stars
-    behind = len(targets) - at - 1
-    middle = Items(value.values[at : len(value.values) - behind], True)
-    rest = value.values[len(value.values) - behind :] if behind else ()
-    star = targets[at]
-    assert isinstance(star, ast.Starred)
-    named = [*targets[:at], star.value, *targets[at + 1 :]]
-    return list(zip(named, [*value.values[:at], middle, *rest], strict=True))
-
-
-def unpacked(run: Any, value: Any, count: int) -> list[Any]:
-    """The parts of a value that is assigned to several variables."""
-    if isinstance(value, Items) and len(value.values) == count:
-        return list(value.values)
-    if isinstance(value, Static) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
-        graph = run.lift.graph
-        if value.node.kind in ("tuple", "list"):
-            return [Static(item, node) for item, node in zip(value.value, value.node.parts[0], strict=True)]
-        return [Static(item, graph.index(value.node, (graph.const(k),))) for k, item in enumerate(value.value)]
-    if isinstance(value, Tensor) and value.rank:
-        from .indexing import index
-
-        return [index(run.lift, value, [number(run.lift, k)]) for k in range(count)]
-    if isinstance(value, Items):
-        from .values import WrongRank
-
-        raise WrongRank(f"{len(value.values)} values are assigned to {count} variables.")
-    raise Refused(f"Something of unknown length is assigned to {count} variables.")
-
-
-def few_steps(run: Any, over: Any, most: int) -> list[Any] | None:
-    """The steps of a loop over a few constants, to be written out; else None."""
-    graph = run.lift.graph
-    if isinstance(over, Range) and all(
-        isinstance(part, Static) or part is None for part in (over.start, over.stop, over.step)
-    ):
-        numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
-        return [number(run.lift, k) for k in numbers] if len(numbers) <= most else None
-    if isinstance(over, Static) and isinstance(over.value, (list, tuple, np.ndarray)) and len(over.value) <= most:
-        return [Static(item, graph.index(over.node, (graph.const(k),))) for k, item in enumerate(over.value)]
-    if isinstance(over, Static) and isinstance(over.value, Mapping) and len(over.value) <= most:
-        return [number(run.lift, key) for key in over.value]
-    if isinstance(over, Several) and over.how in ("enumerate", "zip", "product"):
-        several = over.values[:1] if over.how == "enumerate" else over.values
-        parts = [few_steps(run, value, most) for value in several]
-        if any(part is None for part in parts):
-            return None
-        if over.how == "enumerate":
-            return [Items((number(run.lift, k), item)) for k, item in enumerate(parts[0] or [], over.values[1].value)]
-        if over.how == "zip":
-            return [Items(row) for row in zip(*(part or [] for part in parts), strict=False)]
-        return None
-    if isinstance(over, Items) and len(over.values) <= most:
-        return list(over.values)
-    return None
-
-
-def counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Any, list[ast.stmt]]:
-    """The counter, the bound and the body of `while i < n: ...; i += 1`."""
-    refused = Refused(
-        "A while loop that does not count: how many steps it takes depends on the data.", "FO101", node.lineno
-    )
-    test = node.test
-    if node.orelse or not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
-        raise refused
-    name = test.left.id
-    steps = [at for at, part in enumerate(node.body) if _is_increment(part, name)]
-    changed = sum(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        for statement in node.body
-        for part in ast.walk(statement)
-    )
-    if len(steps) != 1 or changed != 1 or steps[0] != len(node.body) - 1:
-        raise refused
-    if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)):
-        raise refused
-    stop = evaluate(run, test.comparators[0], scope)
-    if isinstance(test.ops[0], ast.LtE):
-        stop = apply_operator(run, "+", stop, number(run.lift, 1))
-    elif not isinstance(test.ops[0], (ast.Lt, ast.NotEq)):
-        raise refused
-    if not isinstance(scope.variables.get(name), (Static, Host)):
-        if isinstance(scope.variables.get(name), Tensor):
-            return name, stop, node.body[:-1]
-        raise refused
-    return name, stop, node.body[:-1]
-
-
-def _is_increment(node: ast.stmt, name: str) -> bool:
-    return ast.unparse(node) in (f"{name} += 1", f"{name} = {name} + 1", f"{name} = 1 + {name}")
-
-
-def bring_in(run: Any, node: Any, scope: Scope) -> None:
-    """An import inside the function."""
-    for alias in node.names:
-        if isinstance(node, ast.Import):
-            name = alias.asname or alias.name.partition(".")[0]
-            module = importlib.import_module(alias.name if alias.asname else alias.name.partition(".")[0])
-            if not alias.asname:
-                importlib.import_module(alias.name)
-            scope.variables[name] = Static(module, run.lift.graph.name(_given(run, name, module)))
-        else:
-            if node.level or node.module is None:
-                raise Refused("A relative import inside the function.")
-            module = importlib.import_module(node.module)
-            value = getattr(module, alias.name)
-            path = f"{node.module}.{alias.name}"
-            name = alias.asname or alias.name
-            if isinstance(value, types.ModuleType):
-                path = value.__name__
-            scope.variables[name] = Static(value, run.lift.graph.name(_given(run, name, value)), path)
-
-
-def _given(run: Any, name: str, value: Any) -> str:
-    run.injected.setdefault(name, value)
-    return name

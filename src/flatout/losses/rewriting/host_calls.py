@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from . import operations
-from .algebra import binary, cast, elementwise, number, reduce, relabelled
+from .algebra import binary, cast, elementwise, number, relabelled
 from .lookups import intervals
+from .reductions import reduce
+from .shaping import tensor
 from .values import Axis, Items, Refused, Static, Tensor, WrongRank
 
 
@@ -57,7 +58,7 @@ def _binned(run: Any, values: Any, edges: Any, right: bool) -> Tensor:
         edges = Static([item.value for item in edges.values], node)
     if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return intervals(run.lift, edges, _host(run, operations.tensor(run.lift, values)), right)
+    return intervals(run.lift, edges, _host(run, tensor(run.lift, values)), right)
 
 
 def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -66,7 +67,7 @@ def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("roc_auc_score() with further arguments.", "FO205")
     lift = run.lift
     lift.changes.add("FO205")
-    truth, score = (_host(run, operations.tensor(lift, value)) for value in args)
+    truth, score = (_host(run, tensor(lift, value)) for value in args)
     if truth.rank != 1 or score.rank != 1:
         raise WrongRank("roc_auc_score() of arrays that are no vectors.")
     if truth.domain:

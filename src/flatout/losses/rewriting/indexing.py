@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import Lifting, Made, align, cast, elementwise, operand
+from .algebra import align, cast, elementwise, operand
 from .graph import Node
+from .lifting import Lifting, Made
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
 
 

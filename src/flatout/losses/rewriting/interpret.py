@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import replace
 from typing import Any
 
-from . import calls, expressions
-from .algebra import Lifting, both, elementwise, named, number, operand, where
-from .loops import MOST_UNROLLED, Splice, Stream, assigned_names, finished, join, stream, variable
+from . import bindings, calls, expressions
+from .branches import Branching, Masked
+from .lifting import Lifting
+from .loop_statements import Looping
+from .loops import Splice, join
 from .scopes import Scope, check_decorators
-from .shelter import sheltered
 from .values import (  # fmt: skip
-    Axis,
     Host,
     Items,
     Listing,
     Local,
-    Method,
-    Range,
     Refused,
-    Row,
     Static,
     Sum,
     Tensor,
-    Unknown,
-    WrongRank,
 )
 
 _DEEPEST = 12
@@ -37,7 +31,7 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter:
+class Interpreter(Branching, Looping):
     """Runs the statements of a function on lifted values."""
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
@@ -105,7 +99,7 @@ class Interpreter:
         for body in ([*statement.body, *rest], [*statement.orelse, *rest]):
             inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
             opposite = len(results) == 1
-            with _Masked(self.lift, self.inverse(condition) if opposite else condition):
+            with Masked(self.lift, self.inverse(condition) if opposite else condition):
                 results.append(self.block_value(body, inside))
         return self.choose(condition, *results)
 
@@ -157,7 +151,7 @@ class Interpreter:
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
             case ast.Import() | ast.ImportFrom():
-                expressions.bring_in(self, node, scope)
+                bindings.bring_in(self, node, scope)
             case ast.Assert():
                 self._assert(node, scope)
             case ast.Break():
@@ -218,7 +212,7 @@ class Interpreter:
                 ):
                     self.lift.graph.names.setdefault(node, target.id)
             case ast.Tuple() | ast.List():
-                for one, part in expressions.paired(self, target.elts, value):
+                for one, part in bindings.paired(self, target.elts, value):
                     self.assign(one, part, scope)
             case ast.Subscript(value=ast.Name()):
                 self._assign_entry(target, value, scope)
@@ -244,176 +238,6 @@ class Interpreter:
             return
         raise Refused(f"An entry is changed: {ast.unparse(target)}", "FO106" if held is not None else "FO303")
 
-    def _for(self, node: ast.For, scope: Scope) -> None:
-        if node.orelse:
-            raise Refused("A loop has an else branch: early exit.")
-        over = self.expression(node.iter, scope)
-        self.loop(over, node.target, node.body, scope)
-
-    def _while(self, node: ast.While, scope: Scope) -> None:
-        """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-        name, stop, body = expressions.counted(self, node, scope)
-        start = scope.variables[name]
-        self.loop(Range(start, stop), ast.Name(name, ast.Store()), body, scope)
-        scope.variables[name] = Unknown(f"The counter {name!r} is read behind its loop.")
-
-    def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        body = _without_continue(body)
-        before = dict(scope.variables)
-        try:
-            flow = stream(self.lift, over)
-            if isinstance(flow, Stream):
-                self._lifted(flow, over, target, body, scope)
-                return
-        except WrongRank:
-            raise
-        except Refused as refused:
-            steps = expressions.few_steps(self, over, MOST_UNROLLED)
-            if steps is None:
-                raise refused
-            scope.variables.clear()
-            scope.variables.update(before)
-            flow = Items(tuple(steps))
-        if len(flow.values) > MOST_UNROLLED:
-            raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
-        for item in flow.values:
-            self.assign(target, item, scope)
-            for statement in body:
-                self.statement(statement, scope)
-
-    def _lifted(self, flow: Stream, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        if is_pending(flow):
-            trial = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-            flow = self.bounded(flow, over, lambda: self._pass(flow, target, body, trial))
-        self.lift.changes.add("FO101")
-        before = dict(scope.variables)
-        self._pass(flow, target, body, scope)
-        for name in assigned_names(body):
-            if name in before:
-                scope.variables[name] = finished(self.lift, before[name], scope.variables[name], name, flow)
-            elif name in scope.variables:
-                scope.variables[name] = _outlived(scope.variables[name], name, flow)
-        for part in ast.walk(target):
-            if isinstance(part, ast.Name):
-                scope.variables[part.id] = Unknown(f"{part.id!r} is read behind its loop.")
-
-    def bounded(self, flow: Stream, over: Any, trial: Any) -> Stream:
-        """The steps of a range with a bound from the data: a trial shows which array its variable indexes."""
-        (axis,) = flow.axes
-        trial()
-        if is_pending(flow) or not isinstance(over, Range):
-            raise Refused("The number of steps depends on the data, and no array bounds it.", "FO104")
-        size = axis.size
-        if axis.start is not None:
-            size = self.lift.graph.binary("-", size, axis.start)  # type: ignore[arg-type]
-        return _bounded(self.lift, axis.start, size, over)
-
-    def _pass(self, flow: Stream, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        """The body, once, for all steps."""
-        for name in assigned_names(body):
-            if name in scope.variables and not isinstance(scope.variables[name], (Local, Unknown)):
-                scope.variables[name] = Sum(name)
-        self.assign(target, flow.element, scope)
-        self._loops += 1
-        try:
-            with _Masked(self.lift, flow.keep):
-                for statement in body:
-                    self.statement(statement, scope)
-        finally:
-            self._loops -= 1
-
-    def _if(self, node: ast.If, scope: Scope) -> None:
-        condition = self.truth(self.expression(node.test, scope))
-        if isinstance(condition, bool):
-            for statement in node.body if condition else node.orelse:
-                self.statement(statement, scope)
-            return
-        if isinstance(condition, Tensor):
-            self.lift.changes.add("FO202")
-        sides = []
-        for body, test in ((node.body, condition), (node.orelse, self.inverse(condition))):
-            inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-            with _Masked(self.lift, test):
-                for statement in body:
-                    self.statement(statement, inside)
-            sides.append(inside.variables)
-        then, otherwise = sides
-        for name in {*then, *otherwise}:
-            left, right = then.get(name), otherwise.get(name)
-            if left is right:
-                scope.variables[name] = left
-            elif left is None or right is None:
-                scope.variables[name] = Unknown(f"{name!r} has a value on one side of a branch only.", "FO202")
-            else:
-                scope.variables[name] = self.choose(condition, left, right)
-
-    def inverse(self, condition: Any) -> Any:
-        if isinstance(condition, Tensor):
-            return elementwise(self.lift, "logical_not", (condition,), "bool")
-        return Host(self.lift.graph.make("invert", condition.node))
-
-    def choose(self, condition: Any, left: Any, right: Any) -> Any:
-        """What a variable is behind a branch."""
-        lift = self.lift
-        if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return left if isinstance(left, Unknown) else right
-        if isinstance(left, Sum) or isinstance(right, Sum):
-            return self._choose_terms(condition, left, right)
-        if isinstance(left, Items) and isinstance(right, Items) and len(left.values) == len(right.values):
-            pairs = zip(left.values, right.values, strict=True)
-            return Items(tuple(self.choose(condition, a, b) for a, b in pairs), left.is_list)
-        if isinstance(condition, Host):
-            if all(isinstance(side, (Host, Static)) for side in (left, right)):
-                return Host(lift.graph.make("ifexp", condition.node, left.node, right.node))
-            left, right = operand(lift, left), operand(lift, right)
-            node = lift.graph.make("ifexp", condition.node, left.node, right.node)
-            if left.dims and right.dims and left.dims != right.dims:
-                raise Refused("A branch on the shape gives arrays of different dimensions.", "FO202")
-            return replace(left if left.dims else right, node=node, position=None)
-        if isinstance(left, Static) and isinstance(right, Static) and left.value is right.value:
-            return left
-        for side in (left, right):
-            if isinstance(side, (Listing, Row, Method)):
-                raise Refused("A list is chosen by a tensor's value.", "FO202")
-        a = sheltered(lift, condition, operand(lift, left))
-        b = sheltered(lift, self.inverse(condition), operand(lift, right))
-        if a.rank == b.rank:
-            return where(lift, named(condition) if not condition.rank else condition, a, b)
-        return where(lift, condition, a, b)
-
-    def _choose_terms(self, condition: Any, left: Any, right: Any) -> Any:
-        if not (isinstance(left, Sum) and isinstance(right, Sum)) or left.name != right.name:
-            raise Refused("A variable that a loop carries is replaced on one side of a branch.", "FO106")
-        common = 0
-        while common < min(len(left.terms), len(right.terms)) and left.terms[common] is right.terms[common]:
-            common += 1
-        how = left.how or right.how
-        if how is None or (left.how and right.how and left.how != right.how):
-            raise Refused(f"{left.name!r} is carried from step to step in more than one way.", "FO106")
-        terms = list(left.terms[:common])
-        for side, test in ((left, condition), (right, self.inverse(condition))):
-            terms += [self._when(test, how, term) for term in side.terms[common:]]
-        return Sum(left.name, how, tuple(terms))
-
-    def _when(self, test: Any, how: str, term: Any) -> Any:
-        """A term that counts where a condition holds."""
-        if how == "list":
-            if not isinstance(test, Tensor):
-                raise Refused("Whether a list gets an element depends on the shape.", "FO202")
-            if isinstance(term, Splice):
-                inside = term.listing
-                return Splice(Listing(inside.element, inside.axes, both(self.lift, inside.keep, test)))
-            return Splice(Listing(term, (), test))
-        neutral = number(self.lift, {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}[how])
-        if isinstance(test, Host):
-            return self.choose(test, term, neutral)
-        part = sheltered(self.lift, test, operand(self.lift, term))
-        return replace(where(self.lift, named(test), named(part), neutral), inner=part.inner, is_host=part.is_host)
-
-    def truth(self, value: Any) -> Any:
-        """A condition: True or False if known now, else a Host or a Tensor of booleans."""
-        return expressions.truth(self, value)
-
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         return expressions.evaluate(self, node, scope)
 
@@ -421,70 +245,5 @@ class Interpreter:
         return join(self.lift, how, left, right)
 
 
-class _Masked:
-    """Statements that run where a condition holds."""
-
-    def __init__(self, lift: Lifting, condition: Any):
-        self._lift = lift
-        self._condition = condition if isinstance(condition, Tensor) else None
-
-    def __enter__(self) -> None:
-        if self._condition is not None:
-            self._lift.masks.append(self._condition)
-
-    def __exit__(self, *_: Any) -> None:
-        if self._condition is not None:
-            self._lift.masks.pop()
-
-
-def is_pending(flow: Stream) -> bool:
-    return any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes)
-
-
-def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
-    """The steps of a range with a bound from the data, as all steps that an array allows and a mask."""
-    axis = Axis("i", size, start)
-    at = variable(lift, axis)
-    keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
-    if isinstance(over.start, Tensor):
-        later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
-        keep = elementwise(lift, "logical_and", (keep, later), "bool")
-    return Stream((axis,), at, keep)
-
-
-def _outlived(value: Any, name: str, flow: Stream) -> Any:
-    if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
-        return value
-    if isinstance(value, (Host, Static)):
-        return value
-    return Unknown(f"{name!r} is read behind a loop: the value of the last step.")
-
-
 def _returns(statement: ast.If) -> bool:
     return any(isinstance(node, ast.Return) for node in ast.walk(statement))
-
-
-def _without_continue(body: list[ast.stmt]) -> list[ast.stmt]:
-    """`if c: ...; continue` and what follows, as `if c: ... else: what follows`."""
-    for at, statement in enumerate(body):
-        if isinstance(statement, ast.Continue):
-            return body[:at]
-        if isinstance(statement, ast.If) and statement.body and isinstance(statement.body[-1], ast.Continue):
-            then = statement.body[:-1] or [ast.Pass()]
-            rest = _without_continue([*statement.orelse, *body[at + 1 :]])
-            made = ast.If(statement.test, then, rest)
-            return [*body[:at], ast.copy_location(made, statement)]
-    if any(isinstance(node, ast.Continue) for statement in body for node in _own(statement)):
-        raise Refused("A step of a loop is skipped from inside nested branches.")
-    return body
-
-
-def _own(statement: ast.stmt) -> list[ast.AST]:
-    """The nodes of a statement, without those of loops inside it."""
-    if isinstance(statement, (ast.For, ast.While)):
-        return []
-    found: list[ast.AST] = [statement]
-    for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, (ast.For, ast.While)):
-            found += _own(child)  # type: ignore[arg-type]
-    return found

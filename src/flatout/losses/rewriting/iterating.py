@@ -7,7 +7,8 @@ from typing import Any
 
 from .algebra import number
 from .indexing import listing_to_tensor
-from .loops import finished, stream
+from .loops import finished
+from .streams import stream
 from .values import Items, Listing, Local, Range, Refused, Several, Static, Sum, Tensor
 
 

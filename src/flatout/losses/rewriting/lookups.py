@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import Lifting, both, cast, constant_array, elementwise, number, reduce, relabelled, where
+from .algebra import both, cast, constant_array, elementwise, number, relabelled, where
 from .graph import Node
 from .indexing import gather, positions
+from .lifting import Lifting
+from .reductions import reduce
 from .values import Axis, Listing, Match, Refused, Static, Tensor
 
 # Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.

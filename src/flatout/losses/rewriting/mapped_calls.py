@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import Lifting, front
+from .algebra import front
 from .graph import Node
+from .lifting import Lifting
 from .spellings import library_of
 from .values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
 

@@ -10,6 +10,7 @@ from . import operations, python_calls, spellings
 from .attributes import shape
 from .lookups import entry, is_series, is_table, lookup
 from .scopes import as_local
+from .shaping import tensor
 from .spellings import library_of
 from .subscripts import pick
 from .values import Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
@@ -23,7 +24,7 @@ _CASTS = {"float": "float32", "double": "float64", "int": "int32", "long": "int6
 def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`of.name(*args, **kwargs)`."""
     if isinstance(of, Listing) and name not in ("append", "extend"):
-        of = operations.tensor(run.lift, of)
+        of = tensor(run.lift, of)
     if isinstance(of, Tensor):
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Static):

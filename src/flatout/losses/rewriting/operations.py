@@ -7,10 +7,27 @@ from dataclasses import replace
 from typing import Any
 
 from . import algebra
-from .algebra import Lifting, align, binary, cast, elementwise, front, guarded, number, operand, reduce, where
-from .graph import FUNCTIONS, Node
-from .indexing import gather, index, listing_to_tensor, positions
-from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
+from .algebra import binary, cast, elementwise, front, guarded, number, where
+from .graph import FUNCTIONS
+from .indexing import gather, index
+from .lifting import Lifting
+from .reductions import reduce
+from .shaping import (
+    arange,
+    axes_of,
+    concatenate,
+    expand,
+    eye,
+    filled,
+    flatten,
+    squeeze,
+    stack,
+    swap,
+    tensor,
+    transpose,
+    unstack,
+)
+from .values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
 
 _UNARY = {
     "abs": None, "square": None, "exp": "float", "expm1": "float", "tanh": "float", "sigmoid": "float", "relu": None,
@@ -65,15 +82,6 @@ def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> 
     return _along(lift, name, *args, **kwargs)
 
 
-def tensor(lift: Lifting, value: Any) -> Tensor:
-    """Anything array-like, lists included, as a tensor."""
-    if isinstance(value, Listing):
-        return listing_to_tensor(lift, value)
-    if isinstance(value, Items):
-        return stack(lift, value)
-    return operand(lift, value)
-
-
 def _unary(lift: Lifting, name: str, x: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
     if args or kwargs:
         raise Refused(f"ops.{name} with further arguments is not known here.")
@@ -82,25 +90,6 @@ def _unary(lift: Lifting, name: str, x: Tensor, args: list[Any], kwargs: dict[st
     kind = _UNARY[name] or (x.kind if x.kind != "number" else "any")
     result = elementwise(lift, name, (x,), kind)
     return replace(result, is_host=x.is_host, position=None)
-
-
-def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
-    """The inner dimensions that an `axis` argument names."""
-    if axis is None or (isinstance(axis, Static) and axis.value is None):
-        return x.inner
-    values = axis.values if isinstance(axis, Items) else (axis,)
-    if isinstance(axis, Static) and isinstance(axis.value, (tuple, list)):
-        numbers = list(axis.value)
-    else:
-        numbers = [value.value if isinstance(value, Static) else None for value in values]
-    chosen = []
-    for place in numbers:
-        if not isinstance(place, int):
-            raise Refused("The axis of a reduction is not a constant.")
-        if not -x.rank <= place < x.rank:
-            raise WrongRank(f"Axis {place} of an array of rank {x.rank}.")
-        chosen.append(x.inner[place])
-    return tuple(chosen)
 
 
 def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any = None, **rest: Any) -> Tensor:
@@ -145,60 +134,6 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     return replace(x, node=node, kind=_ALONG[name] or x.kind, position=None, domain=None, is_distinct=name == "argsort")
 
 
-def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
-    if isinstance(x, Listing):
-        made = listing_to_tensor(lift, x)
-        if place == 0 or made.is_loose:
-            return made
-        place = place if place >= 0 else place + made.rank
-        rest_dims = made.inner[1:]
-        return replace(made, inner=(*rest_dims[:place], made.inner[0], *rest_dims[place:]))
-    if isinstance(x, Tensor):
-        return x
-    if isinstance(x, Static):
-        return operand(lift, x)
-    if not isinstance(x, Items) or not x.values:
-        raise Refused("Something is stacked that is no list of arrays.")
-    parts = [tensor(lift, value) for value in x.values]
-    nodes, pattern = align(lift, parts)
-    if pattern.valid is not None:
-        raise Refused("Selections of elements are stacked.", "FO108")
-    fresh = Axis("stacked", lift.graph.const(len(parts)))
-    where_to = place if place >= 0 else place + pattern.rank + 1
-    at = pattern.dims.index(pattern.inner[where_to]) if where_to < pattern.rank else len(pattern.dims)
-    full = [_spread(lift, node, pattern, part) for node, part in zip(nodes, parts, strict=True)]
-    node = lift.graph.call("ops.stack", lift.graph.sequence(tuple(full), is_list=True), axis=lift.graph.const(at))
-    dims = (*pattern.dims[:at], fresh, *pattern.dims[at:])
-    inner = (*pattern.inner[:where_to], fresh, *pattern.inner[where_to:])
-    return Tensor(node, dims, inner, parts[0].kind, all(part.is_host for part in parts))
-
-
-def _spread(lift: Lifting, node: Node, pattern: Tensor, part: Tensor) -> Node:
-    if len(part.dims) == len(pattern.dims):
-        return node
-    sizes = tuple(axis.size for axis in pattern.dims)
-    return lift.graph.call("ops.broadcast_to", node, lift.graph.sequence(sizes))  # type: ignore[arg-type]
-
-
-def _concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    if isinstance(x, Listing):
-        made = listing_to_tensor(lift, x)
-        return replace(made, is_loose=True)  # The rows of all elements, one after the other.
-    if not isinstance(x, Items):
-        raise Refused("Something is concatenated that is no list of arrays.")
-    parts = [front(lift, tensor(lift, value)) for value in x.values]
-    if any(part.axes or part.valid is not None or part.rank != parts[0].rank for part in parts):
-        raise Refused("Arrays that depend on a loop are concatenated.")
-    (over,) = axes_of(parts[0], axis if axis is not None else number(lift, 0))
-    place = parts[0].inner.index(over)
-    nodes = lift.graph.sequence(tuple(part.node for part in parts), is_list=True)
-    node = lift.graph.call("ops.concatenate", nodes, axis=lift.graph.const(place))
-    fresh = Axis("joined", lift.graph.size(node, place))
-    inner = tuple(fresh if axis is over else axis for axis in parts[0].inner)
-    return replace(parts[0], node=node, dims=inner, inner=inner, domain=None)
-
-
 def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
     if left.rank == 0 or right.rank == 0:
         raise WrongRank("A matrix product of a number.")
@@ -210,7 +145,7 @@ def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
         )
     first = left if left.rank > 1 else index(lift, left, [None, slice(None)])
     second = right if right.rank > 1 else index(lift, right, [slice(None), None])
-    first, second = (front(lift, operand) for operand in (first, second))
+    first, second = (front(lift, one) for one in (first, second))
     rows, columns = first.inner[-2], second.inner[-1]
     batches = [[axis.size for axis in one.inner[:-2]] for one in (first, second)]
     if batches[0] != batches[1]:
@@ -294,48 +229,6 @@ def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: 
     return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, otherwise))
 
 
-def _expand(lift: Lifting, x: Any, axis: Any) -> Tensor:
-    x = tensor(lift, x)
-    place = axis.value if axis.value >= 0 else axis.value + x.rank + 1
-    return index(lift, x, [*[slice(None)] * place, None])
-
-
-def _squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
-    x = tensor(lift, x)
-    if axis is None:
-        raise Refused("squeeze() without an axis depends on the sizes.")
-    (over,) = axes_of(x, axis)
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
-
-
-def _transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) -> Tensor:
-    x = tensor(lift, x)
-    order = axes if axes is not None else rest.get("perm", rest.get("dims"))
-    if order is None:
-        return replace(x, inner=x.inner[::-1])
-    values = order.values if isinstance(order, Items) else (order, *more)
-    return replace(x, inner=tuple(x.inner[value.value] for value in values))
-
-
-def _swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:
-    x = tensor(lift, x)
-    inner = list(x.inner)
-    a, b = first.value, second.value
-    inner[a], inner[b] = inner[b], inner[a]
-    return replace(x, inner=tuple(inner))
-
-
-def _flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
-    """`reshape(x, (-1,))`, `ravel` and `flatten`: allowed where a whole reduction follows."""
-    x = tensor(lift, x)
-    sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
-    numbers = [size.value if isinstance(size, Static) else None for size in sizes]
-    numbers = list(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
-    if numbers in ([], [-1]):
-        return x if x.rank == 1 else replace(x, is_loose=True)
-    raise Refused("A reshape to other than one dimension is not known here.")
-
-
 def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
     classes = num_classes if num_classes is not None else rest.get("depth")
@@ -391,40 +284,8 @@ def _top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Ite
     return Items((values, replace(places, is_distinct=True)))
 
 
-def _filled(function: str) -> Callable[..., Tensor]:
-    def make(lift: Lifting, shape: Any = None, *more: Any, **rest: Any) -> Tensor:
-        sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
-        if isinstance(shape, Static) and isinstance(shape.value, (tuple, list)):
-            sizes = tuple(number(lift, size) for size in shape.value)
-        if any(not isinstance(size, (Static, Host)) for size in sizes):
-            raise Refused("An array is made with a size that depends on the data.", "FO108")
-        inner = tuple(Axis("made", size.node) for size in sizes)
-        node = lift.graph.call(f"ops.{function}", lift.graph.sequence(tuple(size.node for size in sizes)))
-        return Tensor(node, inner, inner, "float")
-
-    return make
-
-
-def _arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
-    if stop is None and isinstance(start, (Static, Host)):
-        axis = Axis("place", start.node)
-        return replace(positions(lift, axis), inner=(axis,), is_host=True)
-    raise Refused("arange() with other than one bound is not known here.")
-
-
-def _eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:
-    inner = (Axis("row", size.node), Axis("column", size.node))
-    return Tensor(lift.graph.call("ops.eye", size.node), inner, inner, "float")
-
-
 def _boolean_mask(lift: Lifting, x: Any, mask: Any, **rest: Any) -> Tensor:
     return index(lift, tensor(lift, x), [tensor(lift, mask)])
-
-
-def _unstack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    x = tensor(lift, x)
-    (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
-    return replace(x, inner=(over, *(other for other in x.inner if other is not over)))
 
 
 def _as(kind: str) -> Callable[..., Any]:
@@ -452,12 +313,12 @@ def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
 
 _DTYPED = ("cast", "convert_to_tensor")
 _OTHERS: dict[str, Callable[..., Any]] = {
-    "stack": stack, "concatenate": _concatenate, "dot": _dot, "norm": _norm, "clip": _clip, "cast": _cast,
-    "convert_to_tensor": _convert, "where": _where, "expand_dims": _expand, "squeeze": _squeeze,
-    "transpose": _transpose, "swapaxes": _swap, "reshape": _flatten, "ravel": _flatten, "flatten": _flatten,
-    "view": _flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
-    "top_k": _top_k, "zeros": _filled("zeros"), "ones": _filled("ones"), "arange": _arange, "eye": _eye,
-    "boolean_mask": _boolean_mask, "unstack": _unstack, "as_float": _as("float"), "as_int": _as("int"),
+    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": _norm, "clip": _clip, "cast": _cast,
+    "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
+    "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
+    "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
+    "top_k": _top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
+    "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
 }  # fmt: skip

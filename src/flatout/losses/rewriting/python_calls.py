@@ -7,11 +7,14 @@ from dataclasses import replace
 from typing import Any
 
 from . import host_calls, iterating, operations
-from .algebra import binary, cast, elementwise, front, number, operand, reduce
+from .algebra import binary, cast, elementwise, front, number, operand
 from .attributes import shape
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
-from .loops import Stream, _over_axes, join, stream
+from .loops import _over_axes, join
+from .reductions import reduce
+from .shaping import tensor
+from .streams import Stream, stream
 from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank  # fmt: skip
 
 
@@ -167,7 +170,7 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("A set that is filled in a loop.")
     if isinstance(args[0], Static):
         return Static(set(args[0].value), run.lift.graph.call("set", args[0].node))
-    entries = _host(run, operations.tensor(run.lift, args[0]))
+    entries = _host(run, tensor(run.lift, args[0]))
     if entries.rank != 1:
         raise WrongRank(f"A set of an array of rank {entries.rank}.")
     return Bag(entries)
@@ -178,7 +181,7 @@ def _sorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     reverse = kwargs.pop("reverse", None)
     if kwargs or (reverse is not None and not isinstance(reverse, Static)):
         raise Refused("sorted() with a key.", "FO205")
-    values = operations.tensor(run.lift, args[0])
+    values = tensor(run.lift, args[0])
     if values.rank != 1 or values.valid is not None:
         raise Refused("sorted() of a selection, or of rows.", "FO205")
     run.lift.changes.add("FO205")
@@ -190,7 +193,7 @@ def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     if kwargs or len(args) != 1:
         raise Refused("unique() with further arguments.", "FO107")
-    values = _host(run, operations.tensor(run.lift, args[0]))
+    values = _host(run, tensor(run.lift, args[0]))
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     run.lift.changes.add("FO107")
@@ -203,7 +206,7 @@ def _quantile(share: float) -> Callable[..., Any]:
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 2 or not isinstance(args[1], (Static, Host)):
             raise Refused("A percentile along an axis, or one from the data.", "FO205")
-        values = front(run.lift, _host(run, operations.tensor(run.lift, args[0])))
+        values = front(run.lift, _host(run, tensor(run.lift, args[0])))
         if values.valid is not None or (values.axes and values.rank != 1):
             raise Refused("A percentile of a selection, or of several dimensions in a loop.", "FO205")
         run.lift.changes.add("FO205")
@@ -220,15 +223,15 @@ def _median(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _to_host(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return _host(run, operations.tensor(run.lift, args[0]))
+    return _host(run, tensor(run.lift, args[0]))
 
 
 def _shape(run: Any, value: Any) -> Any:
-    return shape(operations.tensor(run.lift, value))
+    return shape(tensor(run.lift, value))
 
 
 def _size(run: Any, value: Any) -> Any:
-    sizes = shape(operations.tensor(run.lift, value)).values
+    sizes = shape(tensor(run.lift, value)).values
     total = sizes[0]
     for size in sizes[1:]:
         total = Host(run.lift.graph.binary("*", total.node, size.node))
@@ -238,7 +241,7 @@ def _size(run: Any, value: Any) -> Any:
 SHAPES: dict[str, Callable[..., Any]] = {
     "shape": _shape, "size": _size, "numel": _size,
     "rank": lambda run, value: number(run.lift, value.rank), "ndim": lambda run, value: number(run.lift, value.rank),
-    "convert_to_numpy": lambda run, value: _host(run, operations.tensor(run.lift, value)),
+    "convert_to_numpy": lambda run, value: _host(run, tensor(run.lift, value)),
 }  # fmt: skip
 HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,

@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .algebra import Lifting, operand
+from .algebra import operand
 from .graph import Node
 from .interpret import Interpreter
+from .lifting import Lifting
 from .mapped_loop import map_samples
 from .printing import Printer
 from .scopes import Scope, outside_of, tree_of

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .algebra import Lifting, named, number, relabelled, where
+from .algebra import named, number, relabelled, where
 from .graph import Node
+from .lifting import Lifting
 from .values import Tensor
 
 

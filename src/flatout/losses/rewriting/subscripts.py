@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import both, elementwise, operand, reduce, relabelled
+from .algebra import both, elementwise, operand, relabelled
 from .indexing import index, listing_to_tensor, positions
 from .lookups import entry, is_frame, is_series, is_table, lookup
+from .reductions import reduce
 from .scopes import Scope
 from .values import Bag, Host, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor, WrongRank
 
@@ -122,7 +123,7 @@ def _of_items(run: Any, value: Items, item: Any) -> Any:
         except IndexError as error:
             raise WrongRank(f"Place {item.value} of {len(value.values)}.") from error
     if isinstance(item, Tensor):
-        from .operations import stack
+        from .shaping import stack
 
         return index(run.lift, stack(run.lift, value), [item])
     raise Refused("A list is read at a place that is not known.")
@@ -166,9 +167,9 @@ def _has(value: Any, axis: Any) -> bool:
 def _renamed(value: Any, labels: Any) -> Any:
     if isinstance(value, Tensor):
         return relabelled(value, labels)
-    from .loops import _relabelled
+    from .streams import relabelled_value
 
-    return _relabelled(value, labels)
+    return relabelled_value(value, labels)
 
 
 def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> Any:

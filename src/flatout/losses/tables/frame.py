@@ -240,3 +240,11 @@ def _arrow_column(column: Any) -> FrameColumn:
         rows[:] = array.to_pylist()
         return _objects(rows)
     return _numpy_column(array.to_numpy(zero_copy_only=False))
+
+
+def with_row_numbers(read: dict[str, FrameColumn], key: Any) -> dict[str, FrameColumn]:
+    """With the row number as the key where there is neither a key nor an index."""
+    if key is None and INDEX not in read:
+        rows = len(next(iter(read.values())).values) if read else 0
+        return {**read, INDEX: FrameColumn(np.arange(rows))}
+    return read

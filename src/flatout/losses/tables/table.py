@@ -12,8 +12,9 @@ import numpy as np
 from ...errors import TableError
 from ..step_context import current_step
 from . import report as table_report
+from .device_columns import on_host, variable, with_default_rows
 from .device_keys import whole_numbers
-from .frame import INDEX, FrameColumn, read_frame
+from .frame import INDEX, FrameColumn, read_frame, with_row_numbers
 from .gather import clipped, gather
 from .index import TableIndex
 from .join import rows_of
@@ -93,7 +94,7 @@ class Table:
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()
         # Which entries of x are looked up, seen while a loss is traced: what can be checked on the host.
         self.entries: set[tuple[Any, ...]] = set()
-        read = _with_row_numbers(read_frame(frame), key)
+        read = with_row_numbers(read_frame(frame), key)
         self._index = TableIndex(self.name, read, key, intervals, capacity, join)
         others = [n for n, column in read.items() if n not in self.key and not column.is_index]
         chosen = [str(n) for n in columns] if columns is not None else others
@@ -104,9 +105,9 @@ class Table:
         self.columns: dict[str, ValueColumn] = {spec.name: spec for spec in specs}
         self._mutable = _mutable_names(mutable, chosen)
         arrays = self._arranged(read)
-        self._present = _variable(_reserved(self._index.present, False), "bool", "present")
-        self._values = {name: _variable(arrays[name], spec.dtype, name) for name, spec in self.columns.items()}
-        self._missed = _variable(np.zeros((), np.int32), "int32", "missed")
+        self._present = variable(with_default_rows(self._index.present, False), "bool", "present")
+        self._values = {name: variable(arrays[name], spec.dtype, name) for name, spec in self.columns.items()}
+        self._missed = variable(np.zeros((), np.int32), "int32", "missed")
         install()
 
     @property
@@ -234,7 +235,7 @@ class Table:
         Raises:
             TableError: As for the table itself; or there is no room for new keys. The table stays as it was.
         """
-        read = _with_row_numbers(read_frame(frame), None if self.key == (INDEX,) else self.key)
+        read = with_row_numbers(read_frame(frame), None if self.key == (INDEX,) else self.key)
         for name in self.columns:
             if name not in read:
                 raise TableError(f"The new frame has no column {name!r}. Received: {sorted(read)}.")
@@ -242,7 +243,7 @@ class Table:
         arrays = self._arranged(read)
         for name, values in arrays.items():
             self._values[name].assign(values)
-        self._present.assign(_reserved(self._index.present, False))
+        self._present.assign(with_default_rows(self._index.present, False))
         self._missed.assign(np.zeros((), np.int32))
 
     def attach(self, model: Any) -> None:
@@ -252,7 +253,7 @@ class Table:
     def to_dict(self) -> dict[str, np.ndarray]:
         """The table as it is now: keys and columns by name, in the order of the frame."""
         bring_home(self)
-        columns = {name: _numpy(variable)[self._index.rows + 1] for name, variable in self._values.items()}
+        columns = {name: on_host(variable)[self._index.rows + 1] for name, variable in self._values.items()}
         return {**self._index.shown(), **columns}
 
     def explain(self, *values: Any, batch_size: int = 256) -> table_report.TableReport:
@@ -273,7 +274,7 @@ class Table:
 
     def missed(self) -> int:
         """Keys looked up so far that are not in the table, with `missing="raise"`; counted on the device."""
-        return int(_numpy(self._missed))
+        return int(on_host(self._missed))
 
     def refuse_missed(self) -> None:
         """Raise if a step has looked up keys that are not in the table.
@@ -373,26 +374,8 @@ class Table:
                 own = aggregated(own, placing.groups, len(placing.slots), self._aggregate)
             column = np.full((self.size, *spec.shape), spec.default, own.dtype)
             column[placing.slots] = own
-            arrays[name] = _reserved(column, spec.default)
+            arrays[name] = with_default_rows(column, spec.default)
         return arrays
-
-
-def _reserved(column: np.ndarray, default: float) -> np.ndarray:
-    """A column with its reserved rows: one before all slots, two after them."""
-    before, after = (np.full((count, *column.shape[1:]), default, column.dtype) for count in (1, 2))
-    return np.concatenate([before, column, after])
-
-
-def _variable(values: np.ndarray, dtype: str, name: str) -> Any:
-    import keras
-
-    return keras.Variable(values, trainable=False, dtype=dtype, autocast=False, name=name.replace("/", "_"))
-
-
-def _numpy(variable: Any) -> np.ndarray:
-    import keras
-
-    return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
 def _check_choice(argument: str, value: Any, choices: Sequence[Any]) -> None:
@@ -408,14 +391,6 @@ def _mutable_names(mutable: bool | Sequence[str], columns: Sequence[str]) -> fro
     if unknown := names - set(columns):
         raise TableError(f"Unknown columns in argument `mutable`. Received: {sorted(unknown)}. Expected {columns}.")
     return names
-
-
-def _with_row_numbers(read: dict[str, FrameColumn], key: Any) -> dict[str, FrameColumn]:
-    """With the row number as the key where there is neither a key nor an index."""
-    if key is None and INDEX not in read:
-        rows = len(next(iter(read.values())).values) if read else 0
-        return {**read, INDEX: FrameColumn(np.arange(rows))}
-    return read
 
 
 def _is_on_host(values: Any) -> bool:

@@ -12,29 +12,26 @@ from typing import Any
 
 import libcst as cst
 
+from .assignments import Assignments
 from .carried import carried_names
 from .declarations import declare_class, declare_imports
-from .events import Asserted, Event, Handlers, Loop, Looped, Tested, Wrote
-from .expressions import Expressions
+from .events import Asserted, Event, Handlers, Loop, Looped, Tested
 from .loops import GROWING, domain, element
 from .names import Names
 from .operations import elementwise
 from .source import Project, SourceFile, dotted, walk
-from .targets import counted, names_in, unpacked
+from .targets import counted, names_in
 from .values import (
     UNKNOWN,
     Bound,
     Class,
     Counter,
-    Data,
     Function,
     Instance,
-    Sequence,
     Size,
     Static,
     Tuple,
     Value,
-    data_in,
     merge,
 )
 
@@ -44,7 +41,7 @@ _DEEPEST_IN_SILENCE = 3
 _MOST_CALLS = 3000
 
 
-class Walk(Expressions):
+class Walk(Assignments):
     """One examination of one function of the user."""
 
     def __init__(
@@ -224,7 +221,7 @@ class Walk(Expressions):
         elif isinstance(node, cst.AnnAssign) and node.value is not None:
             self.assign(node.target, self.value(node.value, names), names)
         elif isinstance(node, cst.AugAssign):
-            self._augmented(node, names)
+            self.augmented(node, names)
         elif isinstance(node, cst.Return):
             self.returns.append((node, self.value(node.value, names) if node.value else Static("none")))
         elif isinstance(node, cst.Assert):
@@ -252,72 +249,6 @@ class Walk(Expressions):
             self.tell(Tested(node, self.value(node.subject, names)))
             for case in node.cases:
                 self.block(case.body, names)
-
-    def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None:
-        """Bind a target of an assignment, a loop or a `with`."""
-        if isinstance(target, cst.Name):
-            name = target.value
-            if name in names.outside:
-                before = names.get(name)
-                how = "global" if names.module().values.get(name) is before else "nonlocal"
-                self.tell(Wrote(target, name, how, value, before))
-            if names.is_function:
-                names[name] = value
-            else:
-                names.values[name] = value
-        elif isinstance(target, (cst.Tuple, cst.List)):
-            for at, item in enumerate(target.elements):
-                self.assign(item.value, unpacked(value, at, len(target.elements)), names)
-        elif isinstance(target, cst.Attribute):
-            owner = self.value(target.value, names)
-            name = target.attr.value
-            if isinstance(owner, Instance):
-                before = owner.attributes.get(name, UNKNOWN)
-                self.tell(Wrote(target, name, "attribute", value, before, counts=name in self._updating))
-                before = owner.attributes.get(name)
-                owner.attributes[name] = value if before is None else merge(before, value)
-        elif isinstance(target, cst.Subscript):
-            self._assign_entry(target, value, names)
-
-    def _assign_entry(self, target: cst.Subscript, value: Value, names: Names) -> None:
-        base = self.value(target.value, names)
-        self.subscripted(target, base, names, written=True)
-        keys = tuple(self.value(one.slice.value, names) for one in target.slice if isinstance(one.slice, cst.Index))
-        root: Any = target.value
-        while isinstance(root, (cst.Subscript, cst.Attribute)):
-            if isinstance(root, cst.Attribute) and isinstance(self.value(root.value, names), Instance):
-                self.tell(Wrote(target, root.attr.value, "entry", value, base, keys))
-                return
-            root = root.value
-        if not isinstance(root, cst.Name):
-            return
-        if names.lookup(root.value)[1] > 0:
-            self.tell(Wrote(target, root.value, "entry", value, base, keys))
-        elif isinstance(base, Static) and data_in([value]) and root is target.value:
-            label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
-            data = elementwise(list(data_in([value])))
-            names[root.value] = dataclasses.replace(data, axes=(label,), on_host=base.tag == "array" or data.on_host)
-        elif isinstance(base, Data) and data_in([value]) and root is target.value:
-            data = elementwise(list(data_in([value])))
-            flows = base.differentiable or data.differentiable
-            names[root.value] = dataclasses.replace(base, origins=base.origins | data.origins, differentiable=flows)
-        elif data_in([value]) and root is not target.value:
-            names[root.value] = Sequence(Sequence(value, "constant"), "constant")
-
-    def _augmented(self, node: cst.AugAssign, names: Names) -> None:
-        value = self.value(node.value, names)
-        if isinstance(node.target, cst.Name):
-            before = names.get(node.target.value)
-        else:
-            before = self.value(node.target, names)
-        if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
-            label = self.loops[-1].labels[0] if self.loops else "constant"
-            grown: Value = Sequence(value.items[0] if value.items else UNKNOWN, label)
-        else:
-            operator = type(node.operator).__name__.removesuffix("Assign")
-            grown = self.operated(node.value, operator, before, value)
-        self._updating = {node.target.attr.value} if isinstance(node.target, cst.Attribute) else set()
-        self.assign(node.target, grown, names)
 
     def _if(self, node: cst.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))

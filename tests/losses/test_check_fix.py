@@ -132,6 +132,16 @@ _LOOP = (
 )
 
 
+def _assert_same_value(text: str, fixed: str, rows: int) -> None:
+    """Both texts define `loss`; it gives the same for a batch of that many rows."""
+    before: dict[str, Any] = {}
+    after: dict[str, Any] = {}
+    exec(text, before)
+    exec(fixed, after)
+    y_true, y_pred = np.random.default_rng(0).random((2, rows, 3), np.float32)
+    assert float(after["loss"](y_true, y_pred)) == pytest.approx(float(before["loss"](y_true, y_pred)), rel=1e-5)
+
+
 def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "losses.py"
     text = (
@@ -145,12 +155,7 @@ def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "loss rewritten: proven equal" in capsys.readouterr().err
     assert "# About the loss." in fixed
     assert "for i in" not in fixed
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
-    exec(text, before)
-    exec(fixed, after)
-    y_true, y_pred = np.random.default_rng(0).random((2, 5, 3), np.float32)
-    assert float(after["loss"](y_true, y_pred)) == pytest.approx(float(before["loss"](y_true, y_pred)), rel=1e-5)
+    _assert_same_value(text, fixed, 5)
 
 
 @pytest.mark.parametrize("unsafe", [False, True])
@@ -169,12 +174,7 @@ def test_a_rewrite_that_is_not_proven_is_written_if_that_is_asked_for(
         return
     assert "loss rewritten: not proven" in told
     assert "for i in" not in fixed
-    before: dict[str, Any] = {}
-    after: dict[str, Any] = {}
-    exec(text, before)
-    exec(fixed, after)
-    y_true, y_pred = np.random.default_rng(0).random((2, 100, 3), np.float32)
-    assert float(after["loss"](y_true, y_pred)) == pytest.approx(float(before["loss"](y_true, y_pred)), rel=1e-5)
+    _assert_same_value(text, fixed, 100)
 
 
 def test_a_rewrite_for_one_rank_is_not_written_where_the_original_takes_others(

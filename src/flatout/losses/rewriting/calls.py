@@ -5,19 +5,19 @@ from __future__ import annotations
 import ast
 import logging
 import types
-from dataclasses import replace
 from typing import Any
 
 from . import methods, operations, python_calls
 from .algebra import front
 from .graph import Node
+from .host_values import on_host
 from .lifting import Lifting
 from .mapped_calls import mapped_call
 from .reductions import reduce
 from .scopes import Scope, as_local
 from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
-from .values import Items, Listing, Local, Method, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
+from .values import Items, Local, Method, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
@@ -124,21 +124,6 @@ def _joined(run: Any, path: str, args: list[Any]) -> Any:
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return run.join(how, left, right)
-
-
-def on_host(run: Any, value: Any) -> Any:
-    """A value as the user's code reads it: a Python or NumPy number, through which no gradient flows."""
-    lift: Lifting = run.lift
-    if isinstance(value, Items):
-        return Items(tuple(on_host(run, item) for item in value.values), value.is_list)
-    if isinstance(value, Listing):
-        return Listing(on_host(run, value.element), value.axes, value.keep)
-    if not isinstance(value, Tensor) or value.kind == "number":
-        return value
-    lift.changes.add("FO201")
-    if value.is_host or not lift.carries_gradient(value.node) or value.kind in ("int", "bool"):
-        return replace(value, is_host=True)
-    return replace(value, node=lift.graph.call("ops.stop_gradient", value.node), is_host=True)
 
 
 def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Static:

@@ -9,16 +9,11 @@ from typing import Any
 import numpy as np
 
 from .algebra import binary, cast, elementwise, number, relabelled
+from .host_values import on_host
 from .lookups import intervals
 from .reductions import reduce
 from .shaping import tensor
 from .values import Axis, Items, Refused, Static, Tensor, WrongRank
-
-
-def _host(run: Any, value: Any) -> Any:
-    from .calls import on_host
-
-    return on_host(run, value)
 
 
 def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -58,7 +53,7 @@ def _binned(run: Any, values: Any, edges: Any, right: bool) -> Tensor:
         edges = Static([item.value for item in edges.values], node)
     if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return intervals(run.lift, edges, _host(run, tensor(run.lift, values)), right)
+    return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right)
 
 
 def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -67,7 +62,7 @@ def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("roc_auc_score() with further arguments.", "FO205")
     lift = run.lift
     lift.changes.add("FO205")
-    truth, score = (_host(run, tensor(lift, value)) for value in args)
+    truth, score = (on_host(run, tensor(lift, value)) for value in args)
     if truth.rank != 1 or score.rank != 1:
         raise WrongRank("roc_auc_score() of arrays that are no vectors.")
     if truth.domain:

@@ -8,6 +8,7 @@ from typing import Any
 
 from . import operations, python_calls, spellings
 from .attributes import shape
+from .host_values import on_host
 from .lookups import entry, is_series, is_table, lookup
 from .scopes import as_local
 from .shaping import tensor
@@ -45,8 +46,6 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
 def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     lift = run.lift
     if name in _READS:
-        from .calls import on_host
-
         return on_host(run, of)
     if name in _CASTS:
         return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})

@@ -9,6 +9,7 @@ from typing import Any
 from . import host_calls, iterating, operations
 from .algebra import binary, cast, elementwise, front, number, operand
 from .attributes import shape
+from .host_values import on_host
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
 from .loops import _over_axes, join
@@ -16,12 +17,6 @@ from .reductions import reduce
 from .shaping import tensor
 from .streams import Stream, stream
 from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank  # fmt: skip
-
-
-def _host(run: Any, value: Any) -> Any:
-    from .calls import on_host
-
-    return on_host(run, value)
 
 
 def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -34,7 +29,7 @@ def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("float() of something that is no number.", "FO201")
     if value.rank:
         raise WrongRank("float() of an array of more than one value.")
-    value = _host(run, value)
+    value = on_host(run, value)
     return value if value.kind in ("float", "any") else cast(run.lift, value, "float32")
 
 
@@ -47,7 +42,7 @@ def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("int() of something that is no number.", "FO201")
     if value.rank:
         raise WrongRank("int() of an array of more than one value.")
-    value = _host(run, value)
+    value = on_host(run, value)
     return value if value.kind in ("int",) else replace(cast(run.lift, value, "int32"), is_host=True)
 
 
@@ -170,7 +165,7 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("A set that is filled in a loop.")
     if isinstance(args[0], Static):
         return Static(set(args[0].value), run.lift.graph.call("set", args[0].node))
-    entries = _host(run, tensor(run.lift, args[0]))
+    entries = on_host(run, tensor(run.lift, args[0]))
     if entries.rank != 1:
         raise WrongRank(f"A set of an array of rank {entries.rank}.")
     return Bag(entries)
@@ -193,7 +188,7 @@ def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     if kwargs or len(args) != 1:
         raise Refused("unique() with further arguments.", "FO107")
-    values = _host(run, tensor(run.lift, args[0]))
+    values = on_host(run, tensor(run.lift, args[0]))
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     run.lift.changes.add("FO107")
@@ -206,7 +201,7 @@ def _quantile(share: float) -> Callable[..., Any]:
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if kwargs or len(args) != 2 or not isinstance(args[1], (Static, Host)):
             raise Refused("A percentile along an axis, or one from the data.", "FO205")
-        values = front(run.lift, _host(run, tensor(run.lift, args[0])))
+        values = front(run.lift, on_host(run, tensor(run.lift, args[0])))
         if values.valid is not None or (values.axes and values.rank != 1):
             raise Refused("A percentile of a selection, or of several dimensions in a loop.", "FO205")
         run.lift.changes.add("FO205")
@@ -223,7 +218,7 @@ def _median(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _to_host(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return _host(run, tensor(run.lift, args[0]))
+    return on_host(run, tensor(run.lift, args[0]))
 
 
 def _shape(run: Any, value: Any) -> Any:
@@ -241,7 +236,7 @@ def _size(run: Any, value: Any) -> Any:
 SHAPES: dict[str, Callable[..., Any]] = {
     "shape": _shape, "size": _size, "numel": _size,
     "rank": lambda run, value: number(run.lift, value.rank), "ndim": lambda run, value: number(run.lift, value.rank),
-    "convert_to_numpy": lambda run, value: _host(run, tensor(run.lift, value)),
+    "convert_to_numpy": lambda run, value: on_host(run, tensor(run.lift, value)),
 }  # fmt: skip
 HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,

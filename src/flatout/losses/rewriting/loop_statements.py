@@ -11,6 +11,7 @@ from .branches import Masked
 from .comprehensions import few_steps
 from .lifting import Lifting
 from .loops import MOST_UNROLLED, assigned_names, finished
+from .running import advanced, running_totals
 from .scopes import Scope
 from .streams import Stream, stream, variable
 from .values import (  # fmt: skip
@@ -83,9 +84,11 @@ class Looping:
             flow = self.bounded(flow, over, lambda: self._pass(flow, target, body, trial))
         self.lift.changes.add("FO101")
         before = dict(scope.variables)
-        self._pass(flow, target, body, scope)
+        totals = self._pass(flow, target, body, scope)
         for name in assigned_names(body):
-            if name in before:
+            if name in totals:
+                scope.variables[name] = totals[name]
+            elif name in before:
                 scope.variables[name] = finished(self.lift, before[name], scope.variables[name], name, flow)
             elif name in scope.variables:
                 scope.variables[name] = _outlived(scope.variables[name], name, flow)
@@ -104,8 +107,11 @@ class Looping:
             size = self.lift.graph.binary("-", size, axis.start)  # type: ignore[arg-type]
         return _bounded(self.lift, axis.start, size, over)
 
-    def _pass(self, flow: Stream, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        """The body, once, for all steps."""
+    def _pass(self, flow: Stream, target: ast.expr, body: list[ast.stmt], scope: Scope) -> dict[str, Any]:
+        """The body, once, for all steps; returns what running totals are behind the loop."""
+        running = running_totals(body, scope.variables)
+        begins = {one.name: scope.variables[one.name] for one in running.values()}
+        totals: dict[str, Any] = {}
         for name in assigned_names(body):
             if name in scope.variables and not isinstance(scope.variables[name], (Local, Unknown)):
                 scope.variables[name] = Sum(name)
@@ -113,10 +119,17 @@ class Looping:
         self._loops += 1
         try:
             with Masked(self.lift, flow.keep):
-                for statement in body:
-                    self.statement(statement, scope)
+                for at, statement in enumerate(body):
+                    one = running.get(at)
+                    if one is None:
+                        self.statement(statement, scope)
+                        continue
+                    term = self.expression(one.term, scope)
+                    each, totals[one.name] = advanced(self.lift, one, begins[one.name], term, flow)
+                    self.assign(ast.Name(one.name, ast.Store()), each, scope)
         finally:
             self._loops -= 1
+        return totals
 
 
 def is_pending(flow: Stream) -> bool:

@@ -17,7 +17,7 @@ from flatout.losses.rewriting import inputs
 from flatout.losses.rewriting.gradients import value_and_gradient
 
 _FOLDER = Path(__file__).parent / "fresh"
-_OPS = ("with_ops", "more_ops")
+_OPS = ("with_ops", "more_ops", "tables_and_ranks")
 _OF = {
     "jax": (),
     "tensorflow": ("with_tensorflow", "with_tensorflow_loops"),

@@ -99,9 +99,11 @@ def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decisi
 
 
 def _weight(decision: Decision) -> int:
+    if decision.reason.is_rank:
+        return 0
     if decision.rewrite is not None:
         return 3 if decision.recipe is not None else 1
-    return 0 if decision.reason.is_rank else 2
+    return 2
 
 
 def prove(

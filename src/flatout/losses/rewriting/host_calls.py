@@ -88,7 +88,19 @@ def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return replace(elementwise(lift, "divide", (top, total), "float", "/"), is_host=True)
 
 
+def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`pandas.Series(x)` of a vector: its values, to be mapped or reduced."""
+    if len(args) != 1 or kwargs:
+        raise Refused("A Series with an index of its own is made of the data.", "FO205")
+    values = on_host(run, tensor(run.lift, args[0]))
+    if values.rank != 1:
+        raise WrongRank("A Series of an array that is no vector.")
+    run.lift.changes.add("FO205")
+    return values
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,
     "numpy.searchsorted": _searchsorted, "bisect.bisect_left": _bisect("left"), "bisect.bisect": _bisect("right"),
     "bisect.bisect_right": _bisect("right"), "_bisect.bisect_left": _bisect("left"),

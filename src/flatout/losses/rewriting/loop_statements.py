@@ -155,27 +155,24 @@ def _outlived(value: Any, name: str, flow: Stream) -> Any:
     return Unknown(f"{name!r} is read behind a loop: the value of the last step.")
 
 
-def _without_continue(body: list[ast.stmt]) -> list[ast.stmt]:
-    """`if c: ...; continue` and what follows, as `if c: ... else: what follows`."""
+def _without_continue(body: list[ast.stmt], rest: list[ast.stmt] | None = None) -> list[ast.stmt]:
+    """The body of a loop, and what follows it, with what a `continue` skips on the other side of its branch."""
     for at, statement in enumerate(body):
         if isinstance(statement, ast.Continue):
             return body[:at]
-        if isinstance(statement, ast.If) and statement.body and isinstance(statement.body[-1], ast.Continue):
-            then = statement.body[:-1] or [ast.Pass()]
-            rest = _without_continue([*statement.orelse, *body[at + 1 :]])
-            made = ast.If(statement.test, then, rest)
+        if isinstance(statement, ast.If) and _skips(statement):
+            later = [*body[at + 1 :], *(rest or [])]
+            then, otherwise = (_without_continue(side, later) for side in (statement.body, statement.orelse))
+            made = ast.If(statement.test, then or [ast.Pass()], otherwise)
             return [*body[:at], ast.copy_location(made, statement)]
-    if any(isinstance(node, ast.Continue) for statement in body for node in _own(statement)):
-        raise Refused("A step of a loop is skipped from inside nested branches.")
-    return body
+        if not isinstance(statement, ast.If) and _skips(statement):
+            raise Refused("A step of a loop is skipped from inside a block.")
+    return [*body, *(rest or [])]
 
 
-def _own(statement: ast.stmt) -> list[ast.AST]:
-    """The nodes of a statement, without those of loops inside it."""
-    if isinstance(statement, (ast.For, ast.While)):
-        return []
-    found: list[ast.AST] = [statement]
-    for child in ast.iter_child_nodes(statement):
-        if not isinstance(child, (ast.For, ast.While)):
-            found += _own(child)  # type: ignore[arg-type]
-    return found
+def _skips(statement: ast.AST) -> bool:
+    """Whether a statement may end a step; `continue` in a loop inside it is that loop's."""
+    if isinstance(statement, ast.Continue):
+        return True
+    inside = (child for child in ast.iter_child_nodes(statement) if not isinstance(child, (ast.For, ast.While)))
+    return not isinstance(statement, (ast.For, ast.While)) and any(_skips(child) for child in inside)

@@ -53,6 +53,8 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
         return operations.apply(lift, "cast", [of, *args], kwargs)
     if name in _NOTHING:
         return of
+    if name == "map" and len(args) == 1 and not kwargs and is_table(args[0]) and of.is_host:
+        return lookup(lift, args[0], [of])
     if name in ("size", "get_shape", "dim", "numel"):
         if name == "dim":
             return Static(of.rank, lift.graph.const(of.rank))

@@ -121,7 +121,7 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     if descending is not None and (not isinstance(descending, Static) or descending.value not in (False, None)):
         raise Refused(f"ops.{name} in descending order is not known here.")
     if axis is None and name in ("cumsum", "cumprod", "flip", "normalize") and x.rank != 1:
-        raise Refused(f"ops.{name} without an axis flattens the array.")
+        raise WrongRank(f"ops.{name} without an axis flattens the array.")
     if not x.rank:
         raise WrongRank(f"ops.{name} of a number.")
     over = x.inner[-1:] if axis is None else axes_of(x, axis)
@@ -245,7 +245,7 @@ def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Ten
 def _take(lift: Lifting, x: Any, indices: Any, axis: Any = None, **rest: Any) -> Tensor:
     x, codes = tensor(lift, x), tensor(lift, indices)
     if axis is None and x.rank != 1:
-        raise Refused("take() without an axis flattens the array.")
+        raise WrongRank("take() without an axis flattens the array.")
     place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
     return gather(lift, x, place % x.rank, codes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import copy
+import logging
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from .mapped_loop import map_samples
 from .printing import Printer
 from .scopes import Scope, outside_of, tree_of
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor
+
+_log = logging.getLogger("flatout")
 
 
 @dataclass(frozen=True)
@@ -87,6 +90,10 @@ def rewrite_function(
         return _rewrite(tree, function.__name__, scope, function.__globals__, ranks, holder, is_careful)
     except Refused as refused:
         return _refusal(refused)
+    except Exception as error:
+        # A fault of ours must not become one of the user's: the original runs.
+        _log.debug("vectorize(%s)", function.__name__, exc_info=True)
+        return Refusal(f"Its code was not understood ({type(error).__name__}: {error}).", "FO101", is_rank=True)
 
 
 def _refusal(refused: Refused) -> Refusal:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -127,14 +127,39 @@ def swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:
 
 
 def flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
-    """`reshape(x, (-1,))`, `ravel` and `flatten`: allowed where a whole reduction follows."""
+    """`reshape`, `ravel` and `flatten`; to one dimension it is allowed where a whole reduction follows."""
     x = tensor(lift, x)
     sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
     numbers = [size.value if isinstance(size, Static) else None for size in sizes]
     numbers = list(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
     if numbers in ([], [-1]):
         return x if x.rank == 1 else replace(x, is_loose=True)
-    raise Refused("A reshape to other than one dimension is not known here.")
+    return _reshaped(
+        lift, x, [size if known is None else number(lift, known) for size, known in _paired(sizes, numbers)]
+    )
+
+
+def _paired(sizes: Sequence[Any], numbers: list[Any]) -> list[tuple[Any, Any]]:
+    """Sizes with what is known of them; one tuple of constants is as many sizes."""
+    return list(zip(sizes, numbers, strict=True)) if len(sizes) == len(numbers) else [(None, one) for one in numbers]
+
+
+def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
+    """The inner dimensions in another shape; those of loops stay in front."""
+    if x.valid is not None or x.is_loose or any(not isinstance(size, (Static, Host)) for size in sizes):
+        raise Refused("A selection is reshaped, or to sizes that depend on the data.", "FO108")
+    open_places = [at for at, size in enumerate(sizes) if isinstance(size, Static) and size.value == -1]
+    given = [None if at in open_places else size.node for at, size in enumerate(sizes)]
+    if len(given) == x.rank and all(node in (None, axis.size) for node, axis in zip(given, x.inner, strict=True)):
+        return x
+    x = front(lift, x)
+    if any(axis.size is None or axis.size.kind == "pending" for axis in x.axes):
+        raise Refused("An array is reshaped in a loop of unknown length.", "FO108")
+    nodes = (*(axis.size for axis in x.axes), *(size.node for size in sizes))
+    node = lift.graph.call("ops.reshape", x.node, lift.graph.sequence(nodes))  # type: ignore[arg-type]
+    lengths = (size or lift.graph.size(node, len(x.axes) + at) for at, size in enumerate(given))
+    inner = tuple(Axis("d", length) for length in lengths)
+    return Tensor(node, (*x.axes, *inner), inner, x.kind, x.is_host)
 
 
 def filled(function: str) -> Callable[..., Tensor]:
@@ -155,7 +180,11 @@ def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
     if stop is None and isinstance(start, (Static, Host)):
         axis = Axis("place", start.node)
         return replace(positions(lift, axis), inner=(axis,), is_host=True)
-    raise Refused("arange() with other than one bound is not known here.")
+    bounds = (start, stop)
+    if all(isinstance(bound, Host) or (isinstance(bound, Static) and isinstance(bound.value, int)) for bound in bounds):
+        axis = Axis("place", lift.graph.binary("-", stop.node, start.node))
+        return Tensor(lift.graph.call("ops.arange", start.node, stop.node), (axis,), (axis,), "int", is_host=True)
+    raise Refused("arange() with a step, or with bounds that are no whole numbers, is not known here.")
 
 
 def eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:

@@ -177,6 +177,8 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     table, name = method.of, method.name
     if isinstance(table, Match) and name in ("iloc", "values", "iat") and table.column is not None:
         return _of_match(run, table, items)
+    if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Static) and items[0].value == 0:
+        return replace(table, is_row=True)
     if is_frame(table) and name == "loc" and isinstance(items[0], Match):
         match = Match(items[0].on, items[0].key, table)
         return _of_match(run, match, items[1:]) if len(items) > 1 else match
@@ -188,13 +190,22 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
         return _known(run, indexer, items, is_tuple)
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):
-        if is_tuple and len(items) == 2 and not isinstance(items[0], Items):
-            row = Row(table, keys, by_position)
-            return column_of_row(run, row, items[1].value)
+        if is_tuple and len(items) == 2 and isinstance(items[1], Tensor):
+            return _cell(run, table, items, by_position)
         if is_tuple and len(items) == 2:
             return column_of_row(run, Row(table, keys, by_position), items[1].value)
         return Row(table, tuple(items) if is_tuple else keys, by_position)
     return lookup(run.lift, table, list(items if is_tuple else keys), by_position=by_position)
+
+
+def _cell(run: Any, frame: Static, items: list[Any], by_position: bool) -> Tensor:
+    """`frame.iloc[i, j]` with both from the data: the frame is a matrix."""
+    counted = all(list(labels) == list(range(len(labels))) for labels in (frame.value.index, frame.value.columns))
+    if not (by_position or counted):
+        raise Refused("A row and a column of a DataFrame are picked by labels from the data.", "FO401")
+    run.lift.changes.add("FO401")
+    matrix = operand(run.lift, Static(frame.value.to_numpy(), run.lift.graph.method(frame.node, "to_numpy")))
+    return index(run.lift, matrix, items)
 
 
 def _of_match(run: Any, match: Match, items: list[Any]) -> Any:
@@ -207,7 +218,8 @@ def _of_match(run: Any, match: Match, items: list[Any]) -> Any:
     if match.table is None or at not in match.table.value.columns:
         raise Refused("The rows of a table that match are used as a table of their own.", "FO401")
     node = run.lift.graph.index(match.table.node, (run.lift.graph.const(at),))
-    return replace(match, column=Static(match.table.value[at], node))
+    chosen = replace(match, column=Static(match.table.value[at], node))
+    return entry(run.lift, chosen) if match.is_row else chosen
 
 
 def column_of_row(run: Any, row: Row, column: Any) -> Tensor:

@@ -172,6 +172,8 @@ class Match:
     key: Tensor
     table: Static | None = None
     column: Static | None = None
+    # Whether it is the first of these rows: `.iloc[0]`.
+    is_row: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -27,7 +27,7 @@ def _check(function) -> None:
             np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
 
 
-# On jax every operation of the original is compiled on its own, for every shape, and on tensorflow the rewrite is traced
+# On jax every operation of the original is compiled on its own, for every shape; on tensorflow the rewrite is traced
 # for known and unknown sizes: seconds for each loss, so that only some run there.
 _QUICK = ("batch_zip", "batch_lambda", "lengths_slice", "missing_targets", "neighbour", "table_frame", "groups_found")
 _TRACED = ("pairs_combinations", "classes_dice", "group_means", "host_threshold", "host_top", "shape_guard", "triplets")

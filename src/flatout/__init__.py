@@ -21,7 +21,7 @@ from .losses.groups import group_min as group_min
 from .losses.groups import group_sum as group_sum
 from .losses.groups import group_var as group_var
 from .losses.loss import loss as loss
-from .losses.table import Table as Table
+from .losses.tables.table import Table as Table
 from .losses.vectorize import vectorize as vectorize
 from .native.lower import lower as lower
 from .options import Options as Options

@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         return demo(arguments[1:]) or 0
     if command == "check":
-        from .losses.check_cli import main as check
+        from .losses.checking.cli import main as check
 
         return check(arguments[1:])
     return _run(arguments[1:] if command == "run" else arguments)

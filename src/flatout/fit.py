@@ -23,7 +23,7 @@ from .data.plan import Plan
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
 from .losses.in_fit import about_losses
-from .losses.key_checks import check_inputs
+from .losses.tables.key_checks import check_inputs
 from .options import current, options
 from .prepare import Prepared, make_plan, prepare
 from .report import RunReport, record

@@ -69,7 +69,7 @@ def summary_line(reports: list[RunReport]) -> str | None:
     stock = [report for report in reports if not report.accelerated]
     if stock:
         # What was said of a loss is no reason for stock Keras.
-        about_losses = ("vectorized", "not_vectorized", "loss_loop")
+        about_losses = ("vectorized", "not_vectorized", "loss_loop", "loss_error")
         reasons = (why.code for report in stock for why in report.reasons if why.code not in about_losses)
         codes = collections.Counter(reasons)
         why = ", ".join(f"{code} x{count}" if count > 1 else code for code, count in codes.items())

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.losses.check import check_file, check_paths
-from flatout.losses.reading.source import Project
-from flatout.losses.rule import BACKENDS, Backend
+from flatout.losses.checking.check import check_file, check_paths
+from flatout.losses.checking.reading.source import Project
+from flatout.losses.checking.rule import BACKENDS, Backend
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _CLEAN = Path(__file__).parent / "cases" / "clean.py"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.losses.check import check_paths
-from flatout.losses.rule import BACKENDS, Backend, Finding
-from flatout.losses.rules import RULES
+from flatout.losses.checking.check import check_paths
+from flatout.losses.checking.rule import BACKENDS, Backend, Finding
+from flatout.losses.checking.rules import RULES
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _CASES = Path(__file__).parent / "cases"

@@ -12,7 +12,8 @@ from keras import ops
 from losses.spellings import MarginLoss, batch_helper, batch_zip
 
 import flatout
-from flatout.losses.in_fit import loops_over_data
+from flatout.losses.in_fit import _found
+from flatout.losses.known_habits import findings_of
 
 SCALE = 2.0
 SQUARED = False
@@ -31,6 +32,15 @@ def recurrence(y_true, y_pred):
     for t in range(y_pred.shape[1]):
         state = ops.tanh(state + y_pred[:, t])
     return ops.mean(state)
+
+
+def whole_arrays(y_true, y_pred):
+    return sum(ops.mean(ops.square(y_true - y_pred)) * weight for weight in (0.5, 0.25))
+
+
+def reads_on_the_host(y_true, y_pred):
+    weight = float(y_true.numpy().mean())
+    return weight * ops.mean(ops.square(y_true - y_pred))
 
 
 def _arrays(batch: int = 6, width: int = 3):
@@ -172,11 +182,33 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
     said = [why for why in flatout.explain()[-1].reasons if why.code == "loss_loop"]
     assert "`loop` (" in said[0].message
     assert "test_vectorize.py:" in said[0].message
-    assert not loops_over_data(keras.losses.mean_squared_error)
+    assert f"FO101 in line {loop.__code__.co_firstlineno + 3}" in said[0].message
+
+
+@pytest.mark.backend("jax")  # The source is read, not run.
+def test_the_report_and_the_checker_say_the_same() -> None:
+    from flatout.losses.checking.check import check_paths
+
+    whole = check_paths([__file__], "jax")
+    first = loop.__code__.co_firstlineno
+    mine = [one for one in whole if first <= one.line <= first + 5]
+    assert {(one.code, one.line) for one in findings_of(loop, "jax")} == {(one.code, one.line) for one in mine} != set()
+    assert {one.code for one in findings_of(MarginLoss.call, "jax")} >= {"FO101"}
+    assert findings_of(keras.losses.mean_squared_error, "jax") == ()
+    assert not [one for one in findings_of(whole_arrays, "jax") if one.severity != "info"]
 
 
 @pytest.mark.backend("tensorflow")
-def test_a_batch_of_unknown_length_runs_the_original() -> None:
+def test_what_cannot_be_compiled_is_named_in_the_report(forced: None) -> None:
+    x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
+    with pytest.raises(Exception, match="numpy"):
+        flatout.fit(_model(reads_on_the_host), x, y[:, :3], batch_size=8, verbose=0)
+    said = [str(why) for function in [reads_on_the_host] for why in _found(function)]
+    assert any("cannot be compiled on tensorflow (FO201 in line" in text for text in said), said
+
+
+@pytest.mark.backend("tensorflow")
+def test_a_mapped_batch_of_unknown_length_is_array_code() -> None:
     import tensorflow as tf
 
     def loss(y_true, y_pred):

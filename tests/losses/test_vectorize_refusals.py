@@ -8,8 +8,9 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses import inputs, verify
-from flatout.losses.rewrite import rewrite_function
+from flatout.losses.rewriting import inputs, verify
+from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.losses.rewriting.rewrite import rewrite_function
 
 DRAWS = keras.random.SeedGenerator(7)
 SEEN: dict[int, float] = {}
@@ -222,3 +223,22 @@ def test_inputs_cover_empty_groups_ties_and_nan() -> None:
     assert np.isnan(made["NaN in the predictions"]["y_pred"]).sum() == 1
     assert len(np.unique(made["equal rows"]["y_pred"], axis=0)) == 1
     assert not made["zero predictions"]["y_pred"].any()
+
+
+def test_missing_targets_never_spoil_the_gradient() -> None:
+    """NaN fails the comparison, and the loop leaves missing targets out: so must the rewrite, in the gradient too."""
+
+    def present(y_true, y_pred):
+        total = 0.0
+        for i in range(y_true.shape[0]):
+            if float(y_true[i]) > -100.0:
+                total = total + ops.square(y_true[i] - y_pred[i])
+        return total
+
+    quick = flatout.vectorize(present)
+    y_true, y_pred = np.random.default_rng(0).normal(size=(2, 5)).astype("float32")
+    y_true[1] = np.nan
+    value, gradient = value_and_gradient(present, {"y_true": y_true, "y_pred": y_pred}, "y_pred")
+    other, slope = value_and_gradient(quick, {"y_true": y_true, "y_pred": y_pred}, "y_pred")
+    np.testing.assert_allclose(other, value, rtol=2e-5)
+    np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max())

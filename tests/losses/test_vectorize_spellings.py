@@ -9,8 +9,8 @@ import pytest
 from losses import spellings
 
 import flatout
-from flatout.losses import inputs
-from flatout.losses.gradients import value_and_gradient
+from flatout.losses.rewriting import inputs
+from flatout.losses.rewriting.gradients import value_and_gradient
 
 
 def _check(function) -> None:
@@ -27,19 +27,23 @@ def _check(function) -> None:
             np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
 
 
-# On jax every operation of the original is compiled on its own, for every shape: seconds for each loss, so that only
-# some run there.
+# On jax every operation of the original is compiled on its own, for every shape; on tensorflow the rewrite is traced
+# for known and unknown sizes: seconds for each loss, so that only some run there.
 _QUICK = ("batch_zip", "batch_lambda", "lengths_slice", "missing_targets", "neighbour", "table_frame", "groups_found")
+_TRACED = ("pairs_combinations", "classes_dice", "group_means", "host_threshold", "host_top", "shape_guard", "triplets")
+
+
+def _marks(name: str) -> Any:
+    if name in _QUICK:
+        return ()
+    return pytest.mark.backend("tensorflow", "torch") if name in _TRACED else pytest.mark.backend("torch")
 
 
 def _cases() -> list[Any]:
+    names = (function.__name__ for function in spellings.FUNCTIONS)
     return [
-        pytest.param(
-            function,
-            id=function.__name__,
-            marks=() if function.__name__ in _QUICK else pytest.mark.backend("tensorflow", "torch"),
-        )
-        for function in spellings.FUNCTIONS
+        pytest.param(function, id=name, marks=_marks(name))
+        for function, name in zip(spellings.FUNCTIONS, names, strict=True)
     ]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .device_keys import whole_numbers
+from .tables.device_keys import whole_numbers
 
 
 def group_sum(values: Any, groups: Any, num_groups: int) -> Any:

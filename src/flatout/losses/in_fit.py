@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
-import textwrap
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import Reason, reason
+from .known_habits import findings_of
 from .vectorize import Vectorized, vectorize
 
 _original_compile: list[tuple[type, Callable[..., Any]]] = []
@@ -64,8 +63,8 @@ def _is_users(value: Any) -> bool:
 
 
 def about_losses(model: Any) -> tuple[Reason, ...]:
-    """What is to be said of a model's losses and metrics: which ones run as array code, and which ones loop."""
-    return tuple(dict.fromkeys(said for function in _functions(model) if (said := _said(function)) is not None))
+    """What is to be said of a model's losses and metrics: which run as array code, which loop or cannot be compiled."""
+    return tuple(dict.fromkeys(said for function in _functions(model) for said in _said(function)))
 
 
 def _functions(model: Any) -> Iterator[Any]:
@@ -89,38 +88,41 @@ def _flat(value: Any) -> Iterator[Any]:
         yield value if isinstance(value, types.FunctionType) else type(value).call
 
 
-def _said(function: Any) -> Reason | None:
-    if isinstance(function, Vectorized):
-        decision = function._chosen
-        if decision is None:
-            return None
-        if decision.function is not None:
-            return reason("vectorized", _place(function._function))
-        nothing = getattr(decision.reason, "code", "") == "FO100"
-        return None if nothing else reason("not_vectorized", _place(function._function), decision.reason)
-    return reason("loss_loop", _place(function)) if loops_over_data(function) else None
+def _said(function: Any) -> Iterator[Reason]:
+    if not isinstance(function, Vectorized):
+        yield from _found(function)
+        return
+    decision = function._chosen
+    if decision is None:
+        return
+    if decision.function is not None:
+        yield reason("vectorized", _place(function._function))
+    elif getattr(decision.reason, "code", "") != "FO100":
+        yield reason("not_vectorized", _place(function._function), decision.reason)
+
+
+# Loops that grow with the data.
+_LOOPS = ("FO101", "FO102", "FO103", "FO105", "FO107")
+
+
+def _found(function: Any) -> Iterator[Reason]:
+    """What `flatout check` finds in a loss: what stops it from being compiled, and loops over its data."""
+    import keras
+
+    backend = keras.backend.backend()
+    found = findings_of(function, backend)
+    errors = [one for one in found if one.severity == "error"]
+    loops = [one for one in found if one.code in _LOOPS and one.severity != "info"]
+    if errors:
+        yield reason("loss_error", _place(function), backend, _lines(errors), errors[0].message)
+    if loops:
+        yield reason("loss_loop", _place(function), _lines(loops))
+
+
+def _lines(findings: list[Any]) -> str:
+    return ", ".join(dict.fromkeys(f"{one.code} in line {one.line}" for one in findings))
 
 
 def _place(function: Any) -> str:
     code = function.__code__
     return f"`{function.__name__}` ({code.co_filename}:{code.co_firstlineno})"
-
-
-@functools.lru_cache(maxsize=256)
-def loops_over_data(function: Any) -> bool:
-    """Whether a function has a loop or comprehension over its arguments, by its source."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, TypeError, SyntaxError):
-        return False
-    names = set(inspect.signature(function).parameters) - {"self"}
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Assign) and _uses(node.value, names):
-            names |= {part.id for target in node.targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-    loops: list[ast.expr] = [node.iter for node in ast.walk(tree) if isinstance(node, (ast.For, ast.comprehension))]
-    loops += [node.test for node in ast.walk(tree) if isinstance(node, ast.While)]
-    return any(_uses(over, names) for over in loops)
-
-
-def _uses(node: ast.expr, names: set[str]) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import TableError
-from .table_state import tables_of
+from .tables.state import tables_of
 
 
 @dataclass(frozen=True)

@@ -63,7 +63,7 @@ class Vectorized:
         given = self.__signature__.bind(*args, **kwargs).arguments
         ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _are_sized(given) and self._holds(decision, given):
+        if decision.function is not None and _are_sized(given, decision) and self._holds(decision, given):
             return decision.function(*self._own(), *args, **kwargs)
         return self._function(*self._own(), *args, **kwargs)
 
@@ -74,9 +74,9 @@ class Vectorized:
         """Whether the constants that decided a branch have not changed."""
         if not decision.guards:
             return True
-        from .scopes import outside_of
+        from .rewriting.scopes import outside_of
 
-        names = _Defaults({**outside_of(self._function), **given})
+        names = _Defaults({"len": len, **outside_of(self._function), **given})
         return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
 
     @property
@@ -104,14 +104,14 @@ class Vectorized:
         Args:
             measure: Whether to measure, which runs the original on a batch of 64.
         """
-        from .explanation import explain
+        from .rewriting.explanation import explain
 
         return explain(self.__name__, self._answer(), self.original, measure)  # type: ignore[attr-defined]
 
     def _answer(self) -> Decision:
         """The decision for the ranks of the first call, or for those that the code suggests."""
         if self._chosen is None:
-            from .decide import suggested
+            from .rewriting.decide import suggested
 
             if self._example is not None:
                 given = dict(self.__signature__.bind(**self._example).arguments)
@@ -125,7 +125,7 @@ class Vectorized:
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
         key = tuple(ranks.items())
         if key not in self._decisions:
-            from .decide import decide
+            from .rewriting.decide import decide
 
             shapes = {name: tuple(given[name].shape) for name in ranks}
             self._decisions[key] = decide(self._function, ranks, self._holder, shapes)
@@ -152,9 +152,13 @@ def _is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
 
 
-def _are_sized(given: Mapping[str, Any]) -> bool:
-    """Whether the array code, which reads sizes from shapes, can run: TensorFlow may not know the length of a batch."""
-    return all(size is not None for value in given.values() if _is_array(value) for size in value.shape)
+def _are_sized(given: Mapping[str, Any], decision: Decision) -> bool:
+    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
+    unsized = "none" if decision.verdict is None else decision.verdict.unsized
+    from_ = {"none": 0, "first": 1}.get(unsized)
+    if from_ is None:
+        return True
+    return all(size is not None for value in given.values() if _is_array(value) for size in list(value.shape)[from_:])
 
 
 class _Defaults(dict):  # type: ignore[type-arg]

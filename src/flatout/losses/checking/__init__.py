@@ -1,0 +1,1 @@
+"""`flatout check`: rules over the source of losses, metrics, steps and callbacks."""

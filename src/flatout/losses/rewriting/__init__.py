@@ -1,0 +1,1 @@
+"""The machinery of `flatout.vectorize`: array code for loops, and the proof that it is equal."""

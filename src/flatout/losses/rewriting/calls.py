@@ -1,0 +1,246 @@
+"""Calls: the user's functions are read in place, array functions lifted, constants computed, the rest refused."""
+
+from __future__ import annotations
+
+import ast
+import logging
+import types
+from typing import Any
+
+from . import methods, operations, python_calls
+from .algebra import front
+from .graph import Node
+from .host_values import on_host
+from .lifting import Lifting
+from .mapped_calls import mapped_call
+from .reductions import reduce
+from .scopes import Scope, as_local
+from .shaping import tensor
+from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
+from .values import Items, Local, Method, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
+
+# A file is read once, when the rewrite is made, and not at every call.
+_FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
+_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins", "os")
+
+
+def call(run: Any, node: ast.Call, scope: Scope) -> Any:
+    """The value of a call."""
+    function = run.expression(node.func, scope)
+    if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
+        raise Refused("A call with a varying number of arguments.")
+    path = _path(function)
+    args = [run.expression(arg, scope) for arg in node.args]
+    kwargs = {str(word.arg): run.expression(word.value, scope) for word in node.keywords}
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Sum) and not _may_carry(path):
+            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    return apply(run, function, path, args, kwargs)
+
+
+def _path(function: Any) -> str | None:
+    if not isinstance(function, Static):
+        return None
+    path = function.path or path_of(function.value)
+    return None if path is None else path.replace("tensorflow._api.v2.", "tensorflow.")
+
+
+def _may_carry(path: str | None) -> bool:
+    return (path or "").rpartition(".")[2] in (
+        "maximum",
+        "minimum",
+        "max",
+        "min",
+        "add",
+        "subtract",
+        "multiply",
+        "fmax",
+    )
+
+
+def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function, whatever it is, on lifted arguments."""
+    if isinstance(function, Local):
+        return run.function(function, args, kwargs)
+    if isinstance(function, Method):
+        return methods.method(run, function.of, function.name, args, kwargs)
+    if not isinstance(function, Static):
+        raise Refused("Something is called that is no function.")
+    if is_random(path):
+        raise Refused(
+            f"Random numbers are drawn ({path}): one draw for the whole batch would change their number and order.",
+            "FO304",
+        )
+    if may_define_gradient(function.value):
+        raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
+    carried = [value for value in args if isinstance(value, Sum)]
+    if carried:
+        return _joined(run, str(path), args)
+    handler = python_calls.HANDLERS.get(path or "")
+    if handler is not None:
+        return handler(run, args, kwargs)
+    if _is_keras_loss(function.value):
+        return _loss_object(run, function, args, kwargs)
+    library = library_of(path)
+    is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
+    if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
+        return _constant(run, function, path, args, kwargs)
+    if library == "math" or library == "numpy":
+        args = [on_host(run, value) for value in args]
+        kwargs = {name: on_host(run, value) for name, value in kwargs.items()}
+    if library is not None and path is not None:
+        return _array_function(run, function, path, args, kwargs)
+    if _is_users(function.value):
+        return _read_in_place(run, function.value, args, kwargs)
+    raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
+
+
+def _is_static(value: Any) -> bool:
+    if isinstance(value, Items):
+        return all(_is_static(item) for item in value.values)
+    return isinstance(value, Static)
+
+
+def _is_users(function: Any) -> bool:
+    return (
+        isinstance(function, types.FunctionType)
+        and library_of(function.__module__ or "") is None
+        and ((function.__module__ or "").partition(".")[0] not in ("pandas", "sklearn", "scipy"))
+    )
+
+
+def _read_in_place(run: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if hasattr(function, "__wrapped__") or may_define_gradient(function):
+        raise Refused(f"{function.__name__!r} is changed by a decorator: a gradient may be defined there.")
+    local = as_local(function, function.__globals__ is run.globals)
+    return run.function(local, args, kwargs)
+
+
+def _joined(run: Any, path: str, args: list[Any]) -> Any:
+    name = canonical(path)
+    how = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}.get(name)
+    if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
+        carried = next(value for value in args if isinstance(value, Sum))
+        raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    left, right = args if isinstance(args[0], Sum) else args[::-1]
+    return run.join(how, left, right)
+
+
+def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Static:
+    """A call whose arguments are all constants, made now; the rewritten source makes it again."""
+    name = (path or "").rpartition(".")[2]
+    root = (path or "").partition(".")[0]
+    if root not in _PURE or name in ("open", "print", "input", "exec", "eval", "system", "Variable", "popen"):
+        raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
+    try:
+        value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
+    except Exception as error:
+        raise Refused(f"{path} fails: {error}") from error
+    graph = run.lift.graph
+    node = graph.make(
+        "calling", function.node, tuple(_node(run, item) for item in args),
+        tuple((key, _node(run, item)) for key, item in kwargs.items()),
+    )  # fmt: skip
+    if name in _FILE_READERS:
+        run.lift.changes.add("FO301")
+        run.lift.note(f"{name}() is called once, when the rewrite is made, and not at every call.")
+        kept = f"_{name}_{len(run.injected)}"
+        run.injected[kept] = value
+        run.hoisted[kept] = node
+        return Static(value, graph.name(kept))
+    return Static(value, node)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Items):
+        made = [_plain(item) for item in value.values]
+        return made if value.is_list else tuple(made)
+    return value.value
+
+
+def _node(run: Any, value: Any) -> Node:
+    if isinstance(value, Items):
+        return run.lift.graph.sequence(tuple(_node(run, item) for item in value.values), value.is_list)  # type: ignore[no-any-return]
+    return value.node  # type: ignore[no-any-return]
+
+
+def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = canonical(path)
+    if ".losses." in path or path.startswith("keras.src.losses") or ".metrics." in path:
+        try:
+            return _row_function(run, function, args, kwargs)
+        except WrongRank:
+            raise
+        except Refused:
+            return mapped_call(run, function, path, args, kwargs)
+    if name in python_calls.SHAPES:
+        return python_calls.SHAPES[name](run, *args)
+    if operations.known(name):
+        try:
+            return operations.apply(run.lift, name, args, keywords(kwargs))
+        except TypeError as error:
+            raise Refused(f"{path} with arguments that are not known here: {error}") from error
+    return mapped_call(run, function, path, args, kwargs)
+
+
+def _is_keras_loss(value: Any) -> bool:
+    """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
+    kinds = [base.__name__ for base in type(value).__mro__ if base.__module__.startswith("keras.src.losses")]
+    is_own = type(value).__module__.startswith("keras.src.losses") and "LossFunctionWrapper" in kinds
+    return is_own and getattr(value, "reduction", None) == "sum_over_batch_size"
+
+
+def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A loss object of Keras': its `call` gives one number for each row, of which it takes the mean."""
+    rows = _row_function(
+        run, Static(function.value.call, run.lift.graph.make("attribute", function.node, "call")), args, kwargs
+    )
+    return reduce(run.lift, "mean", rows, rows.inner)
+
+
+def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
+    lift: Lifting = run.lift
+    tensors = [tensor(lift, value) for value in args]
+    if any(value.valid is not None for value in tensors):
+        raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
+    if any(word.startswith("axis") for word in kwargs) or not all(
+        isinstance(value, Static) for value in kwargs.values()
+    ):
+        raise Refused("A loss of Keras' with an axis.")
+    last = tensors[-1]
+    outer = sorted({axis for value in tensors for axis in value.axes}, key=lambda axis: axis.serial)
+    if not last.rank:
+        raise Refused("A loss of Keras' is given numbers.")
+    if outer and last.rank == 1 and "sparse" not in str(_path(function)) and any(value.rank != 1 for value in tensors):
+        raise Refused("A loss of Keras' is given arrays of different ranks.")
+    nodes = []
+    for value in tensors:
+        value = front(lift, value)
+        if set(value.axes) != set(outer):
+            raise Refused("A loss of Keras' is given arrays that depend on different loops.")
+        nodes.append(value.node)
+    node = lift.graph.make(
+        "calling", function.node, tuple(nodes), tuple((key, value.node) for key, value in kwargs.items())
+    )
+    inner = last.inner[:-1]
+    return Tensor(node, (*outer, *inner), inner, "float")
+
+
+def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:
+    """Whether a statement only prints or logs."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "print"
+    if isinstance(node.func, ast.Attribute):
+        try:
+            holder = run.expression(node.func.value, scope)
+        except Refused:
+            return False
+        if isinstance(holder, Static):
+            if isinstance(holder.value, logging.Logger):
+                return True
+            path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"
+            return path in ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+    return False

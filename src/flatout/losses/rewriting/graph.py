@@ -1,0 +1,91 @@
+"""The array program that a rewrite consists of: expressions as nodes, shared where they are equal.
+
+A rewritten loss has no loops left, so it is a graph from the parameters to the returned value. Equal expressions are
+one node: that removes repeated work, and what the result does not need is never printed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+# What each operator is called in `keras.ops`.
+FUNCTIONS = {
+    "+": "add", "-": "subtract", "*": "multiply", "/": "divide", "//": "floor_divide", "%": "mod", "**": "power",
+    "<": "less", "<=": "less_equal", ">": "greater", ">=": "greater_equal", "==": "equal", "!=": "not_equal",
+    "&": "logical_and", "|": "logical_or", "^": "logical_xor", "@": "matmul",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Node:
+    """An expression; `parts` depends on `kind`, see the functions of `Graph`."""
+
+    kind: str
+    parts: tuple[Any, ...]
+
+    def inputs(self) -> Iterator[Node]:
+        yield from _nodes_in(self.parts)
+
+
+def _nodes_in(part: Any) -> Iterator[Node]:
+    if isinstance(part, Node):
+        yield part
+    elif isinstance(part, tuple):
+        for item in part:
+            yield from _nodes_in(item)
+
+
+class Graph:
+    """Makes nodes; the same expression is the same node."""
+
+    def __init__(self) -> None:
+        self._known: dict[Any, Node] = {}
+        # How often a reduction or product was asked for that was there already.
+        self.repeats = 0
+        # What the user called a value, for the printed source.
+        self.names: dict[Node, str] = {}
+
+    def make(self, kind: str, *parts: Any) -> Node:
+        key = (kind, _key(parts))
+        known = self._known.get(key)
+        if known is None:
+            known = self._known[key] = Node(kind, parts)
+        elif kind == "call" and parts[0] in _COSTLY:
+            self.repeats += 1
+        return known
+
+    def name(self, identifier: str) -> Node:
+        return self.make("name", identifier)
+
+    def const(self, value: Any) -> Node:
+        return self.make("const", repr(value))
+
+    def call(self, function: str, *args: Node, **kwargs: Node) -> Node:
+        return self.make("call", function, args, tuple(kwargs.items()))
+
+    def method(self, of: Node, name: str, *args: Node, **kwargs: Node) -> Node:
+        return self.make("method", of, name, args, tuple(kwargs.items()))
+
+    def binary(self, symbol: str, left: Node, right: Node) -> Node:
+        return self.make("binary", symbol, left, right)
+
+    def index(self, of: Node, items: tuple[Any, ...]) -> Node:
+        """`of[items]`: each item `:` or `...` or None as such, a Node, or `(start, stop, step)` for a slice."""
+        return self.make("index", of, items)
+
+    def size(self, of: Node, position: int) -> Node:
+        return self.make("size", of, position)
+
+    def sequence(self, items: tuple[Node, ...], is_list: bool = False) -> Node:
+        return self.make("list" if is_list else "tuple", items)
+
+
+_COSTLY = ("ops.sum", "ops.mean", "ops.max", "ops.min", "ops.matmul", "ops.logsumexp", "ops.softmax", "ops.prod")
+
+
+def _key(part: Any) -> Any:
+    if isinstance(part, tuple):
+        return tuple(_key(item) for item in part)
+    return ("node", id(part)) if isinstance(part, Node) else part

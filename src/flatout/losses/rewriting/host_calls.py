@@ -1,0 +1,109 @@
+"""Functions of pandas, NumPy and scikit-learn that need the values on the host, in array form."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .algebra import binary, cast, elementwise, number, relabelled
+from .host_values import on_host
+from .lookups import intervals
+from .reductions import reduce
+from .shaping import tensor
+from .values import Axis, Items, Refused, Static, Tensor, WrongRank
+
+
+def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`pandas.cut(x, bins, labels=False)`."""
+    words = dict(zip(("x", "bins", "right", "labels"), args, strict=False)) | kwargs
+    labels, right = words.get("labels"), words.get("right")
+    if labels is None or not isinstance(labels, Static) or labels.value is not False:
+        raise Refused("pandas.cut() with labels.", "FO401")
+    return _binned(run, words["x"], words["bins"], right is None or bool(right.value))
+
+
+def _digitize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    words = dict(zip(("x", "bins", "right"), args, strict=False)) | kwargs
+    right = words.get("right")
+    below = _binned(run, words["x"], words["bins"], right is not None and bool(right.value))
+    return binary(run.lift, "+", below, number(run.lift, 1))
+
+
+def _searchsorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    words = dict(zip(("a", "v", "side"), args, strict=False)) | kwargs
+    side = words.get("side")
+    edges = words.get("a", words.get("sorted_sequence"))
+    below = _binned(run, words.get("v", words.get("values")), edges, side is None or side.value == "left")
+    return binary(run.lift, "+", below, number(run.lift, 1))
+
+
+def _bisect(side: str) -> Callable[..., Any]:
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return binary(run.lift, "+", _binned(run, args[1], args[0], side == "left"), number(run.lift, 1))
+
+    return function
+
+
+def _binned(run: Any, values: Any, edges: Any, right: bool) -> Tensor:
+    if isinstance(edges, Items) and all(isinstance(item, Static) for item in edges.values):
+        node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
+        edges = Static([item.value for item in edges.values], node)
+    if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
+        raise Refused("The edges of the intervals are not rising constants.", "FO401")
+    return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right)
+
+
+def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Area under the ROC curve: the share of pairs (positive, negative) in the right order; a tie counts half."""
+    if kwargs or len(args) != 2:
+        raise Refused("roc_auc_score() with further arguments.", "FO205")
+    lift = run.lift
+    lift.changes.add("FO205")
+    truth, score = (on_host(run, tensor(lift, value)) for value in args)
+    if truth.rank != 1 or score.rank != 1:
+        raise WrongRank("roc_auc_score() of arrays that are no vectors.")
+    if truth.domain:
+        lift.hints.append(("value", truth.domain, 1))
+        lift.hints.append(("value", truth.domain, 0))
+    rows, columns = truth.inner[0], Axis("other", truth.inner[0].size)
+
+    def along(value: Tensor, axis: Axis) -> Tensor:
+        return replace(value, dims=tuple(axis if a is value.inner[0] else a for a in value.dims), inner=())
+
+    mine, theirs = along(score, rows), along(score, columns)
+    labels = elementwise(lift, "greater", (along(truth, rows), number(lift, 0)), "bool", ">")
+    positive = cast(lift, labels, "float32")
+    negative = binary(lift, "-", number(lift, 1.0), relabelled(positive, {rows: columns}))
+    ahead = elementwise(lift, "sign", (binary(lift, "-", mine, theirs),), "float")
+    order = binary(lift, "+", binary(lift, "*", number(lift, 0.5), replace(ahead, is_host=True)), number(lift, 0.5))
+    wins = reduce(lift, "sum", binary(lift, "*", order, negative), (columns,))
+    top = reduce(lift, "sum", binary(lift, "*", positive, wins), (rows,))
+    pairs = binary(lift, "*", reduce(lift, "sum", positive, (rows,)), reduce(lift, "sum", negative, (columns,)))
+    lift.note("A batch with one class alone has no ROC curve: the original raises or gives NaN, the rewrite 0.")
+    lift.note("The rewrite compares all pairs of the batch: memory grows with its square.")
+    total = elementwise(lift, "maximum", (pairs, number(lift, 1.0)), "float")
+    return replace(elementwise(lift, "divide", (top, total), "float", "/"), is_host=True)
+
+
+def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`pandas.Series(x)` of a vector: its values, to be mapped or reduced."""
+    if len(args) != 1 or kwargs:
+        raise Refused("A Series with an index of its own is made of the data.", "FO205")
+    values = on_host(run, tensor(run.lift, args[0]))
+    if values.rank != 1:
+        raise WrongRank("A Series of an array that is no vector.")
+    run.lift.changes.add("FO205")
+    return values
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "pandas.Series": _series, "pandas.core.series.Series": _series,
+    "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,
+    "numpy.searchsorted": _searchsorted, "bisect.bisect_left": _bisect("left"), "bisect.bisect": _bisect("right"),
+    "bisect.bisect_right": _bisect("right"), "_bisect.bisect_left": _bisect("left"),
+    "_bisect.bisect_right": _bisect("right"), "sklearn.metrics.roc_auc_score": _roc_auc,
+    "sklearn.metrics._ranking.roc_auc_score": _roc_auc,
+}  # fmt: skip

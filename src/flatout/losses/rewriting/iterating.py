@@ -1,0 +1,128 @@
+"""What Python iterates by: range, zip, enumerate, reversed, map and reduce, as values that a loop can run over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from .algebra import number
+from .indexing import listing_to_tensor
+from .loops import finished
+from .streams import stream
+from .values import Items, Listing, Local, Range, Refused, Several, Static, Sum, Tensor
+
+
+def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
+    if len(args) == 1:
+        return Range(number(run.lift, 0), args[0])
+    return Range(*args)
+
+
+def _several(how: str) -> Callable[..., Several]:
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+        if how == "enumerate":
+            begin = kwargs.pop("start", args[1] if len(args) > 1 else number(run.lift, 0))
+            if not isinstance(begin, Static) or not isinstance(begin.value, int):
+                raise Refused("enumerate() with a start that depends on the data.")
+            return Several(how, (args[0], begin))
+        kwargs.pop("strict", None)
+        if how == "product" and kwargs:
+            (repeat,) = kwargs.values()
+            args = args * int(repeat.value)
+        if how == "combinations":
+            if not isinstance(args[1], Static) or args[1].value != 2:
+                raise Refused("Combinations of more than two.", "FO103")
+            args = args[:1]
+        return Several(how, tuple(args))
+
+    return function
+
+
+def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return Items((), True)
+    value = args[0]
+    if isinstance(value, (Range, Several)):
+        flow = stream(run.lift, value)
+        return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+    if isinstance(value, Static):
+        content = list(value.value)
+        return Static(content, run.lift.graph.call("list", value.node))
+    if isinstance(value, (Items, Listing, Tensor)):
+        return value
+    raise Refused("A list of something that is no list.")
+
+
+def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
+    from .calls import _path, apply
+
+    function, *values = args
+    value = values[0] if len(values) == 1 else Several("zip", tuple(values))
+    if isinstance(value, Items) and not kwargs.get("python"):
+        value = Several("zip", value.values)
+    flow = stream(run.lift, value)
+    if isinstance(flow, Items):
+        return Items(tuple(apply(run, function, _path(function), [item], {}) for item in flow.values), True)
+    run.lift.changes.add("FO105")
+    spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
+    given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
+    run._loops += 1
+    try:
+        return Listing(apply(run, function, _path(function), given, {}), flow.axes, flow.keep)
+    finally:
+        run._loops -= 1
+
+
+def _takes(function: Any) -> int:
+    return len(function.tree.args.args) if isinstance(function, Local) else 1
+
+
+def _sequential_map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    names = ("fn", "f", "function", "elems", "xs", "elements")
+    args = [*args, *(value for name, value in kwargs.items() if name in names)]
+    made = _map(run, args[:2], {})  # A third one is the type of the result.
+    return (
+        listing_to_tensor(run.lift, made) if isinstance(made, Listing) and not isinstance(made.element, Items) else made
+    )
+
+
+def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    if isinstance(value, Items):
+        return Items(value.values[::-1], value.is_list)
+    return Several("reversed", (value,))
+
+
+def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
+    from .calls import _path, apply
+
+    function, value, *begin = args
+    flow = value if isinstance(value, Items) else stream(run.lift, value)
+    if isinstance(flow, Items):
+        total = begin[0] if begin else flow.values[0]
+        for item in flow.values if begin else flow.values[1:]:
+            total = apply(run, function, _path(function), [total, item], {})
+        return total
+    if begin and not (isinstance(begin[0], Static) and begin[0].value == 0):
+        raise Refused("reduce() that begins with something else than 0.")
+    run.lift.changes.add("FO101")
+    carried = Sum("the value of reduce()")
+    joined = apply(run, function, _path(function), [carried, flow.element], {})
+    if not isinstance(joined, Sum) or len(joined.terms) != 1 or joined.terms[0] is not flow.element:
+        raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
+    if joined.how == "sum":
+        return finished(run.lift, number(run.lift, 0), joined, carried.name, flow)
+    raise Refused("reduce() by other than a sum of a list.")
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
+    "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
+    "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
+    "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
+    "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,
+    "tensorflow.vectorized_map": _sequential_map, "keras.src.ops.core.map": _sequential_map,
+    "keras.src.ops.core.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
+}  # fmt: skip

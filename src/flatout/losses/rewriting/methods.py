@@ -1,0 +1,108 @@
+"""Methods of lifted values: tensors (NumPy's and torch's spelling), lists, and tables."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import replace
+from typing import Any
+
+from . import operations, python_calls, spellings
+from .attributes import shape
+from .host_values import on_host
+from .lookups import entry, is_series, is_table, lookup
+from .scopes import as_local
+from .shaping import tensor
+from .spellings import library_of
+from .subscripts import pick
+from .values import Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
+
+# They give the same numbers, elsewhere or otherwise typed.
+_NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
+_READS = ("numpy", "item", "tolist", "to_numpy")
+_CASTS = {"float": "float32", "double": "float64", "int": "int32", "long": "int64", "bool": "bool", "half": "float16"}
+
+
+def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`of.name(*args, **kwargs)`."""
+    if isinstance(of, Listing) and name not in ("append", "extend"):
+        of = tensor(run.lift, of)
+    if isinstance(of, Tensor):
+        return _of_tensor(run, of, name, args, kwargs)
+    if isinstance(of, Static):
+        return _of_static(run, of, name, args, kwargs)
+    if isinstance(of, Match) and name in ("item", "squeeze") and of.column is not None:
+        return entry(run.lift, of)
+    if isinstance(of, Match) and name == "to_numpy":
+        return of
+    if isinstance(of, Row):
+        raise Refused(f"A row of a table is used by .{name}().", "FO401")
+    if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
+        at = args[0]
+        if isinstance(at, Tensor) and at.position and at.position[1] == 0:
+            return Sum(of.name, "list", (args[1],), slot=at.position[0])
+    raise Refused(f"A call of .{name}(), which has no array form here.")
+
+
+def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    lift = run.lift
+    if name in _READS:
+        return on_host(run, of)
+    if name in _CASTS:
+        return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
+    if name == "astype":
+        return operations.apply(lift, "cast", [of, *args], kwargs)
+    if name in _NOTHING:
+        return of
+    if name == "map" and len(args) == 1 and not kwargs and is_table(args[0]) and of.is_host:
+        return lookup(lift, args[0], [of])
+    if name in ("size", "get_shape", "dim", "numel"):
+        if name == "dim":
+            return Static(of.rank, lift.graph.const(of.rank))
+        sizes = shape(of)
+        return pick(run, sizes, args, False) if args else sizes if name != "numel" else python_calls._size(run, of)
+    if name == "detach":
+        return operations.apply(lift, "stop_gradient", [of], {}) if lift.carries_gradient(of.node) else of
+    if name in ("new_zeros", "new_ones", "new_tensor"):
+        function = {"new_zeros": "zeros", "new_ones": "ones", "new_tensor": "convert_to_tensor"}[name]
+        return operations.apply(lift, function, args, {})
+    if name in ("t",):
+        return replace(of, inner=of.inner[::-1])
+    canonical = spellings.canonical(f"torch.{name}")
+    if canonical in ("max", "min") and args and not isinstance(args[0], Tensor):
+        raise Refused("torch's max() along a dimension gives two arrays.")
+    if operations.known(canonical):
+        return operations.apply(lift, canonical, [of, *args], spellings.keywords(kwargs))
+    raise Refused(f"A call of .{name}(), which has no array form here.")
+
+
+def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
+        keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
+        default = args[1] if len(args) > 1 else kwargs.get("default")
+        if default is None or (isinstance(default, Static) and default.value is None):
+            raise Refused("A table is read with get() and no default.", "FO401")
+        return lookup(run.lift, of, keys, default)
+    if is_table(of) and name == "items" and not args:
+        pairs = of.value.items()
+        graph = run.lift.graph
+        return Items(
+            tuple(
+                Items((Static(k, graph.const(k)), Static(v, graph.index(of.node, (graph.const(k),))))) for k, v in pairs
+            )
+        )
+    function = getattr(getattr(of.value, name, None), "__func__", None)
+    module = getattr(function, "__module__", None) or ""
+    if isinstance(function, types.FunctionType) and library_of(module) is None and not module.startswith("pandas"):
+        return run.function(as_local(function, function.__globals__ is run.globals), [of, *args], kwargs)
+    if name in ("append", "extend", "update", "add", "pop", "assign", "assign_add", "write", "setdefault", "insert"):
+        raise Refused(f"Something outside the function is changed: .{name}()", "FO303")
+    if is_series(of) and name == "item":
+        raise Refused("A Series is read by .item().", "FO401")
+    if any(isinstance(value, (Tensor, Listing, Sum, Method)) for value in (*args, *kwargs.values())):
+        raise Refused(f"A call of {getattr(getattr(of.value, name, None), '__qualname__', name)} on tensors.", "FO205")
+    from .calls import _constant
+
+    graph = run.lift.graph
+    bound = Static(getattr(of.value, name), graph.make("attribute", of.node, name))
+    path = f"{type(of.value).__module__}.{name}"
+    return _constant(run, bound, path, args, kwargs)

@@ -1,0 +1,104 @@
+"""Running totals: a sum or product that a loop reads at every step is a prefix sum, `ops.cumsum` or `ops.cumprod`.
+
+Of all that a loop can carry from step to step these alone are proven here. The total must be read after the step's own
+term has joined it; whatever else is carried on is a recurrence, and refused.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, replace
+from typing import Any
+
+from .algebra import cast, negative, operand
+from .lifting import Lifting
+from .loops import join
+from .reductions import reduce
+from .streams import Stream
+from .values import Host, Refused, Static, Tensor
+
+_HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
+_FUNCTIONS = {"sum": "ops.cumsum", "prod": "ops.cumprod"}
+
+
+@dataclass(frozen=True)
+class Running:
+    """`name = name + term`, the one statement of a loop that changes `name`."""
+
+    name: str
+    how: str
+    term: ast.expr
+    is_subtracted: bool = False
+
+
+def running_totals(body: list[ast.stmt], known: dict[str, Any]) -> dict[int, Running]:
+    """The totals that a loop's body reads after it has changed them, by the place of the statement that does."""
+    found: dict[int, Running] = {}
+    for at, statement in enumerate(body):
+        running = _of(statement)
+        if running is None or not _is_start(known.get(running.name)):
+            continue
+        changes = sum(_mentions(other, running.name, ast.Store) for other in body)
+        before = sum(_mentions(other, running.name, ast.Load) for other in body[:at])
+        after = sum(_mentions(other, running.name, ast.Load) for other in body[at + 1 :])
+        if changes == 1 and not before and after and not _mentions(running.term, running.name, ast.Load):
+            found[at] = running
+    return found
+
+
+def _of(statement: ast.stmt) -> Running | None:
+    if isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
+        how = _HOW.get(type(statement.op))
+        is_subtracted = isinstance(statement.op, ast.Sub)
+        return None if how is None else Running(statement.target.id, how, statement.value, is_subtracted)
+    if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)):
+        return None
+    target, value = statement.targets[0], statement.value
+    how = _HOW.get(type(value.op))
+    if how is None or len(statement.targets) > 1 or not isinstance(target, ast.Name):
+        return None
+    if isinstance(value.left, ast.Name) and value.left.id == target.id:
+        return Running(target.id, how, value.right, isinstance(value.op, ast.Sub))
+    if how == "sum" and (rest := _behind(value, target.id)) is not None:
+        return Running(target.id, how, rest)
+    if isinstance(value.right, ast.Name) and value.right.id == target.id and not isinstance(value.op, ast.Sub):
+        return Running(target.id, how, value.left)
+    return None
+
+
+def _behind(value: ast.expr, name: str) -> ast.expr | None:
+    """`a - b` of `name + a - b`; None if it does not begin with the name."""
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, (ast.Add, ast.Sub)):
+        return None
+    if isinstance(value.left, ast.Name) and value.left.id == name:
+        return value.right if isinstance(value.op, ast.Add) else ast.UnaryOp(ast.USub(), value.right)
+    rest = _behind(value.left, name)
+    return None if rest is None else ast.BinOp(rest, value.op, value.right)
+
+
+def _is_start(value: Any) -> bool:
+    if isinstance(value, Static):
+        return isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
+    return isinstance(value, (Host, Tensor))
+
+
+def _mentions(node: ast.AST, name: str, context: type) -> int:
+    parts = (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id == name)
+    return sum(isinstance(part.ctx, context) for part in parts)
+
+
+def advanced(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream) -> tuple[Any, Any]:
+    """The total at every step of a loop, and the one behind it."""
+    part = operand(lift, term)
+    part = cast(lift, part, "float32") if part.kind == "bool" else part
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_plain = axis is not None and axis in part.dims and flow.keep is None and not axis.is_reversed
+    if not is_plain or part.valid is not None or part.is_loose:
+        raise Refused(f"{running.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    assert axis is not None
+    part = negative(lift, part) if running.is_subtracted else part
+    place = lift.graph.const(part.dims.index(axis) - len(part.dims))
+    node = lift.graph.call(_FUNCTIONS[running.how], part.node, axis=place)
+    prefix = replace(part, node=node, position=None, domain=None)
+    behind = reduce(lift, running.how, part, (axis,))
+    return join(lift, running.how, before, prefix), join(lift, running.how, before, behind)

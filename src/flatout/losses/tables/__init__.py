@@ -1,0 +1,1 @@
+"""Tables inside a loss: frames as device columns, joined by key."""

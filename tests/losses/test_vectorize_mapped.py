@@ -1,0 +1,166 @@
+"""Bodies without an array form of their own are mapped over the samples: `ops.vectorized_map`, proven like the rest."""
+
+from __future__ import annotations
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+import flatout
+from flatout.losses.rewriting import inputs
+from flatout.losses.rewriting.gradients import value_and_gradient
+
+SEEN: list[int] = []
+
+
+def gram(one):
+    parts = {"rows": ops.reshape(one, (2, -1))}  # A dict of arrays has no array form.
+    return ops.matmul(parts["rows"], ops.transpose(parts["rows"]))
+
+
+def helper(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total = total + ops.sum(ops.square(gram(y_true[i]) - gram(y_pred[i])))
+    return total / y_true.shape[0]
+
+
+def collected(y_true, y_pred):
+    rows, weights = [], []
+    for i, (target, guess) in enumerate(zip(y_true, y_pred, strict=True)):
+        both = {"target": target, "guess": guess}
+        rows.append(ops.sum(ops.square(both["target"] - both["guess"])))
+        weights.append(1.0 + ops.sum(ops.square(y_true[i])))
+    return ops.sum(ops.stack(rows) * ops.stack(weights)) / len(rows)
+
+
+def generated(y_true, y_pred):
+    return sum(ops.mean(ops.square(gram(t) - gram(p))) for t, p in zip(y_true, y_pred, strict=True))
+
+
+def one_operation(y_true, y_pred):
+    total = 0.0
+    for target, guess in zip(y_true, y_pred, strict=True):
+        total = total + ops.sum(ops.abs(ops.outer(target, guess)))
+    return total
+
+
+def each_pair(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        for j in range(y_pred.shape[0]):
+            total = total + ops.max(ops.outer(y_true[i], y_pred[j]))
+    return total
+
+
+_ELSEWHERE = pytest.mark.backend("torch")  # Two stand for all where operations are compiled or traced one by one.
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [helper, one_operation, *(pytest.param(one, marks=_ELSEWHERE) for one in (collected, generated, each_pair))],
+)
+def test_is_mapped_and_equal(loss) -> None:
+    quick = flatout.vectorize(loss)
+    assert quick.applied, quick.reason
+    assert "vectorized_map(" in quick.source
+    recipe = quick._answer().recipe
+    arrays = inputs.ordinary(recipe, 6, seed=7)
+    value, gradient = value_and_gradient(loss, arrays, "y_pred")
+    other, slope = value_and_gradient(quick, arrays, "y_pred", compiled=True)
+    np.testing.assert_allclose(other, value, rtol=2e-5)
+    np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max())
+
+
+@pytest.mark.backend("torch")
+def test_matrices_are_stacked_not_mapped() -> None:
+    def volumes(y_true, y_pred):
+        total = 0.0
+        for i in range(y_true.shape[0]):
+            total = total + ops.square(ops.det(y_true[i]) - ops.det(y_pred[i]))
+        return total
+
+    quick = flatout.vectorize(volumes)
+    assert quick.applied, quick.reason
+    assert "ops.det(y_true) - ops.det(y_pred)" in quick.source
+
+
+def draws(y_true, y_pred):
+    rows = []
+    for guess in y_pred:
+        rows.append(ops.sum(gram(guess)) + keras.random.normal(()))
+    return ops.mean(ops.stack(rows))
+
+
+def writes(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        SEEN.append(i)
+        total = total + ops.sum(gram(y_pred[i]))
+    return total
+
+
+def shows(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        print("sample", i)
+        total = total + ops.sum(gram(y_pred[i]))
+    return total
+
+
+def carries(y_true, y_pred):
+    last = ops.zeros((2, 2))
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        last = 0.5 * last + gram(y_pred[i])
+        total = total + ops.sum(last)
+    return total
+
+
+def carries_within(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        state = ops.sum(gram(y_pred[i]))
+        for k in range(y_pred.shape[1]):
+            state = ops.tanh(state + y_pred[i, k])
+        total = total + state
+    return total
+
+
+def leaves(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        if y_true[i, 0] > 2.0:
+            break
+        total = total + ops.sum(gram(y_pred[i]))
+    return total
+
+
+@ops.custom_gradient
+def rounded(x):
+    def backward(*args, upstream=None):
+        return args[0] if upstream is None else upstream
+
+    return ops.round(x), backward
+
+
+def straight_through(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total = total + ops.sum(gram(rounded(y_pred[i])))
+    return total
+
+
+def numbered(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total = total + ops.sum(gram(y_pred[i])) * ops.sum(gram(y_pred[i - 1]))
+    return total
+
+
+@pytest.mark.parametrize("loss", [draws, writes, shows, carries, carries_within, leaves, straight_through, numbered])
+def test_what_is_more_than_a_samples_own_computation_is_kept(loss) -> None:
+    quick = flatout.vectorize(loss)
+    assert not quick.applied, quick.source
+    assert quick.reason

@@ -1,0 +1,66 @@
+"""Missing targets are NaN: what the loop leaves out must not reach the rewrite's gradient, however the loop says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from keras import ops
+
+import flatout
+from flatout.losses.rewriting.gradients import value_and_gradient
+
+
+def computed_before(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        t, p = y_true[i], y_pred[i]
+        error = ops.square(t - p)
+        if float(t) > -100.0:
+            total = total + error
+    return total
+
+
+def comprehension(y_true, y_pred):
+    return sum(ops.log(1.0 + ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=True) if float(t) > -5.0)
+
+
+def selection(y_true, y_pred):
+    known = y_true > -50.0
+    return ops.sum(ops.square(y_true[known] - y_pred[known]))
+
+
+def either(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total += ops.abs(y_true[i] - y_pred[i]) if float(y_true[i]) > -2.0 else ops.square(y_pred[i])
+    return total
+
+
+def rows(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        error = -ops.mean(ops.square(y_true[i] - y_pred[i]))
+        if not bool(ops.isnan(error)):
+            total = total - error
+    return total
+
+
+@pytest.mark.backend("tensorflow", "torch")  # On jax the originals compile each operation for each shape: minutes.
+@pytest.mark.parametrize(
+    ("loss", "rank"), [(computed_before, 1), (comprehension, 1), (selection, 1), (either, 1), (rows, 2)]
+)
+def test_the_gradient_is_that_of_the_loop(loss: Callable[..., Any], rank: int) -> None:
+    quick = flatout.vectorize(loss)
+    rng = np.random.default_rng(0)
+    arrays = {name: rng.normal(size=(5, 3)[:rank]).astype("float32") for name in ("y_true", "y_pred")}
+    arrays["y_true"].flat[1] = np.nan
+    value, gradient = value_and_gradient(loss, arrays, "y_pred")
+    assert np.isfinite(gradient).all()
+    other, slope = value_and_gradient(quick, arrays, "y_pred")
+    assert quick.applied
+    np.testing.assert_allclose(other, value, rtol=2e-5)
+    np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max())
+    assert all(decision.function is not None for decision in quick._decisions.values())

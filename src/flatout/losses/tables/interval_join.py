@@ -9,6 +9,7 @@ import numpy as np
 from ...errors import TableError
 from .gather import gather
 from .keys import Keys
+from .search import search
 
 
 class IntervalJoin:
@@ -75,7 +76,7 @@ class IntervalJoin:
 
         numbers = ops.cast(keys, "float32")
         side = "right" if self._closed in ("left", "both") else "left"
-        places = ops.searchsorted(ops.convert_to_tensor(self._left), ops.reshape(numbers, (-1,)), side=side)
+        places = search(self._left, ops.reshape(numbers, (-1,)), side)
         places = ops.reshape(ops.cast(places, "int32") - 1, ops.shape(numbers))
         slots = ops.maximum(places, 0)
         end = gather(self._right, slots)

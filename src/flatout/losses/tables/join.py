@@ -15,6 +15,7 @@ from ...errors import TableError
 from .device_keys import refuse_inexact, whole_numbers
 from .gather import clipped, gather
 from .keys import INT32, Keys
+from .search import search
 
 
 class Join(Protocol):
@@ -153,7 +154,7 @@ class SearchJoin:
         largest = int(np.abs(self._host[: self._used].astype(np.int64)).max()) if self._used else 0
         refuse_inexact(keys, largest, self._name)
         numbers, possible = whole_numbers(keys, INT32.min, INT32.max, self._name, checked=True)
-        places = ops.searchsorted(ops.convert_to_tensor(self._keys), ops.reshape(numbers, (-1,)), side="left")
+        places = search(self._keys, ops.reshape(numbers, (-1,)), "left")
         places = ops.reshape(ops.minimum(ops.cast(places, "int32"), self.size - 1), ops.shape(numbers))
         return places, ops.logical_and(possible, gather(self._keys, places) == numbers)
 

@@ -19,6 +19,9 @@ from ..options import PRECISIONS
 from . import backend
 from .workloads import WORKLOADS
 
+# Not a workload beside the others, but several engines beside each other; it goes alone.
+_NATIVE = "native"
+
 EPILOGUE = """\
 workloads:
 {}
@@ -28,6 +31,7 @@ examples:
   flatout bench seed --backends jax,torch        the reference workload on two backends
   flatout bench seed --against scan              on jax, a plain lax.scan over train_step beside it
   flatout bench seed resnet20 --json bench.json
+  flatout bench native                           the seed model under stock Keras, flatout's engine and native kernels
 
 A line shows the median time of a training step after the first epoch, with stock Keras and with flatout, trained in
 turns in one process from the same seed. They are the first epochs of a training of ten full ones, so that flatout
@@ -77,6 +81,8 @@ def _positive(text: str) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
+    if arguments.names == [_NATIVE]:
+        return [_NATIVE]
     for name in arguments.names:
         if name not in WORKLOADS:
             raise FlatoutError(f"Unknown workload. Received: {name!r}. Expected one of {', '.join(WORKLOADS)}.")
@@ -91,6 +97,9 @@ def _here(arguments: argparse.Namespace) -> int:
     chosen = backend.choose()
     if arguments.against == "scan" and chosen != "jax":
         raise FlatoutError(f"--against scan needs the jax backend. Received: {chosen}. Set KERAS_BACKEND=jax.")
+
+    if names == [_NATIVE]:
+        return _native(arguments)
 
     from .comparison import compare
     from .table import as_json, print_table
@@ -117,6 +126,18 @@ def _here(arguments: argparse.Namespace) -> int:
         _write(arguments.json, as_json(comparisons))
     print_table(console, comparisons)
     return 0 if all(one.agrees for one in comparisons) else 1
+
+
+def _native(arguments: argparse.Namespace) -> int:
+    from . import native
+
+    console = Console(width=max(130, Console().width))
+    console.print(f"{backend.choose()} on {backend.device().name}", highlight=False)
+    with console.status("native ..."):
+        lines = native.measure(arguments.steps, arguments.epochs, arguments.repeats)
+    native.print_lines(console, lines)
+    _write(arguments.json, native.as_json(lines, arguments.steps))
+    return 0
 
 
 def _in_processes(arguments: argparse.Namespace) -> int:

@@ -57,16 +57,19 @@ class _LaunchRecord(ctypes.Structure):
 
 
 class CpuLauncher:
-    """Runs kernels on the CPU."""
+    """Runs kernels on the CPU, compiled with further `flags`."""
 
     name = "cpu"
 
+    def __init__(self, *flags: str):
+        self._flags = ("-shared", "-fPIC", *flags)
+
     def load(self, program: Program) -> CpuModule:
         source = cpu_source(program)
-        digest = hashlib.sha256("\n".join([source, *_FLAGS, str(compiler())]).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
         file = disk_cache.folder() / f"{digest}.so"
         if not file.exists():
-            compile_source(source, file, "-shared", "-fPIC")
+            compile_source(source, file, *self._flags)
         # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
         return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
+from keras.src.utils.naming import to_snake_case
 
 from ..errors import Refusal, reason
 from . import curves
@@ -32,8 +34,41 @@ class Read:
     seeds: list[Any] = field(default_factory=list)
 
 
-def read_layer(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    """Read a Keras layer that is given samples of a shape, after so many Dropout layers."""
+@dataclass(frozen=True)
+class Place:
+    """Where a layer is in its chain.
+
+    Attributes:
+        name: What it is called in the program.
+        shape: Of a sample that it is given.
+        dropouts: How many Dropout layers are before it.
+    """
+
+    name: str
+    shape: Shape
+    dropouts: int
+
+
+def names_of(chain: list[Any]) -> list[str]:
+    """A name for each layer: the user's, or that which Keras would give in a process without other models.
+
+    Keras numbers the layers of one model on from those of the last; the kernels would be compiled anew for each.
+    """
+    counts: dict[str, int] = {}
+    names = []
+    for layer in chain:
+        automatic = to_snake_case(type(layer).__name__)
+        name = layer.name
+        if re.fullmatch(rf"{automatic}(_\d+)?", name):
+            count = counts.setdefault(automatic, 0)
+            counts[automatic] += 1
+            name = automatic if count == 0 else f"{automatic}_{count}"
+        names.append(identifier(name))
+    return names if len(set(names)) == len(names) else [identifier(layer.name) for layer in chain]
+
+
+def read_layer(layer: Any, at: Place) -> list[Read]:
+    """Read a Keras layer."""
     reader = _READERS.get(type(layer))
     if reader is None:
         raise Refusal(reason("native_layer", layer.name, f"a {type(layer).__name__} has no kernel"))
@@ -41,17 +76,17 @@ def read_layer(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
         raise Refusal(reason("native_layer", layer.name, f"its dtype policy is {layer.dtype_policy.name}"))
     if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or layer._losses:
         raise Refusal(reason("native_layer", layer.name, "it has a call, losses or an activity regularizer of its own"))
-    return reader(layer, shape, dropouts)
+    return reader(layer, at)
 
 
-def _flatten(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    if getattr(layer, "data_format", "channels_last") != "channels_last" and len(shape) > 1:
+def _flatten(layer: Any, at: Place) -> list[Read]:
+    if getattr(layer, "data_format", "channels_last") != "channels_last" and len(at.shape) > 1:
         raise Refusal(reason("native_layer", layer.name, "channels_first flattens in another order"))
-    return [Read((math.prod(shape),))]
+    return [Read((math.prod(at.shape),))]
 
 
-def _reshape(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    return [Read(tuple(layer.compute_output_shape((None, *shape))[1:]))]
+def _reshape(layer: Any, at: Place) -> list[Read]:
+    return [Read(tuple(layer.compute_output_shape((None, *at.shape))[1:]))]
 
 
 def _constant(value: Any, shape: Shape) -> np.ndarray:
@@ -61,13 +96,13 @@ def _constant(value: Any, shape: Shape) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
 
 
-def _rescaling(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _rescaling(layer: Any, at: Place) -> list[Read]:
     if keras.config.image_data_format() == "channels_first" and np.ndim(layer.scale) > 0:
         raise Refusal(reason("native_layer", layer.name, "its scales follow channels_first"))
-    return [_affine(layer, shape, "rescale", lambda: layer.scale, lambda: layer.offset)]
+    return [_affine(layer, at, "rescale", lambda: layer.scale, lambda: layer.offset)]
 
 
-def _normalization(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _normalization(layer: Any, at: Place) -> list[Read]:
     if getattr(layer, "mean", None) is None:
         raise Refusal(reason("native_layer", layer.name, "it has no mean and variance yet"))
 
@@ -76,11 +111,11 @@ def _normalization(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
         return np.maximum(np.sqrt(variance), np.float32(keras.config.epsilon()))
 
     kind = "rescale" if layer.invert else "normalize"
-    return [_affine(layer, shape, kind, deviation, lambda: layer.mean)]
+    return [_affine(layer, at, kind, deviation, lambda: layer.mean)]
 
 
-def _affine(layer: Any, shape: Shape, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]) -> Read:
-    name, size = identifier(layer.name), math.prod(shape)
+def _affine(layer: Any, at: Place, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]) -> Read:
+    name, shape, size = at.name, at.shape, math.prod(at.shape)
     weights = [Weight(f"{name}/{part}", (size,), trainable=False) for part in ("scale", "offset")]
     constants: dict[str, Callable[[], np.ndarray]] = {
         weight.name: functools.partial(lambda give: _constant(give(), shape), give)
@@ -104,28 +139,28 @@ def _penalty(layer: Any, regularizer: Any) -> tuple[float, float]:
     return l1, l2
 
 
-def _weight(layer: Any, part: str, variable: Any) -> Weight:
+def _weight(layer: Any, name: str, part: str, variable: Any) -> Weight:
     if variable.constraint is not None:
         raise Refusal(reason("native_layer", layer.name, f"its {part} has a constraint"))
     if keras.backend.standardize_dtype(variable.dtype) != "float32":
         raise Refusal(reason("native_layer", layer.name, f"its {part} is {variable.dtype}"))
     l1, l2 = _penalty(layer, getattr(variable, "regularizer", None))
     trainable = bool(variable.trainable) and bool(layer.trainable)
-    return Weight(f"{identifier(layer.name)}/{part}", tuple(variable.shape), trainable, l1, l2)
+    return Weight(f"{name}/{part}", tuple(variable.shape), trainable, l1, l2)
 
 
-def _dense(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _dense(layer: Any, at: Place) -> list[Read]:
     if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None) is not None:
         raise Refusal(reason("native_layer", layer.name, "it is quantized or has LoRA"))
-    if not shape:
+    if not at.shape:
         raise Refusal(reason("native_layer", layer.name, "it is given no features"))
-    name, inputs, outputs = identifier(layer.name), shape[-1], layer.units
-    kernel = _weight(layer, "kernel", layer.kernel)
-    bias = _weight(layer, "bias", layer.bias) if layer.use_bias else None
+    name, inputs, outputs = at.name, at.shape[-1], layer.units
+    kernel = _weight(layer, at.name, "kernel", layer.kernel)
+    bias = _weight(layer, at.name, "bias", layer.bias) if layer.use_bias else None
     if bias is not None and bias.trainable != kernel.trainable:
         raise Refusal(reason("native_layer", layer.name, "only one of kernel and bias is trained"))
     weights = {kernel.name: layer.kernel, **({bias.name: layer.bias} if bias is not None else {})}
-    lines, after = math.prod(shape[:-1]), (*shape[:-1], outputs)
+    lines, after = math.prod(at.shape[:-1]), (*at.shape[:-1], outputs)
     if _is_softmax(layer.activation):
         dense = Dense(name, inputs, outputs, lines, kernel, bias, curves.LINEAR)
         return [Read(after, dense, weights), Read(after, Softmax(f"{name}_softmax", outputs, lines))]
@@ -153,64 +188,62 @@ def _leaky_relu(slope: float) -> Curve:
     return curves.leaky_relu(slope, slope_at_zero_is_1=keras.config.backend() == "jax")
 
 
-def _activation(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _activation(layer: Any, at: Place) -> list[Read]:
     if _is_softmax(layer.activation):
-        return _softmax_read(layer, shape)
-    return [_curve_read(layer, shape, _curve(layer, layer.activation))]
+        return _softmax_read(layer, at)
+    return [_curve_read(at, _curve(layer, layer.activation))]
 
 
-def _curve_read(layer: Any, shape: Shape, curve: Curve) -> Read:
-    return Read(shape, Activation(identifier(layer.name), math.prod(shape), curve))
+def _curve_read(at: Place, curve: Curve) -> Read:
+    return Read(at.shape, Activation(at.name, math.prod(at.shape), curve))
 
 
-def _softmax_read(layer: Any, shape: Shape) -> list[Read]:
-    if not shape:
+def _softmax_read(layer: Any, at: Place) -> list[Read]:
+    if not at.shape:
         raise Refusal(reason("native_layer", layer.name, "it is given no features"))
-    return [Read(shape, Softmax(identifier(layer.name), shape[-1], math.prod(shape[:-1])))]
+    return [Read(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
 
 
-def _softmax(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    if layer.axis not in (-1, len(shape)):
+def _softmax(layer: Any, at: Place) -> list[Read]:
+    if layer.axis not in (-1, len(at.shape)):
         raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
-    return _softmax_read(layer, shape)
+    return _softmax_read(layer, at)
 
 
-def _relu(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _relu(layer: Any, at: Place) -> list[Read]:
     slope, most, threshold = (
         None if value is None else float(value) for value in (layer.negative_slope, layer.max_value, layer.threshold)
     )
     slope, threshold = slope or 0.0, threshold or 0.0
     if slope != 0 and most is None and threshold == 0:
-        return [_curve_read(layer, shape, _leaky_relu(slope))]
-    return [_curve_read(layer, shape, curves.relu(slope, most, threshold))]
+        return [_curve_read(at, _leaky_relu(slope))]
+    return [_curve_read(at, curves.relu(slope, most, threshold))]
 
 
-def _leaky(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    return [_curve_read(layer, shape, _leaky_relu(float(layer.negative_slope)))]
+def _leaky(layer: Any, at: Place) -> list[Read]:
+    return [_curve_read(at, _leaky_relu(float(layer.negative_slope)))]
 
 
-def _elu(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    return [_curve_read(layer, shape, curves.elu(float(layer.alpha)))]
+def _elu(layer: Any, at: Place) -> list[Read]:
+    return [_curve_read(at, curves.elu(float(layer.alpha)))]
 
 
-def _dropout(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
+def _dropout(layer: Any, at: Place) -> list[Read]:
     if getattr(layer, "noise_shape", None) is not None and any(size is not None for size in layer.noise_shape):
         raise Refusal(reason("native_layer", layer.name, "its noise_shape has no kernel"))
     generator = getattr(layer, "seed_generator", None)
     if layer.rate == 0 or generator is None:
-        return [Read(shape)]
-    return [
-        Read(shape, Dropout(identifier(layer.name), math.prod(shape), float(layer.rate), dropouts), seeds=[generator])
-    ]
+        return [Read(at.shape)]
+    return [Read(at.shape, Dropout(at.name, math.prod(at.shape), float(layer.rate), at.dropouts), seeds=[generator])]
 
 
-def _batch_norm(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
-    if layer.axis not in (-1, len(shape)) or not shape:
+def _batch_norm(layer: Any, at: Place) -> list[Read]:
+    if layer.axis not in (-1, len(at.shape)) or not at.shape:
         raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
     if getattr(layer, "renorm", False) or layer.synchronized:
         raise Refusal(reason("native_layer", layer.name, "renorm and synchronized have no kernel"))
     variables = {name: getattr(layer, name) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
-    weights = {name: None if one is None else _weight(layer, name, one) for name, one in variables.items()}
+    weights = {name: None if one is None else _weight(layer, at.name, name, one) for name, one in variables.items()}
     both = [one for one in (weights["gamma"], weights["beta"]) if one is not None]
     if any(one.l1 or one.l2 for one in both):
         raise Refusal(reason("native_layer", layer.name, "its regularizers have no kernel"))
@@ -220,9 +253,9 @@ def _batch_norm(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
     assert mean is not None
     assert variance is not None
     spec = BatchNorm(
-        identifier(layer.name),
-        shape[-1],
-        math.prod(shape[:-1]),
+        at.name,
+        at.shape[-1],
+        math.prod(at.shape[:-1]),
         weights["gamma"],
         weights["beta"],
         mean,
@@ -231,10 +264,10 @@ def _batch_norm(layer: Any, shape: Shape, dropouts: int) -> list[Read]:
         float(layer.epsilon),
         frozen=not layer.trainable,
     )
-    return [Read(shape, spec, {one.name: variables[name] for name, one in weights.items() if one is not None})]
+    return [Read(at.shape, spec, {one.name: variables[name] for name, one in weights.items() if one is not None})]
 
 
-_READERS: dict[type, Callable[[Any, Shape, int], list[Read]]] = {
+_READERS: dict[type, Callable[[Any, Place], list[Read]]] = {
     layers.Flatten: _flatten,
     layers.Reshape: _reshape,
     layers.Rescaling: _rescaling,

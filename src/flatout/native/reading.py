@@ -13,7 +13,7 @@ import numpy as np
 
 from ..errors import Refusal, reason
 from .network import Activation, Dense, Layer, Network
-from .read_layers import Read, read_layer
+from .read_layers import Place, Read, names_of, read_layer
 from .read_loss import read_loss
 from .read_metrics import read_metrics
 from .read_optimizer import read_optimizer
@@ -63,8 +63,8 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     binding = Binding()
     specs: list[Layer] = []
     features = math.prod(shape)
-    for layer in layers:
-        for found in read_layer(layer, shape, len(binding.seeds)):
+    for layer, name in zip(layers, names_of(layers), strict=True):
+        for found in read_layer(layer, Place(name, shape, len(binding.seeds))):
             _collect(binding, found)
             specs = _joined(specs, found.layer) if found.layer is not None else specs
             shape = found.shape

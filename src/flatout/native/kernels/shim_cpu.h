@@ -1,5 +1,6 @@
 // The shim's CPU back end: the threads of a block as fibers on one CPU thread, or, with -DFLATOUT_THREADS, as threads of
-// the operating system, several blocks at a time, so that ThreadSanitizer sees what a GPU may do at once.
+// the operating system, so that ThreadSanitizer sees what a GPU may do at once. Block follows block; -DFLATOUT_REVERSED
+// begins with the last one, which must change nothing.
 #include <math.h>
 #include <pthread.h>
 #include <setjmp.h>
@@ -42,52 +43,54 @@ struct FlatoutLaunch {
 
 static void __syncthreads() { pthread_barrier_wait(&flatout_block->barrier); }
 
-struct FlatoutThread {
-    FlatoutBlock* block;
-    int number, threads;
-    FlatoutIndex grid;
-    FlatoutCall call;
-    void** arguments;
-};
+// The threads live on from block to block: ThreadSanitizer can tell only some hundreds apart.
+static const int FLATOUT_BLOCK = 256;
+static FlatoutBlock flatout_the_block;
+static pthread_barrier_t flatout_begin, flatout_end;
+static FlatoutCall flatout_call;
+static void** flatout_arguments;
+static FlatoutIndex flatout_grid;
 
 static void* flatout_thread(void* argument) {
-    const FlatoutThread& self = *(FlatoutThread*)argument;
-    flatout_block = self.block;
-    threadIdx = {self.number, 0, 0};
-    blockIdx = self.block->index;
-    blockDim = {self.threads, 1, 1};
-    gridDim = self.grid;
-    self.call(self.arguments);
+    flatout_block = &flatout_the_block;
+    for (;;) {
+        pthread_barrier_wait(&flatout_begin);
+        threadIdx = {(int)(long)argument, 0, 0};
+        blockIdx = flatout_block->index;
+        blockDim = {FLATOUT_BLOCK, 1, 1};
+        gridDim = flatout_grid;
+        flatout_call(flatout_arguments);
+        pthread_barrier_wait(&flatout_end);
+    }
     return nullptr;
 }
 
-// No order between the blocks of a wave: a race between them is seen.
-static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
-    const int wave = 4, blocks = grid.x * grid.y * grid.z;
-    FlatoutBlock* held = (FlatoutBlock*)aligned_alloc(64, wave * sizeof(FlatoutBlock));
-    FlatoutThread* selves = (FlatoutThread*)malloc(wave * threads * sizeof(FlatoutThread));
-    pthread_t* started = (pthread_t*)malloc(wave * threads * sizeof(pthread_t));
-    for (int first = 0; first < blocks; first += wave) {
-        const int count = blocks - first < wave ? blocks - first : wave;
-        for (int b = 0; b < count; b++) {
-            const int n = first + b;
-            held[b].index = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
-            pthread_barrier_init(&held[b].barrier, nullptr, threads);
-            for (int t = 0; t < threads; t++) {
-                FlatoutThread& self = selves[b * threads + t];
-                self = {&held[b], t, threads, grid, call, arguments};
-                if (pthread_create(&started[b * threads + t], nullptr, flatout_thread, &self)) {
-                    fprintf(stderr, "no more threads\n");
-                    abort();
-                }
-            }
+static void flatout_start() {
+    pthread_barrier_init(&flatout_begin, nullptr, FLATOUT_BLOCK + 1);
+    pthread_barrier_init(&flatout_end, nullptr, FLATOUT_BLOCK + 1);
+    pthread_barrier_init(&flatout_the_block.barrier, nullptr, FLATOUT_BLOCK);
+    for (long number = 0; number < FLATOUT_BLOCK; number++) {
+        pthread_t started;
+        if (pthread_create(&started, nullptr, flatout_thread, (void*)number) || pthread_detach(started)) {
+            fprintf(stderr, "no more threads\n");
+            abort();
         }
-        for (int t = 0; t < count * threads; t++) pthread_join(started[t], nullptr);
-        for (int b = 0; b < count; b++) pthread_barrier_destroy(&held[b].barrier);
     }
-    free(started);
-    free(selves);
-    free(held);
+}
+
+static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
+    static bool is_started = false;
+    if (!is_started) flatout_start();
+    is_started = true;
+    if (threads != FLATOUT_BLOCK) abort();
+    for (int n = 0; n < grid.x * grid.y * grid.z; n++) {
+        flatout_the_block.index = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
+        flatout_call = call;
+        flatout_arguments = arguments;
+        flatout_grid = grid;
+        pthread_barrier_wait(&flatout_begin);
+        pthread_barrier_wait(&flatout_end);
+    }
 }
 
 #else
@@ -139,7 +142,13 @@ static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, voi
     flatout_arguments = arguments;
     gridDim = grid;
     blockDim = {threads, 1, 1};
-    for (int n = 0; n < grid.x * grid.y * grid.z; n++) {
+    const int blocks = grid.x * grid.y * grid.z;
+    for (int turn = 0; turn < blocks; turn++) {
+#ifdef FLATOUT_REVERSED
+        const int n = blocks - 1 - turn;
+#else
+        const int n = turn;
+#endif
         blockIdx = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
         memset(flatout_done, 0, sizeof(flatout_done));
         for (int waiting = threads; waiting > 0;) {

@@ -1,0 +1,114 @@
+"""`flatout bench native`: the seed model under stock Keras, the backend's engine and native kernels, in one run."""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..fit import fit
+from ..native.launch import why_not_here
+from ..native.lower import lower
+from ..options import options
+from ..report import explain
+from .backend import device
+from .comparison import SEED, EpochTimer
+from .workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class Line:
+    """One way to train the model.
+
+    Attributes:
+        way: What ran.
+        us_per_step: The median over the epochs after the first of all repeats, or None if it did not run.
+        first_epoch_seconds: From the call to the end of its first epoch, compilation included.
+        loss: At the end of training, or None where nobody asks for it.
+        note: Why something else ran.
+    """
+
+    way: str
+    us_per_step: float | None
+    first_epoch_seconds: float | None
+    loss: float | None
+    note: str = ""
+
+
+def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
+    """Train the seed model each way, in turns, from the same seed."""
+    workload = WORKLOADS["seed"]
+    steps = steps or workload.gpu_steps
+    x, y = workload.data(steps)
+    backend = keras.config.backend()
+    engines = {"stock Keras": "stock", f"flatout, engine {backend}": backend, "flatout, native kernels": "native"}
+    if (why := why_not_here()) is not None:
+        engines.pop("flatout, native kernels")
+    seconds: dict[str, list[float]] = {way: [] for way in engines}
+    first: dict[str, tuple[float, float, str]] = {}
+    for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
+        for way in ways:
+            timed, until_first, loss = _fit(engines[way], x, y, workload.batch_size, epochs)
+            seconds[way] += timed[1:]
+            ran = explain()[-1].engine
+            first.setdefault(way, (until_first, loss, "" if ran == engines[way] else f"ran on {ran}"))
+    lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
+    if why is not None:
+        return [*lines, Line("flatout, native kernels", None, None, None, str(why))]
+    lines.append(_kernels_alone(x, y, workload.batch_size, steps, epochs))
+    if backend == "jax":
+        from . import scan
+
+        lines.append(Line("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+    return lines
+
+
+def _fit(engine: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:
+    keras.utils.set_random_seed(SEED)
+    model, timer = WORKLOADS["seed"].build(), EpochTimer(epochs)
+    began = time.perf_counter()
+    with options(force=True):
+        history = fit(model, x, y, batch_size=batch_size, epochs=epochs, verbose=0, callbacks=[timer], engine=engine)
+    timed = [end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)]
+    return timed, timer.ends[0] - began, float(history.history["loss"][-1])
+
+
+def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> Line:
+    """The kernels without Keras around them: no callbacks, and no state copied between epochs."""
+    keras.utils.set_random_seed(SEED)
+    program = lower(WORKLOADS["seed"].build(), batch_size=batch_size)
+    began = time.perf_counter()
+    program.run(x, y)
+    until_first = time.perf_counter() - began
+    session, random, timed = program.load(), np.random.default_rng(SEED), []
+    for _ in range(max(3, epochs)):
+        start = time.perf_counter()
+        session.set_order(random.permutation(len(x)))
+        session.advance("train", 0, steps, len(x))
+        timed.append(time.perf_counter() - start)
+    return Line("native kernels alone", statistics.median(timed) / steps * 1e6, until_first, None)
+
+
+def as_json(lines: list[Line], steps: int | None) -> dict[str, Any]:
+    """What `--json` writes."""
+    about = {"format": 1, "workload": "native", "backend": keras.config.backend(), "device": device().name}
+    return {**about, "steps": steps, "results": [asdict(line) for line in lines]}
+
+
+def print_lines(console: Any, lines: list[Line]) -> None:
+    """One line for each way."""
+    console.print(f"{'':<28}{'us/step':>10}{'1st epoch':>12}{'end loss':>11}", highlight=False)
+    for line in lines:
+        time_of_step = "" if line.us_per_step is None else f"{line.us_per_step:,.1f}"
+        first = "" if line.first_epoch_seconds is None else f"{line.first_epoch_seconds:.2f} s"
+        loss = "" if line.loss is None else f"{line.loss:.5f}"
+        console.print(
+            f"{line.way:<28}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip(),
+            highlight=False,
+            markup=False,
+        )

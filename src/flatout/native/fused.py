@@ -120,6 +120,7 @@ def plans(
         if dense.outputs not in (8 * cluster, 16 * cluster) or batch % cluster:
             continue
         planes = 1 if is_raw or precision == "fast" else 2
+        # The first number of warps that fits is the best for this cluster.
         for warps in _warps(dense, planes, batch):
             tiles = _padded_tiles(math.ceil(dense.inputs / 16), warps)
             slots = len(network.optimizer.slots)
@@ -140,6 +141,7 @@ def plans(
             registers = (plan.tiles_of_a_warp + 1) * plan.units // 2 * (1 + slots)
             if plan.shared_bytes <= SHARED_BYTES and registers <= _STATE_REGISTERS[warps]:
                 found.append(plan)
+                break
     if not found:
         what = f"{dense.inputs} to {dense.outputs} values with a batch of {batch}"
         raise Refusal(reason("native_form", f"one kernel a stage, because {what} do not fit a cluster of blocks"))

@@ -69,7 +69,7 @@ class FusedRunner:
             try:
                 return plan, program, self._launcher.load(program)
             except Refusal as refusal:
-                problem = str(refusal.reason)
+                problem = refusal.reason.message.rstrip(".")
         raise _refusal(problem)
 
     @property
@@ -80,7 +80,6 @@ class FusedRunner:
     def forget_x(self) -> None:
         """x is another one."""
         self._split_of = None
-        self._buffers.pop("fused/planes", None)
 
     def run(self, session: Session, first_row: int, count: int) -> None:
         """Take `count` steps from where the order stands at `first_row`, with the state that the session's buffers hold.
@@ -116,8 +115,9 @@ class FusedRunner:
         unit, multiplier = self._units(session, rows, constants)
         self._check_epsilon(unit)
         self._buffers["fused/numbers"].assign(np.array([unit, multiplier], np.float32))
-        if "fused/planes" not in self._buffers:
-            shape = (rows, self.plan.row_halves)
+        shape = (rows, self.plan.row_halves)
+        if "fused/planes" not in self._buffers or self._buffers["fused/planes"].shape != shape:
+            self._buffers.pop("fused/planes", None)
             try:
                 self._buffers["fused/planes"] = self._launcher.empty(shape, np.dtype("uint16"))
             except Exception as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from . import state
 from .buffers import DeviceArray
 from .fused import Precision
 from .fused_run import FusedRunner
-from .launch import Launch, Launcher
+from .launch import Launch, Launcher, Module
 from .program import STEPS_PER_CHUNK, Program, StepName
 from .scalars import scalars
 
@@ -37,7 +38,6 @@ class Session:
         self.program = program
         self.launcher = launcher
         self.buffers: dict[str, DeviceArray] = {}
-        self._module = launcher.load(program)
         self._rows = 0
         for name, buffer in program.layout.items():
             if buffer.arena is not None:
@@ -52,6 +52,11 @@ class Session:
                 self.form = self._fused.form
             except Refusal as refusal:
                 self.form = refusal.reason
+
+    @functools.cached_property
+    def _module(self) -> Module:
+        """The kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
+        return self.launcher.load(self.program)
 
     def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
         """Take the rows to train on: arrays of the device as they are, others as a copy."""

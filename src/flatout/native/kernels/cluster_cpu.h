@@ -128,6 +128,33 @@ DEVICE void unpack_halves(u32 word, float& low, float& high) {
 DEVICE u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
 DEVICE u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
 
+template <class Word> static void cluster_aligned(const Word* p) {
+    if ((uintptr_t)p % 8) {
+        fprintf(stderr, "two words at an address that is no multiple of 8\n");
+        abort();
+    }
+}
+DEVICE void store_two(float* to, float a, float b) {
+    cluster_aligned(to);
+    to[0] = a;
+    to[1] = b;
+}
+DEVICE void store_two(u32* to, u32 a, u32 b) {
+    cluster_aligned(to);
+    to[0] = a;
+    to[1] = b;
+}
+DEVICE void load_two(const float* from, float& a, float& b) {
+    cluster_aligned(from);
+    a = from[0];
+    b = from[1];
+}
+DEVICE void load_two(const u32* from, u32& a, u32& b) {
+    cluster_aligned(from);
+    a = from[0];
+    b = from[1];
+}
+
 // What the lanes of this warp bring to an instruction that they run together, after all have brought it.
 struct ClusterMeeting {
     ClusterLane* lanes;

@@ -33,6 +33,19 @@ DEVICE u32 pack_halves(float low, float high) {
 DEVICE void unpack_halves(u32 word, float& low, float& high) {
     asm("{.reg .f16 p,q;\nmov.b32 {p,q},%2;\ncvt.f32.f16 %0,p;\ncvt.f32.f16 %1,q;}" : "=f"(low), "=f"(high) : "r"(word));
 }
+// Two or four words of shared memory in one instruction; aligned to as many.
+DEVICE void store_two(float* to, float a, float b) { *(float2*)to = make_float2(a, b); }
+DEVICE void store_two(u32* to, u32 a, u32 b) { *(uint2*)to = make_uint2(a, b); }
+DEVICE void load_two(const float* from, float& a, float& b) {
+    const float2 both = *(const float2*)from;
+    a = both.x;
+    b = both.y;
+}
+DEVICE void load_two(const u32* from, u32& a, u32& b) {
+    const uint2 both = *(const uint2*)from;
+    a = both.x;
+    b = both.y;
+}
 // The low halves of two words, and the high ones.
 DEVICE u32 low_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
 DEVICE u32 high_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }

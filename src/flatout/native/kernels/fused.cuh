@@ -135,7 +135,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     const int thread = thread_number(), warp = thread >> 5, lane = thread & 31;
     const int g = lane >> 2, t = lane & 3;  // row and column group of a fragment
     const int rank = cluster_rank(), steps = span[1];
-    const float x_unit = numbers[0];
+    const float x_unit = numbers[0], h_unit = x_unit * (1.0f / W_SCALE);
     order += span[0];
     const Address logits_ready = shared_address(&sm.arrivals[0]), dlogits_ready = shared_address(&sm.arrivals[1]);
     const Address x_ready = shared_address(&sm.arrivals[2]), x_first = shared_address(sm.x[0]);
@@ -271,14 +271,13 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         for (int j = 0; j < S::ROW_TILES; j++) {
             float* upper = &sm.partial[warp][at_unit<C>(g, j, 2 * t)];
             if constexpr (S::PACKED) {
-                upper[0] = C::EXACT ? acc[0][j][0] + acc[0][j][2] : acc[0][j][0];
-                upper[1] = C::EXACT ? acc[0][j][1] + acc[0][j][3] : acc[0][j][1];
+                store_two(upper, C::EXACT ? acc[0][j][0] + acc[0][j][2] : acc[0][j][0],
+                          C::EXACT ? acc[0][j][1] + acc[0][j][3] : acc[0][j][1]);
             } else {
                 float* lower = &sm.partial[warp][at_unit<C>(g + 8, j, 2 * t)];
-                upper[0] = PARTS == 2 ? acc[0][j][0] + acc[PARTS - 1][j][0] : acc[0][j][0];
-                upper[1] = PARTS == 2 ? acc[0][j][1] + acc[PARTS - 1][j][1] : acc[0][j][1];
-                lower[0] = PARTS == 2 ? acc[0][j][2] + acc[PARTS - 1][j][2] : acc[0][j][2];
-                lower[1] = PARTS == 2 ? acc[0][j][3] + acc[PARTS - 1][j][3] : acc[0][j][3];
+                const float* rest = acc[PARTS - 1][j];
+                store_two(upper, acc[0][j][0] + (PARTS == 2 ? rest[0] : 0.0f), acc[0][j][1] + (PARTS == 2 ? rest[1] : 0.0f));
+                store_two(lower, acc[0][j][2] + (PARTS == 2 ? rest[2] : 0.0f), acc[0][j][3] + (PARTS == 2 ? rest[3] : 0.0f));
             }
         }
         block_barrier();
@@ -308,7 +307,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     even += sm.partial[i][at];
                     odd += sm.partial[i + 1][at];
                 }
-                const float z = fmaf(even + odd, x_unit / W_SCALE, sm.b1[unit]);
+                const float z = fmaf(even + odd, h_unit, sm.b1[unit]);
                 h[k] = C::Activation::value(z);
                 sm.slope[at] = C::Activation::slope(z, h[k]);
                 // A first kernel beyond the halves makes z infinite or NaN, even where x is 0.
@@ -395,16 +394,13 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                 const float power = fast_exp2((z - largest) * 1.44269504f);
                 // In fixed point, so that the order does not matter.
                 const float sum = (float)warp_sum(round_to_int(power * 67108864.0f)) * (1.0f / 67108864.0f);
-                float dz = fmaf(power, fast_reciprocal(sum) * LOGIT_SCALE, lane == label[pass] ? -LOGIT_SCALE : 0.0f);
-                float loss = logf(sum) - (z - largest);
+                const float inverse = fast_reciprocal(sum);
+                float dz = fmaf(power, inverse * LOGIT_SCALE, lane == label[pass] ? -LOGIT_SCALE : 0.0f);
+                float q = 0.5f;
                 if constexpr (C::CLIPPED) {  // Keras clips probabilities, and a clipped one has no gradient
-                    const float q = from_lane(power, label[pass]) / sum, low = C::CLIP, high = 1.0f - C::CLIP;
-                    if (!(q >= low && q <= high)) {
-                        dz = 0.0f;
-                        loss = -logf(q < low ? low : high);
-                    }
+                    q = from_lane(power, label[pass]) * inverse;
+                    if (!(q >= C::CLIP && q <= 1.0f - C::CLIP)) dz = 0.0f;
                 }
-                const u32 right = warp_ballot(lane < C::OUTPUTS && z == largest);
                 const u32 word = split_word<C::EXACT>(dz);
                 const Address here = shared_address(sm.dlogits) + (row * S::STRIDE + output) * 4;
                 UNROLL
@@ -412,7 +408,13 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     const int block = group + i * S::GROUPS;
                     if (lane < C::OUTPUTS) push(remote(here, block), word, remote(dlogits_ready, block));
                 }
+                const u32 right = warp_ballot(lane < C::OUTPUTS && z == largest);
                 if (group == 0 && lane == label[pass]) {
+                    float loss = logf(sum) - (z - largest);
+                    if constexpr (C::CLIPPED) {
+                        if (q < C::CLIP) loss = -logf(C::CLIP);
+                        if (q > 1.0f - C::CLIP) loss = -logf(1.0f - C::CLIP);
+                    }
                     float* sums_of_row = row_sums + 2 * ((size_t)s * C::BATCH + row);
                     sums_of_row[0] = loss;
                     sums_of_row[1] = first_bit(right) == label[pass] ? 1.0f : 0.0f;
@@ -443,8 +445,8 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
             if constexpr (C::EXACT) multiply_tiles(e, S::PACKED ? w2_lo : w2_hi, high_halves(d0, d1), high_halves(d2, d3));
             UNROLL
             for (int k = 0; k < S::HALVES; k++) {
-                const float* slope = &sm.slope[at_unit<C>(g + 8 * k, warp, 2 * t)];
-                float v0, v1;
+                float v0, v1, slope_0, slope_1;
+                load_two(&sm.slope[at_unit<C>(g + 8 * k, warp, 2 * t)], slope_0, slope_1);
                 if constexpr (S::PACKED) {
                     v0 = C::EXACT ? fmaf(c[2] + e[2], LO_INVERSE, c[0]) : c[0];
                     v1 = C::EXACT ? fmaf(c[3] + e[3], LO_INVERSE, c[1]) : c[1];
@@ -452,10 +454,12 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     v0 = C::EXACT ? fmaf(e[2 * k], LO_INVERSE, c[2 * k]) : c[2 * k];
                     v1 = C::EXACT ? fmaf(e[2 * k + 1], LO_INVERSE, c[2 * k + 1]) : c[2 * k + 1];
                 }
-                v0 *= slope[0];
-                v1 *= slope[1];
+                v0 *= slope_0;
+                v1 *= slope_1;
                 bad |= is_outside(v0) || is_outside(v1);
-                split_pair<C::EXACT>(v0, v1, LO, sm.dh[warp][lane][2 * k], sm.dh[warp][lane][2 * k + 1]);
+                u32 hi, lo;
+                split_pair<C::EXACT>(v0, v1, LO, hi, lo);
+                store_two(&sm.dh[warp][lane][2 * k], hi, lo);
             }
         }
         block_barrier();
@@ -464,14 +468,12 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         for (int j = 0; j < S::ROW_TILES; j++) {
             const u32* of_lane = sm.dh[j][lane];
             const int k = j >> 1, i = (j & 1) * 2;
-            dh_hi[k][i] = of_lane[0];
             if constexpr (S::PACKED) {
-                dh_hi[k][i + 1] = of_lane[1];
+                load_two(of_lane, dh_hi[k][i], dh_hi[k][i + 1]);
                 dh_lo[k][i] = dh_lo[k][i + 1] = 0;
             } else {
-                dh_lo[k][i] = of_lane[1];
-                dh_hi[k][i + 1] = of_lane[2 * S::HALVES - 2];
-                dh_lo[k][i + 1] = of_lane[2 * S::HALVES - 1];
+                load_two(of_lane, dh_hi[k][i], dh_lo[k][i]);
+                load_two(of_lane + 2 * S::HALVES - 2, dh_hi[k][i + 1], dh_lo[k][i + 1]);
             }
         }
 
@@ -531,17 +533,18 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                 u32 hi[4], lo[4], right_hi[4], right_lo[4];
                 UNROLL
                 for (int i = 0; i < 2; i++) {
-                    const u32* upper = &sm.hidden[at_unit<C>(g, 2 * k + i, 2 * t)];
-                    hi[2 * i] = low_halves(upper[0], upper[1]);
+                    u32 h0, h1;
+                    load_two(&sm.hidden[at_unit<C>(g, 2 * k + i, 2 * t)], h0, h1);
+                    hi[2 * i] = low_halves(h0, h1);
                     if constexpr (S::PACKED) {
-                        hi[2 * i + 1] = high_halves(upper[0], upper[1]);
+                        hi[2 * i + 1] = high_halves(h0, h1);
                         lo[2 * i] = 0;
                         lo[2 * i + 1] = hi[2 * i];
                     } else {
-                        const u32* lower = &sm.hidden[at_unit<C>(g + 8, 2 * k + i, 2 * t)];
-                        hi[2 * i + 1] = low_halves(lower[0], lower[1]);
-                        lo[2 * i] = high_halves(upper[0], upper[1]);
-                        lo[2 * i + 1] = high_halves(lower[0], lower[1]);
+                        lo[2 * i] = high_halves(h0, h1);
+                        load_two(&sm.hidden[at_unit<C>(g + 8, 2 * k + i, 2 * t)], h0, h1);
+                        hi[2 * i + 1] = low_halves(h0, h1);
+                        lo[2 * i + 1] = high_halves(h0, h1);
                     }
                     const u32* line = sm.dlogits + (16 * k + 8 * i + 2 * t) * S::STRIDE + g;
                     const bool first = g < C::OUTPUTS, second = g + 8 < C::OUTPUTS;
@@ -623,18 +626,22 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     // ---- all blocks agree on whether every number stayed in range; only then is the state written
     const u32 seen = warp_ballot(bad);
     if (lane < C::CLUSTER) put(remote(shared_address(&sm.failed[rank * C::WARPS + warp]), lane), seen != 0);
+    warp_barrier();  // the cluster's barrier wants a warp's lanes together
     cluster_barrier();  // and nobody writes to another block any more
     bool any = false;
     for (int i = lane; i < C::CLUSTER * C::WARPS; i += 32) any |= sm.failed[i] != 0;
     any = warp_ballot(any) != 0;
     if (rank == 0 && thread == 0) *failed = any;
     if (any) return;
+    // Made anew, so that what only a launch's two ends need takes no registers in between.
+    const FusedStep<C> tiles_step = FusedStep<C>::make(numbers[0], W_SCALE);
+    const FusedStep<C> role_step = has_extra ? tiles_step : FusedStep<C>::make(1.0f, 1.0f);
     UNROLL
     for (int p = 0; p < S::SLOTS; p++) {
         UNROLL
         for (int i = 0; i < S::PER_TILE; i++) {
             const int at = fused_offset<C>(p, i / S::PER_HALF, i % S::PER_HALF, warp, lane, rank, true);
-            const FusedStep<C>& step = p < S::TILES ? of_tiles : of_role;
+            const FusedStep<C>& step = p < S::TILES ? tiles_step : role_step;
             if (at >= 0) {
                 weights[at] = W[p][i] / (p < S::TILES ? W_SCALE : role_scale);
                 if (C::SLOTS > 0) slot_0[at] = M[p][i] / step.m_scale;

@@ -15,6 +15,7 @@ import flatout
 from flatout.bench import fashion_mnist
 from flatout.bench.cli import main
 from flatout.bench.workloads import WORKLOADS
+from flatout.native.launch_cpu import compiler
 
 from .test_fashion_mnist import write_idx
 
@@ -40,6 +41,20 @@ def run(folder: Path, data: Path, *arguments: str, **environment: str) -> subpro
     }
     command = [sys.executable, "-m", "flatout", *arguments]
     return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=170)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("torch")
+@pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate the kernels with")
+def test_bench_native_has_every_engine_in_one_run(tmp_path: Path, data: Path) -> None:
+    arguments = ("native", "--steps", "5", "--epochs", "2", "--repeats", "1", "--json", "out.json")
+    done = run(tmp_path, data, "bench", *arguments, FLATOUT_NATIVE="cpu")
+    assert done.returncode == 0, done.stderr
+    lines = {line["way"]: line for line in json.loads((tmp_path / "out.json").read_text())["results"]}
+    ways = ["stock Keras", "flatout, engine torch", "flatout, native kernels", "native kernels alone"]
+    assert list(lines) == ways
+    assert all(line["us_per_step"] > 0 and not line["note"] for line in lines.values())
+    assert lines[ways[2]]["loss"] == pytest.approx(lines[ways[0]]["loss"], rel=1e-4)
 
 
 @pytest.mark.slow

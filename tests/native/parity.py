@@ -35,7 +35,7 @@ def variables(model: Any) -> dict[str, np.ndarray]:
     ]
     # Keras numbers the layers of one model on from those of the last.
     names = [re.sub(r"_?\d", "", one.path.split("/")[-1]) for one in wanted]
-    return {f"{n} {names[n]}": np.array(keras.ops.convert_to_numpy(one)) for n, one in enumerate(wanted)}
+    return {f"{n} {names[n]}": np.array(keras.ops.convert_to_numpy(one.value)) for n, one in enumerate(wanted)}
 
 
 def by_keras(case: Any) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]:

@@ -96,8 +96,13 @@ def test_class_weights_streamed_data_and_steps_per_execution(backend: str) -> No
 
 @pytest.mark.usefixtures("emulated")
 def test_dropout_runs_when_asked_for_and_is_repeatable() -> None:
-    histories = [_fit("native", _model(layers.Dropout(0.5)))[1] for _ in range(2)]
+    runs = [_fit("native", _model(layers.Dropout(0.5))) for _ in range(2)]
+    assert [report.engine for _, _, report in runs] == ["native", "native"]
+    histories = [history for _, history, _ in runs]
     assert histories[0] == histories[1]
+    # Keras' own counter went on, so a second fit draws other masks.
+    model = runs[0][0]
+    assert float(np.array(model.layers[1].seed_generator.state.value)[1]) == 12
     off = _fit("native")[1]
     assert histories[0]["loss"] != off["loss"]
     # An unbiased mask leaves the loss about where it was.
@@ -118,6 +123,36 @@ def test_a_frozen_layer_stays_as_it_is() -> None:
     assert report.engine == "native"
     _assert_same(model.get_weights(), stock.get_weights())
     _assert_same(history.values(), expected.values())
+
+
+@pytest.mark.usefixtures("emulated")
+def test_a_nan_is_kept_where_keras_keeps_it() -> None:
+    def risky() -> Any:
+        keras.utils.set_random_seed(3)
+        # A row whose outputs are all 0 has no probabilities.
+        model = keras.Sequential([layers.Dense(4, activation="relu")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    _, history, report = _fit("native", risky())
+    _, expected, _ = _fit("stock", risky())
+    assert report.engine == "native"
+    np.testing.assert_allclose(history["loss"], expected["loss"], rtol=1e-5)
+
+
+@pytest.mark.usefixtures("emulated")
+def test_dropout_drops_its_share() -> None:
+    keras.utils.set_random_seed(1)
+    model = keras.Sequential([layers.Input((100,)), layers.Dropout(0.3), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.0), "mse")
+    program = flatout.lower(model, batch_size=200)
+    program.run(np.ones((400, 100), "float32"), np.ones((400, 1), "float32"), launcher="cpu")
+    masked = program.buffers["dropout/y"].numpy()
+    assert set(np.unique(masked).tolist()) == {0.0, float(np.float32(1) / np.float32(0.7))}
+    assert np.mean(masked == 0) == pytest.approx(0.3, abs=0.02)
+    # Neither rows nor columns of the mask are alike.
+    assert len(np.unique(masked, axis=0)) == 200
+    assert len(np.unique(masked, axis=1).T) == 100
 
 
 @pytest.mark.usefixtures("emulated")

@@ -155,6 +155,19 @@ def test_run_trains_the_model_as_fit_does(emulated: Any) -> None:
 
 
 @pytest.mark.backend("jax")
+def test_awkward_names_of_layers(emulated: Any) -> None:
+    names = ["weights", "update", "3 d", "a-b", "a.b", "x", "log", "class"]
+    chain = [layers.Dense(4, activation="tanh", name=name) for name in names]
+    model = _compiled(*chain, layers.Dense(1, name="loss"), optimizer="adam")
+    before = model.get_weights()
+    x, y = np.random.default_rng(0).random((6, 8)).astype("float32"), np.ones((6, 1), "float32")
+    program = flatout.lower(model, batch_size=6)
+    logs = program.run(x, y, launcher="cpu")
+    model.set_weights(before)
+    assert logs["loss"] == pytest.approx(model.evaluate(x, y, verbose=0), rel=1e-5)
+
+
+@pytest.mark.backend("jax")
 def test_bad_arguments_of_run(emulated: Any) -> None:
     program = flatout.lower(_seed(), batch_size=4)
     x, y = np.zeros((8, 28, 28), "float32"), np.zeros(8, "int32")

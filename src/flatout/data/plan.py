@@ -147,11 +147,12 @@ def decide(facts: Facts, options: Options) -> Plan:
     """Choose engine and placement. No side effects."""
     why = _refusals(facts, options)
     if why:
-        return Plan(facts, "stock", "host", tuple(why))
+        notes = () if facts.native_obstacle is None else (facts.native_obstacle,)
+        return Plan(facts, "stock", "host", (*notes, *why))
     engine = "native" if facts.native else facts.backend
-    notes = [] if facts.native_obstacle is None else [facts.native_obstacle]
+    told = [] if facts.native_obstacle is None else [facts.native_obstacle]
     if facts.rows is None:
-        return Plan(facts, engine, "streamed", (*notes, reason("batches", facts.source)))
+        return Plan(facts, engine, "streamed", (*told, reason("batches", facts.source)))
     free = facts.free_bytes
     if free is not None and facts.host_bytes is not None and not facts.copies:
         # Its memory is the host's, of which this process may have less to itself than there is.
@@ -161,7 +162,7 @@ def decide(facts: Facts, options: Options) -> Plan:
     placement = options.data
     if options.data == "auto" and budget is not None and nbytes > budget:
         placement = "streamed"
-        notes.append(reason("memory", as_size(nbytes), as_size(budget)))
+        told.append(reason("memory", as_size(nbytes), as_size(budget)))
     elif options.data == "auto":
         pays = facts.copies or facts.table_bytes > _LARGE_TABLE
         placement = "direct" if facts.is_file and pays else "resident"
@@ -170,7 +171,7 @@ def decide(facts: Facts, options: Options) -> Plan:
         batch_size = facts.batch_size or 1
         most = steps_per_chunk(nbytes * batch_size // max(1, facts.rows)) * (2 if facts.copies else 1)
         chunk = even_chunks(facts.rows // batch_size, most)
-    plan = Plan(facts, engine, placement, tuple(notes), budget, chunk, _host_budget(facts, options))
+    plan = Plan(facts, engine, placement, tuple(told), budget, chunk, _host_budget(facts, options))
     return with_notes(plan)
 
 

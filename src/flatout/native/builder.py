@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import re
 from collections.abc import Sequence
@@ -30,7 +29,8 @@ READABLE = frozenset(_C_TYPES) - {"float16"}
 
 def identifier(name: str) -> str:
     """A layer's name as one of C."""
-    return re.sub(r"\W", "_", name)
+    made = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"layer_{made}" if made[:1].isdigit() else made
 
 
 class KernelDraft:
@@ -73,8 +73,18 @@ class KernelDraft:
         if takes_rows:
             self._parameters.append(Parameter("int rows", None))
         lines = [body] if isinstance(body, str) else body
-        kernel = Kernel(
-            self.name,
+        name, number = self.name, 1
+        while True:
+            kernel = self._kernel(name, lines, grid, flops)
+            if self._builder.kernels.setdefault(name, kernel) == kernel:
+                return name
+            # Names of layers can be such that two kernels would have the same one.
+            number += 1
+            name = f"{self.name}_{number}"
+
+    def _kernel(self, name: str, lines: Sequence[str], grid: tuple[Extent, Extent, Extent], flops: int) -> Kernel:
+        return Kernel(
+            name,
             self.title,
             "\n".join(f"    {line}" for line in lines),
             tuple(self._parameters),
@@ -85,10 +95,6 @@ class KernelDraft:
             flops,
             self._moved,
         )
-        known = self._builder.kernels.setdefault(self.name, kernel)
-        if known != kernel:
-            raise AssertionError(f"two kernels of the name {self.name}")
-        return self.name
 
 
 class Builder:
@@ -137,9 +143,10 @@ class Builder:
         )
         return kind
 
-    def renamed(self, arena: str, size: int) -> None:
-        """Give an arena its final size."""
-        self.layout[arena] = dataclasses.replace(self.layout[arena], shape=(size,))
+
+def rows_of(lines: int) -> str:
+    """The number of rows, as a C expression, where each sample has so many."""
+    return "rows" if lines == 1 else f"rows * {lines}"
 
 
 def per_value(size: int) -> tuple[Extent, Extent, Extent]:

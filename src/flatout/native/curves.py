@@ -6,8 +6,9 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from ..errors import Refusal, reason
+
 _SQRT_HALF = math.sqrt(0.5)
-_SQRT_2_OVER_PI = math.sqrt(2 / math.pi)
 
 
 @dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Curve:
 def c_float(number: float) -> str:
     """A float32 literal of C, exact."""
     if not math.isfinite(number):
-        raise ValueError(f"Expected a finite number. Received: {number}.")
+        raise Refusal(reason("native_model", f"one of its constants is {number}"))
     return f"{number:.9g}f" if any(mark in f"{number:.9g}" for mark in ".e") else f"{number:.9g}.0f"
 
 
@@ -47,9 +48,10 @@ def relu(negative_slope: float = 0.0, max_value: float | None = None, threshold:
         # A NaN stays one, as in Keras.
         return Curve("relu", "z > 0.0f || z != z ? z : 0.0f", "y > 0.0f ? 1.0f : 0.0f")
     low, slope = c_float(threshold), c_float(negative_slope)
-    value, inside = f"(z > {low} ? z : 0.0f)", f"z > {low}"
+    above = f"z > {low}" if threshold else f"z > {low} || z != z"
+    value, inside = f"({above} ? z : 0.0f)", f"z > {low}"
     if max_value is not None:
-        value, inside = f"fminf(fmaxf({value}, 0.0f), {c_float(max_value)})", f"{inside} && z < {c_float(max_value)}"
+        value, inside = f"clipped({value}, 0.0f, {c_float(max_value)})", f"{inside} && z < {c_float(max_value)}"
     below = f"{slope} * fmaxf({low} - z, 0.0f)"
     return Curve(
         "relu",
@@ -70,17 +72,8 @@ def elu(alpha: float = 1.0) -> Curve:
     return Curve("elu", f"z > 0.0f ? z : {factor} * expm1f(z)", f"z > 0.0f ? 1.0f : {factor} * expf(z)", needs_z=True)
 
 
-def gelu(approximate: bool = False) -> Curve:
-    if approximate:
-        inner = f"{c_float(_SQRT_2_OVER_PI)} * (z + 0.044715f * z * z * z)"
-        steepness = f"{c_float(_SQRT_2_OVER_PI)} * (1.0f + 0.134145f * z * z)"
-        tanh = f"tanhf({inner})"
-        return Curve(
-            "gelu (tanh)",
-            f"0.5f * z * (1.0f + {tanh})",
-            f"0.5f * (1.0f + {tanh}) + 0.5f * z * (1.0f - {tanh} * {tanh}) * {steepness}",
-            needs_z=True,
-        )
+def gelu() -> Curve:
+    """The exact one, by the error function."""
     cdf = f"0.5f * erfcf(-z * {c_float(_SQRT_HALF)})"
     density = f"{c_float(1 / math.sqrt(2 * math.pi))} * expf(-0.5f * z * z)"
     return Curve("gelu", f"z * ({cdf})", f"{cdf} + z * {density}", needs_z=True)

@@ -42,6 +42,8 @@ def check(network: Network, x: Any, y: Any, weight: Any) -> None:
     Raises:
         Refusal: They do not fit; Keras may make something of them, or says in its own words what is wrong.
     """
+    if x.shape[0] == 0:
+        raise Refusal(reason("native_data", "there are no rows"))
     size = int(np.prod(x.shape[1:]))
     if size != network.features:
         raise Refusal(reason("native_data", f"a row of x has {size} values, the model takes {network.features}"))

@@ -93,7 +93,7 @@ class NativeProgram:
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         x, y, weight = _unpacked(data, self._task)
-        batch_size = min(batch_size, rows)
+        batch_size = max(1, min(batch_size, rows))
         key = (batch_size, *(None if part is None else _dtype(part) for part in (x, y, weight)))
         session = self._sessions.pop(key, None)
         if session is None:

@@ -64,7 +64,7 @@ def names_of(chain: list[Any]) -> list[str]:
             counts[automatic] += 1
             name = automatic if count == 0 else f"{automatic}_{count}"
         names.append(identifier(name))
-    return names if len(set(names)) == len(names) else [identifier(layer.name) for layer in chain]
+    return names if len(set(names)) == len(names) else [f"{name}_{number}" for number, name in enumerate(names)]
 
 
 def read_layer(layer: Any, at: Place) -> list[Read]:
@@ -163,7 +163,7 @@ def _dense(layer: Any, at: Place) -> list[Read]:
     lines, after = math.prod(at.shape[:-1]), (*at.shape[:-1], outputs)
     if _is_softmax(layer.activation):
         dense = Dense(name, inputs, outputs, lines, kernel, bias, curves.LINEAR)
-        return [Read(after, dense, weights), Read(after, Softmax(f"{name}_softmax", outputs, lines))]
+        return [Read(after, dense, weights), Read(after, Softmax(f"{name}/softmax", outputs, lines))]
     return [Read(after, Dense(name, inputs, outputs, lines, kernel, bias, _curve(layer, layer.activation)), weights)]
 
 

@@ -141,7 +141,8 @@ def _chain(model: Any) -> tuple[tuple[int, ...], list[Any]]:
         node = layer._inbound_nodes[node_index]
         if len(node.input_tensors) != 1 or layer in layers:
             raise Refusal(reason("native_model", f"it is no chain of layers: {layer.name} joins or repeats"))
-        if node.arguments.kwargs and any(value is not None for value in node.arguments.kwargs.values()):
+        # Keras notes `training=False` for each layer that takes it, and goes by the call at hand.
+        if any(value is not None and value is not False for value in node.arguments.kwargs.values()):
             raise Refusal(reason("native_layer", layer.name, "it is called with arguments of its own"))
         layers.insert(0, layer)
         tensor = node.input_tensors[0]

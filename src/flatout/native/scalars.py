@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -18,18 +19,12 @@ def scalars(optimizer: Any, spec: Optimizer, first: int, count: int) -> np.ndarr
     table = np.stack([rates, rates], axis=1)
     if spec.kind == "adam":
         # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
-        with keras.device("cpu") if keras.config.backend() == "torch" else _nothing():
+        with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
             steps = ops.cast(np.arange(first + 1, first + count + 1), "float32")
             powers = [ops.power(ops.cast(spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
             corrected = ops.convert_to_tensor(rates) * ops.sqrt(1 - powers[1]) / (1 - powers[0])
             table[:, 1] = ops.convert_to_numpy(corrected)
     return np.ascontiguousarray(table, np.float32)
-
-
-def _nothing() -> Any:
-    import contextlib
-
-    return contextlib.nullcontext()
 
 
 def _learning_rates(optimizer: Any, first: int, count: int) -> np.ndarray:
@@ -39,7 +34,8 @@ def _learning_rates(optimizer: Any, first: int, count: int) -> np.ndarray:
     schedule = optimizer._learning_rate
     if not isinstance(schedule, LearningRateSchedule):
         # A variable, which callbacks set between chunks.
-        return np.full(count, float(ops.convert_to_numpy(optimizer.learning_rate)), np.float32)
+        rate = optimizer._get_current_learning_rate()
+        return np.full(count, float(ops.convert_to_numpy(getattr(rate, "value", rate))), np.float32)
     together = _all_at_once(schedule, first, count)
     if together is not None:
         return together

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from .builder import Builder, per_value
-from .network import Dropout, Network, Softmax
+from .network import Network, Softmax
 from .program import STEPS_PER_CHUNK, Buffer, Kernel, StepName
 from .staged_layers import Value, backward, forward
 from .staged_loss import accumulate_kernel, emit_kernels, loss_kernel, score_kernel
@@ -80,7 +82,7 @@ class StagedForm:
         shape = (builder.batch_size,) if width == 1 else (builder.batch_size, width)
         batch = builder.buffer(target, shape, "activation", dtype)
         draft = builder.kernel(name, f"{source} of this step's rows, taken through the order")
-        moved = builder.layout[batch].nbytes
+        moved = builder.batch_size * width * np.dtype(builder.layout[source].dtype).itemsize
         data = draft.read("data", source, moved=moved)
         order, clock = draft.read("order", "order", moved=4 * builder.batch_size), draft.read("clock", "clock")
         body = f"gather<{width}>({data}, {order}, {clock}, {draft.write('batch', batch)}, rows);"
@@ -111,7 +113,7 @@ class StagedForm:
         softmax = self._last_softmax()
         gather = self._gather(with_targets=True)
         names, values = self._forward(training, stop_before_softmax=softmax is not None)
-        return [*gather, *names], values, softmax.name if softmax is not None else values[-1].name
+        return [*gather, *names], values, f"{softmax.name}/y" if softmax is not None else values[-1].name
 
     def _train(self) -> list[str]:
         network, builder, softmax = self._network, self._builder, self._last_softmax()
@@ -144,8 +146,3 @@ class StagedForm:
         names, values = self._forward(training=False, stop_before_softmax=False)
         steps = max(1, min(STEPS_PER_CHUNK, _OUTPUT_BYTES // (4 * builder.batch_size * network.outputs)))
         return [*gather, *names, *emit_kernels(builder, network, values[-1].name, steps)]
-
-
-def active_dropouts(network: Network) -> tuple[Dropout, ...]:
-    """The Dropout layers that draw random numbers."""
-    return tuple(layer for layer in network.dropouts if layer.rate > 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .builder import THREADS, Builder, lanes_for, per_row, per_value
+from .builder import THREADS, Builder, lanes_for, per_row, per_value, rows_of
 from .curves import LINEAR, Curve, c_float
 from .network import Activation, Affine, BatchNorm, Dense, Dropout, Layer, Softmax
 from .program import ONE, Extent
@@ -59,7 +59,7 @@ def forward(builder: Builder, layer: Layer, x: Value, training: bool) -> tuple[l
         return _batch_norm_forward(builder, layer, x, training)
     if isinstance(layer, Dropout):
         return _dropout_forward(builder, layer, x) if training and layer.rate > 0 else ([], x)
-    y = _activation(builder, layer.name, layer.size)
+    y = _activation(builder, f"{layer.name}/y", layer.size)
     if isinstance(layer, Affine):
         draft = builder.kernel(f"{layer.name}_forward", f"{layer.name}: every feature by its own scale and offset")
         names = draft.read("x", x.name), draft.read("scale", layer.scale.name), draft.read("offset", layer.offset.name)
@@ -81,7 +81,7 @@ def softmax_kernel(builder: Builder, layer: Softmax, z: str, y: str) -> str:
     lanes = lanes_for(layer.width)
     draft = builder.kernel(f"{layer.name}_forward", f"{layer.name}: softmax over {layer.width} values")
     body = (
-        f"softmax_forward<{layer.width}, {lanes}>({draft.read('z', z)}, {draft.write('y', y)}, rows * {layer.lines});"
+        f"softmax_forward<{layer.width}, {lanes}>({draft.read('z', z)}, {draft.write('y', y)}, {rows_of(layer.lines)});"
     )
     return draft.done(body, per_row(layer.lines, lanes), 5 * builder.batch_size * layer.size)
 
@@ -90,7 +90,7 @@ def _dense_forward(builder: Builder, layer: Dense, x: Value) -> tuple[list[str],
     inputs, outputs, lines = layer.inputs, layer.outputs, layer.lines
     rows = builder.batch_size * lines
     kind = builder.curve(layer.name, layer.curve)
-    y = _activation(builder, layer.name, layer.size)
+    y = _activation(builder, f"{layer.name}/y", layer.size)
     z = _activation(builder, f"{layer.name}/z", layer.size) if layer.curve.needs_z else None
     bias = None if layer.bias is None else layer.bias.name
     value = Value(y, z, layer.curve, kind)
@@ -106,7 +106,7 @@ def _dense_forward(builder: Builder, layer: Dense, x: Value) -> tuple[list[str],
         body = (
             f"dense_forward<{tile}, {inputs}, {outputs}, {kind}>({draft.read('x', x.name)}, "
             f"{draft.read('kernel', layer.kernel.name)}, {draft.read('bias', bias)}, {draft.write('z', z)}, "
-            f"{draft.write('y', y)}, rows * {lines});"
+            f"{draft.write('y', y)}, {rows_of(lines)});"
         )
         return [draft.done(body, _product_grid(Extent(per_row=lines), outputs, tile), flops)], value
     # Few rows and many inputs: blocks share the inputs, and a second kernel adds up what they found.
@@ -115,19 +115,19 @@ def _dense_forward(builder: Builder, layer: Dense, x: Value) -> tuple[list[str],
     draft = builder.kernel(f"{layer.name}_forward_parts", f"{title}, in {parts} parts")
     body = (
         f"dense_forward_parts<{tile}, {inputs}, {outputs}, {parts}>({draft.read('x', x.name)}, "
-        f"{draft.read('kernel', layer.kernel.name)}, {draft.write('parts', scratch, moved=moved)}, rows * {lines});"
+        f"{draft.read('kernel', layer.kernel.name)}, {draft.write('parts', scratch, moved=moved)}, {rows_of(lines)});"
     )
     first = draft.done(body, _product_grid(Extent(per_row=lines), outputs, tile, parts), flops)
     draft = builder.kernel(f"{layer.name}_forward_sum", f"{layer.name}: {parts} parts added, bias, {layer.curve.name}")
     body = (
         f"dense_forward_sum<{outputs}, {parts}, {kind}>({draft.read('parts', scratch, moved=moved)}, "
-        f"{draft.read('bias', bias)}, {draft.write('z', z)}, {draft.write('y', y)}, rows * {lines});"
+        f"{draft.read('bias', bias)}, {draft.write('z', z)}, {draft.write('y', y)}, {rows_of(lines)});"
     )
     return [first, draft.done(body, per_value(layer.size), (parts + 2) * rows * outputs)], value
 
 
 def _dropout_forward(builder: Builder, layer: Dropout, x: Value) -> tuple[list[str], Value]:
-    y = _activation(builder, layer.name, layer.size)
+    y = _activation(builder, f"{layer.name}/y", layer.size)
     return [_dropout_kernel(builder, layer, "forward", x.name, y)], Value(y)
 
 
@@ -141,7 +141,7 @@ def _dropout_kernel(builder: Builder, layer: Dropout, way: str, source: str, tar
 
 
 def _batch_norm_forward(builder: Builder, layer: BatchNorm, x: Value, training: bool) -> tuple[list[str], Value]:
-    y = _activation(builder, layer.name, layer.size)
+    y = _activation(builder, f"{layer.name}/y", layer.size)
     gamma, beta = (None if weight is None else weight.name for weight in (layer.gamma, layer.beta))
     flops = 8 * builder.batch_size * layer.size
     epsilon, momentum = c_float(layer.epsilon), c_float(layer.momentum)
@@ -153,7 +153,7 @@ def _batch_norm_forward(builder: Builder, layer: BatchNorm, x: Value, training: 
             f"{draft.read('beta', beta)}, {draft.write('moving_mean', layer.moving_mean.name, also_read=True)}, "
             f"{draft.write('moving_variance', layer.moving_variance.name, also_read=True)}, "
             f"{draft.write('kept', kept)}, {draft.write('y', y)}, {epsilon}, {momentum}, "
-            f"{c_float(1.0 - layer.momentum)}, rows * {layer.lines});"
+            f"{c_float(1.0 - layer.momentum)}, {rows_of(layer.lines)});"
         )
         return [draft.done(body, (Extent(fixed=layer.width, tile=32), ONE, ONE), flops)], Value(y)
     draft = builder.kernel(f"{layer.name}_forward", f"{layer.name}: by the moving mean and variance")
@@ -161,7 +161,7 @@ def _batch_norm_forward(builder: Builder, layer: BatchNorm, x: Value, training: 
         f"batch_norm_inference<{layer.width}>({draft.read('x', x.name)}, {draft.read('gamma', gamma)}, "
         f"{draft.read('beta', beta)}, {draft.read('moving_mean', layer.moving_mean.name)}, "
         f"{draft.read('moving_variance', layer.moving_variance.name)}, {draft.write('y', y)}, {epsilon}, "
-        f"rows * {layer.lines});"
+        f"{rows_of(layer.lines)});"
     )
     return [draft.done(body, per_value(layer.size), flops)], Value(y)
 
@@ -194,7 +194,7 @@ def backward(
         lanes = lanes_for(layer.width)
         body = (
             f"softmax_backward<{layer.width}, {lanes}>({gradient}, {draft.read('y', y.name)}, {draft.write('dx', dx)}, "
-            f"rows * {layer.lines});"
+            f"{rows_of(layer.lines)});"
         )
         return [draft.done(body, per_row(layer.lines, lanes), 2 * flops)], Gradient(dx)
     assert isinstance(layer, Activation)
@@ -236,7 +236,7 @@ def _dense_backward(
     body = (
         f"dense_backward_input<{tile}, {inputs}, {outputs}, {x.curve_type}>({draft.read('dz', dz)}, "
         f"{draft.read('kernel', layer.kernel.name)}, {draft.read('z', x.z if goes_on else None)}, "
-        f"{draft.read('x', x.name if goes_on else None)}, {draft.write('dx', dx)}, rows * {lines});"
+        f"{draft.read('x', x.name if goes_on else None)}, {draft.write('dx', dx)}, {rows_of(lines)});"
     )
     grid = _product_grid(Extent(per_row=lines), inputs, tile)
     names.append(draft.done(body, grid, 2 * rows * inputs * outputs))
@@ -265,7 +265,7 @@ def _dense_backward_weights(builder: Builder, layer: Dense, x: str, dz: str) -> 
             f"dense_backward_weights<{tile}, {inputs}, {outputs}>({draft.read('x', x)}, {draft.read('dz', dz)}, "
             f"{draft.read('kernel', kernel_read)}, {draft.read('bias', bias_read)}, "
             f"{draft.write('dkernel', f'{kernel.name}/gradient')}, {draft.write('dbias', dbias)}, {penalties}, "
-            f"rows * {lines});"
+            f"{rows_of(lines)});"
         )
         return [draft.done(body, grid, flops)]
     scratch = builder.scratch("parts", parts * height * outputs)
@@ -274,7 +274,7 @@ def _dense_backward_weights(builder: Builder, layer: Dense, x: str, dz: str) -> 
     has_bias = "true" if bias is not None else "false"
     body = (
         f"dense_backward_weights_parts<{tile}, {inputs}, {outputs}, {parts}>({draft.read('x', x)}, "
-        f"{draft.read('dz', dz)}, {draft.write('parts', scratch, moved=moved)}, {has_bias}, rows * {lines});"
+        f"{draft.read('dz', dz)}, {draft.write('parts', scratch, moved=moved)}, {has_bias}, {rows_of(lines)});"
     )
     first = draft.done(body, grid, flops)
     draft = builder.kernel(f"{layer.name}_backward_weights_sum", f"{layer.name}: {parts} parts added")
@@ -301,14 +301,14 @@ def _batch_norm_backward(
         body = (
             f"batch_norm_inference_backward<{layer.width}>({gradient}, {draft.read('gamma', gamma)}, "
             f"{draft.read('moving_variance', layer.moving_variance.name)}, {draft.write('dx', dx)}, "
-            f"{c_float(layer.epsilon)}, rows * {layer.lines});"
+            f"{c_float(layer.epsilon)}, {rows_of(layer.lines)});"
         )
         return [draft.done(body, per_value(layer.size), flops)], Gradient(dx)
     dgamma, dbeta = (f"{weight.name}/gradient" if weight is not None else None for weight in (layer.gamma, layer.beta))
     body = (
         f"batch_norm_backward<{layer.width}>({gradient}, {draft.read('x', x.name)}, "
         f"{draft.read('kept', f'{layer.name}/kept')}, {draft.read('gamma', gamma)}, {draft.write('dgamma', dgamma)}, "
-        f"{draft.write('dbeta', dbeta)}, {draft.write('dx', dx)}, rows * {layer.lines});"
+        f"{draft.write('dbeta', dbeta)}, {draft.write('dx', dx)}, {rows_of(layer.lines)});"
     )
     names = [draft.done(body, (Extent(fixed=layer.width, tile=32), ONE, ONE), flops)]
     return names, None if dx is None else Gradient(dx)

@@ -38,7 +38,10 @@ def loss_kernel(
         f"const int row = blockIdx.x * (THREADS / {lanes}) + threadIdx.x / {lanes};",
     ]
     if softmax is not None:
-        z, p = draft.read("z", output.name), draft.write("p", builder.buffer(softmax.name, (rows, width), "activation"))
+        z, p = (
+            draft.read("z", output.name),
+            draft.write("p", builder.buffer(f"{softmax.name}/y", (rows, width), "activation")),
+        )
     else:
         needs_z = loss.form == "z" or output.curve.needs_z
         z, p = draft.read("z", output.z if needs_z else None), draft.read("p", output.name)
@@ -92,7 +95,7 @@ def _pointwise(loss: Loss) -> str:
         value = "fmaxf(p, 0.0f) - p * t + log1pf(expf(-fabsf(p)))"
         slope = "1.0f / (1.0f + expf(-p)) - t"
     elif loss.kind == "binary":
-        clipped = f"const float q = fminf(fmaxf(p, {low}), {high}); "
+        clipped = f"const float q = clipped(p, {low}, {high}); "
         value = "-(t * logf(q) + (1.0f - t) * logf(1.0f - q))"
         slope = f"p >= {low} && p <= {high} ? (1.0f - t) / (1.0f - q) - t / q : 0.0f"
         smooth += clipped

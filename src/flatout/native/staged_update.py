@@ -120,7 +120,7 @@ def _number_of_weight(offsets: Sequence[int]) -> str:
 def _clip(optimizer: Optimizer, offsets: Sequence[int]) -> list[str]:
     most = c_float(optimizer.clip_at)
     if optimizer.clip == "value":
-        return [f"g = fminf(fmaxf(g, -{most}), {most});"]
+        return [f"g = clipped(g, -{most}, {most});"]
     if optimizer.clip == "norm":
         return [f"g = clipped_by_norm(g, norms[{_number_of_weight(offsets)}], {most});"]
     if optimizer.clip == "global_norm":
@@ -157,7 +157,7 @@ def _adam(optimizer: Optimizer) -> list[str]:
     ]
     most = "v"
     if "velocity_hat" in optimizer.slots:
-        lines += ["const float most = fmaxf(velocity_hat[i], v);", "velocity_hat[i] = most;"]
+        lines += ["const float most = v > velocity_hat[i] || v != v ? v : velocity_hat[i];", "velocity_hat[i] = most;"]
         most = "most"
     return [*lines, f"w -= m * alpha / (sqrtf({most}) + {c_float(optimizer['epsilon'])});"]
 

@@ -8,7 +8,7 @@ template <int FEATURES, class Act> DEVICE void activation_forward(const float* z
 template <int FEATURES, class Act>
 DEVICE void activation_backward(const float* dy, const float* z, const float* y, float* dz, int rows) {
     const int i = blockIdx.x * THREADS + threadIdx.x;
-    if (i < rows * FEATURES) dz[i] = dy[i] * Act::slope(z ? z[i] : 0.0f, y[i]);
+    if (i < rows * FEATURES) dz[i] = times_slope(dy[i], Act::slope(z ? z[i] : 0.0f, y[i]));
 }
 
 // Rows of WIDTH values, LANES threads for each. Threads without a row meet the barriers all the same.

@@ -2,6 +2,12 @@
 constexpr int THREADS = 256;
 constexpr float LOWEST = -3.402823466e38f;
 
+// As Keras clips: a NaN stays one, which fminf and fmaxf would hide.
+DEVICE float clipped(float value, float low, float high) { return value != value ? value : fminf(fmaxf(value, low), high); }
+
+// A gradient times a slope. Where the slope is 0 the gradient is not looked at, be it NaN, as frameworks do it for relu.
+DEVICE float times_slope(float gradient, float slope) { return slope == 0.0f ? 0.0f : gradient * slope; }
+
 struct BlockScratch {
     float values[THREADS];
 };

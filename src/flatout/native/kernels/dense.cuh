@@ -104,7 +104,7 @@ DEVICE void dense_backward_input(const float* dz, const float* kernel, const flo
     multiply<PER, OUT, 1, 1, OUT>(dz, kernel, rows, IN, -1, 0, OUT, tiles, sums);
     each_result<PER>(sums, rows, IN, [&](int row, int column, float sum) {
         const int at = row * IN + column;
-        dx[at] = sum * Before::slope(pre ? pre[at] : 0.0f, x ? x[at] : 0.0f);
+        dx[at] = times_slope(sum, Before::slope(pre ? pre[at] : 0.0f, x ? x[at] : 0.0f));
     });
 }
 

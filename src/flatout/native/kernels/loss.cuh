@@ -49,7 +49,7 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
         if (has_row)
             for (int c = lane; c < WIDTH; c += LANES) {
                 const float q = p[base + c] / total, t = target.at(c);
-                loss -= t * logf(fminf(fmaxf(q, low), high));
+                loss -= t * logf(clipped(q, low, high));
                 if (q >= low && q <= high) inner -= t;
             }
         inner = row_sum<LANES>(inner, scratch);
@@ -70,7 +70,7 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
                 const float dq = q >= low && q <= high ? -t / q : 0.0f;
                 const float dp = (dq - inner) / total;
                 const float slope = SOFTMAX ? 1.0f : Act::slope(z ? z[base + c] : 0.0f, p[base + c]);
-                dz[base + c] = factor * (SOFTMAX ? p[base + c] * (dp - by_softmax) : dp * slope);
+                dz[base + c] = factor * (SOFTMAX ? p[base + c] * (dp - by_softmax) : times_slope(dp, slope));
             }
     } else {
         const bool clips = FORM == FROM_CLIPPED;
@@ -78,7 +78,7 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
         const float* from = FORM == FROM_Z ? z : p;
         if (has_row)
             for (int c = lane; c < WIDTH; c += LANES) {
-                const float u = clips ? logf(fminf(fmaxf(from[base + c], low), high)) : from[base + c];
+                const float u = clips ? logf(clipped(from[base + c], low, high)) : from[base + c];
                 most = fmaxf(most, u);
                 targets += target.at(c);
             }
@@ -86,7 +86,7 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
         targets = row_sum<LANES>(targets, scratch);
         if (has_row)
             for (int c = lane; c < WIDTH; c += LANES) {
-                const float u = clips ? logf(fminf(fmaxf(from[base + c], low), high)) : from[base + c];
+                const float u = clips ? logf(clipped(from[base + c], low, high)) : from[base + c];
                 sum += expf(u - most);
             }
         sum = row_sum<LANES>(sum, scratch);
@@ -95,12 +95,12 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
         if (has_row)
             for (int c = lane; c < WIDTH; c += LANES) {
                 const float given = from[base + c];
-                const float u = clips ? logf(fminf(fmaxf(given, low), high)) : given, t = target.at(c);
+                const float u = clips ? logf(clipped(given, low, high)) : given, t = target.at(c);
                 loss -= t * (u - most - log_sum);
                 if (!dz) continue;
                 float du = expf(u - most) / sum * share - t;
                 if (clips) du = given >= low && given <= high ? du / given : 0.0f;
-                if (FORM != FROM_Z) du *= Act::slope(z ? z[base + c] : 0.0f, given);
+                if (FORM != FROM_Z) du = times_slope(du, Act::slope(z ? z[base + c] : 0.0f, given));
                 dz[base + c] = factor * du;
             }
     }
@@ -123,7 +123,7 @@ DEVICE void pointwise_loss(const float* z, const float* p, const float* y, float
             loss += Pointwise::value(given, t);
             if (!dz) continue;
             const float slope = Pointwise::FROM_Z ? 1.0f : Act::slope(z ? z[base + c] : 0.0f, p[base + c]);
-            dz[base + c] = scale * weighted / WIDTH * Pointwise::slope(given, t) * slope;
+            dz[base + c] = times_slope(scale * weighted / WIDTH * Pointwise::slope(given, t), slope);
         }
     loss = row_sum<LANES>(loss, scratch);
     if (has_row && lane == 0) row_loss[row] = loss / WIDTH * weighted;

@@ -22,7 +22,7 @@ DEVICE void squared_norm(const float* gradient, int count, float* result) {
 // Keras' clipnorm.
 DEVICE float clipped_by_norm(float gradient, float squared, float most) {
     const float norm = squared > 0.0f ? sqrtf(squared) : squared;
-    return gradient * most / fmaxf(norm, most);
+    return gradient * most / (norm > most || norm != norm ? norm : most);
 }
 
 // Keras' global_clipnorm; a norm that is not finite makes every gradient NaN.

@@ -1,4 +1,4 @@
-"""No races in the fused kernel: a thread of the operating system for each thread of a cluster, under ThreadSanitizer."""
+"""No races in the fused kernel: a thread of the CPU for each thread of a cluster, under ThreadSanitizer."""
 
 from __future__ import annotations
 
@@ -34,16 +34,17 @@ def _ready(launcher: Any) -> Session:
     session = _session(_CASE, launcher)
     state.load(session, "train")
     optimizer = session.program.network.optimizer
-    assert optimizer is not None and session._fused is not None
+    assert optimizer is not None
+    assert session.fused is not None
     table = scalars(session.program.model.optimizer, optimizer, 0, _STEPS)
     session.buffers["scalars"].part((_STEPS, 2), 0).assign(table)
-    session._fused._split(session)
-    session._fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))
+    session.fused._split(session)
+    session.fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))
     return session
 
 
 def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, bytes]]:
-    fused = session._fused
+    fused = session.fused
     assert fused is not None
     kernel = fused.program.kernels[TRAIN]
     buffers = {**session.buffers, **fused._buffers}
@@ -69,11 +70,11 @@ def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.Comple
 
 def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> None:
     session = _ready(emulated)
-    assert session._fused is not None
-    done, found = _run(session, cpu_source(session._fused.program), tmp_path)
+    assert session.fused is not None
+    done, found = _run(session, cpu_source(session.fused.program), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    session._fused._launch(session, [TRAIN], _CASE.batch_size)
-    buffers = {**session.buffers, **session._fused._buffers}
+    session.fused._launch(session, [TRAIN], _CASE.batch_size)
+    buffers = {**session.buffers, **session.fused._buffers}
     assert np.frombuffer(found["fused/failed"], np.int32)[0] == 0
     for name in ("weights", "momentum", "velocity", "fused/row_sums"):
         np.testing.assert_array_equal(np.frombuffer(found[name], np.float32), buffers[name].numpy().reshape(-1), name)
@@ -83,8 +84,8 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize("needed", ["arrival_wait(dlogits_ready, slot);", "block_barrier();\n        u32 dh_hi"])
 def test_a_missing_wait_would_be_found(emulated: Any, tmp_path: Path, needed: str) -> None:
     session = _ready(emulated)
-    assert session._fused is not None
-    source = cpu_source(session._fused.program)
+    assert session.fused is not None
+    source = cpu_source(session.fused.program)
     assert needed in source
     done, _ = _run(session, source.replace(needed, needed.partition(";")[2], 1), tmp_path)
     assert done.returncode != 0

@@ -61,9 +61,11 @@ def _own_buffers(plan: FusedPlan) -> list[Buffer]:
 
 def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> str:
     first, second = (layer for layer in network.layers if isinstance(layer, Dense))
-    assert first.bias is not None and second.bias is not None
+    assert first.bias is not None
+    assert second.bias is not None
     optimizer, loss = network.optimizer, network.loss
-    assert optimizer is not None and loss is not None
+    assert optimizer is not None
+    assert loss is not None
     is_adam = optimizer.kind == "adam"
     integers = {
         "CLUSTER": plan.cluster,
@@ -127,9 +129,7 @@ def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel
     flops = 2 * plan.batch * plan.hidden * (2 * plan.inputs + 3 * plan.outputs)
     draft.done(f"fused_train<Fused>({', '.join(arguments)});", (ONE, ONE, ONE), flops, takes_rows=False)
     kernel = builder.kernels.pop(TRAIN)
-    return dataclasses.replace(
-        kernel, threads=32 * plan.warps, cluster=plan.cluster, shared_bytes=plan.shared_bytes
-    )
+    return dataclasses.replace(kernel, threads=32 * plan.warps, cluster=plan.cluster, shared_bytes=plan.shared_bytes)
 
 
 def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
@@ -143,7 +143,8 @@ def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
         return f"{x}, {scale}, {offset}"
 
     draft = builder.kernel(RANGE, "the largest magnitude of each feature")
-    body = f"fused_range<{plan.inputs}, {kind}>({inputs(draft)}, {draft.write('largest', 'fused/largest')}, rows, {RANGE_PARTS});"
+    x, largest = inputs(draft), draft.write("largest", "fused/largest")
+    body = f"fused_range<{plan.inputs}, {kind}>({x}, {largest}, rows, {RANGE_PARTS});"
     draft.done(body, (Extent(fixed=plan.inputs, tile=THREADS), Extent(fixed=RANGE_PARTS), ONE))
     draft = builder.kernel(SPLIT, "x as halves")
     padded = 16 * plan.tiles

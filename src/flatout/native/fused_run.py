@@ -18,7 +18,7 @@ from .program import Program
 if TYPE_CHECKING:
     from .session import Session
 
-# The largest magnitude of x comes to lie in [2^10, 2^11): far below the largest half, with bits to spare for small ones.
+# The largest magnitude of x comes to lie in [2^10, 2^11): far below the largest half, with bits left for small ones.
 _EXPONENT = 10
 # A feature whose largest value is below this part of all values' has fewer than 23 bits left.
 _LEAST_FEATURE = 2.0**-12
@@ -78,11 +78,11 @@ class FusedRunner:
         return reason("native_form", self.plan.title)
 
     def forget_x(self) -> None:
-        """x is another one."""
+        """Split x anew before the next steps; it has other values."""
         self._split_of = None
 
     def run(self, session: Session, first_row: int, count: int) -> None:
-        """Take `count` steps from where the order stands at `first_row`, with the state that the session's buffers hold.
+        """Take `count` steps, from the row `first_row` of the order on, with the state that the session's buffers hold.
 
         Raises:
             Refusal: A number is out of the range in which halves are exact enough. Nothing was changed.
@@ -92,6 +92,10 @@ class FusedRunner:
         self._launch(session, [TRAIN, STEP_SUMS, LOG], self.plan.batch)
         if self._buffers["fused/failed"].numpy()[0]:
             raise _refusal("weights, activations or gradients have left the range of half precision")
+
+    def launch_steps(self, session: Session) -> None:
+        """Launch the kernel of the steps once more, as `run` did last, and nothing else."""
+        self._launch(session, [TRAIN], self.plan.batch)
 
     def _launch(self, session: Session, names: list[str], rows: int) -> None:
         buffers = {**session.buffers, **self._buffers}
@@ -108,9 +112,9 @@ class FusedRunner:
         """Bring x into halves, unless that was done, with the layer before the first Dense one as it is now."""
         x = session.buffers["x"]
         constants = _constants(self.program)
-        if self._split_of is not None and self._split_of[0] == x.pointer:
-            if all(map(np.array_equal, self._split_of[1], constants)):
-                return
+        pointer, others = self._split_of or (None, [])
+        if pointer == x.pointer and all(map(np.array_equal, others, constants)):
+            return
         rows = x.shape[0]
         unit, multiplier = self._units(session, rows, constants)
         self._check_epsilon(unit)
@@ -139,7 +143,8 @@ class FusedRunner:
         least = float(largest[largest > 0].min())
         if self.plan.precision == "exact" and least < most * _LEAST_FEATURE:
             raise _refusal(
-                f"features of x differ too much in size (from {least:.3g} to {most:.3g}); Normalization brings them together"
+                f"features of x differ too much in size (from {least:.3g} to {most:.3g}), "
+                "which a Normalization layer would mend"
             )
         exponent = math.frexp(most)[1]
         return 2.0 ** (exponent - 1 - _EXPONENT), 2.0 ** (_EXPONENT + 1 - exponent)

@@ -96,7 +96,9 @@ class CudaCoreLauncher:
                 checked(driver.cuKernelSetAttribute(name, value, handle, device))
             resident = loaded.occupancy.max_active_clusters(config, stream=self._stream)
         except Exception as error:
-            raise Refusal(reason("native_device", f"a cluster of {kernel.cluster} blocks is refused: {error}")) from error
+            raise Refusal(
+                reason("native_device", f"a cluster of {kernel.cluster} blocks is refused: {error}")
+            ) from error
         if resident < 1:
             raise Refusal(reason("native_device", f"the GPU holds no cluster of {kernel.cluster} such blocks"))
 

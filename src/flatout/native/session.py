@@ -24,6 +24,7 @@ class Session:
         program: What was loaded.
         launcher: What runs it.
         buffers: Every buffer by name, as arrays of the device.
+        fused: Trains whole chunks in one kernel; None where stages do.
         form: Which form trains, and why; None where nobody asked for another than the staged one.
     """
 
@@ -45,11 +46,11 @@ class Session:
             elif 0 not in buffer.shape:
                 self.buffers[name] = launcher.empty(buffer.shape, np.dtype(buffer.dtype))
         self.form: Reason | None = None
-        self._fused: FusedRunner | None = None
+        self.fused: FusedRunner | None = None
         if precision is not None and "train" in program.steps:
             try:
-                self._fused = FusedRunner(self, precision)
-                self.form = self._fused.form
+                self.fused = FusedRunner(self, precision)
+                self.form = self.fused.form
             except Refusal as refusal:
                 self.form = refusal.reason
 
@@ -71,8 +72,8 @@ class Session:
                 found = self.launcher.empty(host.shape, dtype)
                 found.assign(host)
             self.buffers[name] = found
-            if name == "x" and self._fused is not None:
-                self._fused.forget_x()
+            if name == "x" and self.fused is not None:
+                self.fused.forget_x()
         self.set_order(None)
         self.launcher.synchronize()
 
@@ -118,13 +119,13 @@ class Session:
         if task == "train" and spec is not None:
             table = scalars(self.program.model.optimizer, spec, iteration, count)
             self.buffers["scalars"].part((count, 2), 0).assign(table)
-        if task == "train" and rows == self.program.batch_size and self._fused is not None:
+        if task == "train" and rows == self.program.batch_size and self.fused is not None:
             try:
-                self._fused.run(self, first_row, count)
+                self.fused.run(self, first_row, count)
                 return
             except Refusal as refusal:
                 # Nothing was changed, so the same steps are taken the other way, as are all that follow.
-                self._fused = None
+                self.fused = None
                 self.form = refusal.reason
         self.buffers["clock"].assign(np.array([first_row, 0], np.int32))
         if task == "train" and self.program.network.dropouts and done:

@@ -48,7 +48,9 @@ def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
 
 def fused_code(declarations: list[str]) -> str:
     """The device code of the fused form."""
-    return "\n".join([*(_text(f"{name}.cuh") for name in ("common", "fused_numbers", "fused", "fused_data")), *declarations])
+    return "\n".join(
+        [*(_text(f"{name}.cuh") for name in ("common", "fused_numbers", "fused", "fused_data")), *declarations]
+    )
 
 
 def _body(program: Program) -> str:

@@ -52,7 +52,7 @@ _WIDER = _case(shape=(28, 28), blocks=(Block(256, "relu", "inside", 0.0, 0.0),),
 _CASES: dict[str, tuple[Case, int | None]] = {
     "seed, 16 blocks": (_SEED, 16),
     "seed, 8 blocks": (_SEED, 8),
-    "pixels": (_Pixels(**{**vars(_SEED), "blocks": ()}), None),
+    "pixels": (_Pixels(**vars(_SEED)), None),
     "256 units": (_WIDER, 16),
     "small, 4 blocks": (_SMALL, 4),
     "small, 2 blocks": (_SMALL, 2),

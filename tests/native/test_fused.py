@@ -56,7 +56,7 @@ def _by_fused(case: Case, launcher: Any, **how: Any) -> tuple[dict[int, dict[str
     model = session.program.model
     session.run("train", 0, 1, case.rows)
     seen = {1: variables(model)}
-    totals = session.run("train", 1, 20, case.rows)
+    totals = session.run("train", 1, case.rows // case.batch_size, case.rows)
     assert session.fused is not None, session.form
     logs = {name: float(value) for name, value in logs_of(session.program.binding, totals[-1]).items()}
     return {**seen, 20: variables(model)}, logs
@@ -78,6 +78,15 @@ def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
 @pytest.mark.parametrize("cluster", [4, 2])
 def test_the_small_model(emulated: Any, cluster: int) -> None:
     _check(_SMALL, emulated, cluster)
+
+
+@pytest.mark.slow
+@pytest.mark.backend("jax")
+def test_the_reference_model(emulated: Any) -> None:
+    """784-128-10 with batches of 32, in the very shape that a GPU runs: 16 blocks of 8 warps."""
+    _check(
+        _case(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=4 * 32), emulated
+    )
 
 
 _OTHERS = {
@@ -112,7 +121,7 @@ class _Pixels(Case):
                 layers.Input(self.shape),
                 layers.Rescaling(1 / 255),
                 layers.Flatten(),
-                layers.Dense(32, activation="relu"),
+                layers.Dense(self.blocks[0].width, activation="relu"),
                 layers.Dense(self.outputs, activation="softmax"),
             ]
         )

@@ -7,6 +7,8 @@ from typing import Any
 import keras
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, Phase, example, given, settings
+from hypothesis import strategies as st
 
 import flatout
 from flatout.errors import Refusal
@@ -56,7 +58,7 @@ def _by_fused(case: Case, launcher: Any, **how: Any) -> tuple[dict[int, dict[str
     model = session.program.model
     session.run("train", 0, 1, case.rows)
     seen = {1: variables(model)}
-    totals = session.run("train", 1, case.rows // case.batch_size, case.rows)
+    totals = session.run("train", 1, -(-case.rows // case.batch_size), case.rows)
     assert session.fused is not None, session.form
     logs = {name: float(value) for name, value in logs_of(session.program.binding, totals[-1]).items()}
     return {**seen, 20: variables(model)}, logs
@@ -103,6 +105,41 @@ _OTHERS = {
 @pytest.mark.parametrize("name", _OTHERS)
 def test_others_of_its_family(emulated: Any, name: str) -> None:
     _check(_OTHERS[name], emulated)
+
+
+@st.composite
+def _family(draw: st.DrawFn) -> Case:
+    batch = draw(st.sampled_from([16, 16, 32, 64]))
+    units = draw(st.sampled_from([16, 32, 64, 128]))
+    curve = draw(st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"]))
+    return _case(
+        shape=(draw(st.integers(1, 200)),),
+        first=draw(st.sampled_from(["flatten", "flatten", "normalization"])),
+        blocks=(Block(units, curve, draw(st.sampled_from(["inside", "after"])), 0.0, 0.0),),
+        loss=draw(st.sampled_from(["sparse", "sparse_logits"])),
+        outputs=draw(st.integers(2, 16)),
+        optimizer=draw(st.sampled_from(["adam", "adam", "sgd", "momentum"])),
+        schedule=draw(st.sampled_from([None, "exponential", "cosine"])),
+        batch_size=batch,
+        # The last batch may be a short one, which the stages take.
+        rows=4 * batch + draw(st.sampled_from([0, 0, 5])),
+        seed=draw(st.integers(0, 99)),
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@settings(
+    max_examples=12,
+    deadline=None,
+    phases=[Phase.explicit, Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
+)
+# A row for each block, and a cluster of sixteen.
+@example(case=_case(blocks=(Block(128, "relu", "inside", 0.0, 0.0),), rows=64, shape=(20,), outputs=7))
+@given(case=_family())
+def test_models_of_its_family_drawn_at_random(emulated: Any, case: Case) -> None:
+    _check(case, emulated)
 
 
 class _Pixels(Case):

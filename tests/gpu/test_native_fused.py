@@ -56,7 +56,7 @@ _CASES: dict[str, tuple[Case, int | None]] = {
     "256 units": (_WIDER, 16),
     "small, 4 blocks": (_SMALL, 4),
     "small, 2 blocks": (_SMALL, 2),
-    **{name: (case, None) for name, case in _OTHERS.items()},
+    **{name: (case, 2 if "units a block" in name else None) for name, case in _OTHERS.items()},
 }
 
 

@@ -15,8 +15,9 @@ _BATCHES = (16, 32, 64)
 _CLUSTERS = (16, 8, 4, 2)
 # Values of x that a half holds as they are.
 _SMALL_INTEGERS = ("uint8", "int8", "bool")
-# Registers of a thread that weights and optimizer state may take, by warps of a block.
-_STATE_REGISTERS = {4: 170, 8: 170, 12: 84}
+# Registers of a thread that weights, optimizer state and forward sums may take, by warps of a block: what is left of
+# them must do for the rest, or the kernel is slow.
+_REGISTERS = {4: 200, 8: 200, 12: 110}
 # The product of four of Adam's denominators must not vanish.
 _LEAST_EPSILON = 1e-10
 
@@ -65,8 +66,19 @@ class FusedPlan:
         return self.tiles // self.warps
 
     @property
+    def registers(self) -> int:
+        """What weights, optimizer state and forward sums take of a thread's registers."""
+        state = (self.tiles_of_a_warp + 1) * self.units // 2 * (1 + self.slots)
+        sums = (
+            self.batch // 2
+            if self.units == 8
+            else self.units * self.batch // 32 * (2 if self.precision == "exact" else 1)
+        )
+        return state + sums
+
+    @property
     def tiles_at_once(self) -> int:
-        return min(self.tiles_of_a_warp, 6 if self.units == 8 else 2)
+        return min(self.tiles_of_a_warp, {8: 6, 16: 2}.get(self.units, 1))
 
     @property
     def row_halves(self) -> int:
@@ -117,7 +129,7 @@ def plans(
     assert network.optimizer is not None
     found: list[FusedPlan] = []
     for cluster in _CLUSTERS:
-        if dense.outputs not in (8 * cluster, 16 * cluster) or batch % cluster:
+        if (dense.outputs != 8 * cluster and dense.outputs % (16 * cluster)) or batch % cluster:
             continue
         planes = 1 if is_raw or precision == "fast" else 2
         # The first number of warps that fits is the best for this cluster.
@@ -138,8 +150,7 @@ def plans(
                 affine,
                 slots,
             )
-            registers = (plan.tiles_of_a_warp + 1) * plan.units // 2 * (1 + slots)
-            if plan.shared_bytes <= SHARED_BYTES and registers <= _STATE_REGISTERS[warps]:
+            if plan.shared_bytes <= SHARED_BYTES and plan.registers <= _REGISTERS[warps]:
                 found.append(plan)
                 break
     if not found:

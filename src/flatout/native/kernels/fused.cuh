@@ -6,12 +6,14 @@
 // logits come back to everybody. Rows of the next batch are fetched through the order, each by its owner for all.
 //
 // With 8 units a block half of a matrix tile would be empty: hi goes into its upper rows and lo into the lower ones, and the
-// split costs no instruction (PACKED). With 16 units hi and lo are multiplied one after the other.
+// split costs no instruction (PACKED). With a multiple of 16 units hi and lo are multiplied one after the other.
 
 template <class C> struct FusedSizes {
     static constexpr int UNITS = C::HIDDEN / C::CLUSTER;
     static constexpr bool PACKED = UNITS == 8;
-    static constexpr int HALVES = UNITS / 8;      // used halves of a 16-row tile
+    static constexpr int HALVES = PACKED ? 1 : 2;      // used halves of a 16-row tile of units
+    static constexpr int UNIT_TILES = UNITS / (8 * HALVES);
+    static constexpr int EIGHTS = UNITS / 8;
     static constexpr int PER_HALF = 2 * HALVES;   // parameters of a thread in 8 features of a tile
     static constexpr int PER_TILE = 2 * PER_HALF;
     static constexpr int TILES = C::FEATURE_TILES / C::WARPS;           // of 16 features, for each warp
@@ -32,7 +34,7 @@ template <class C> struct FusedSizes {
     static constexpr int GROUPS = SOFTMAX_WARPS / ROWS_AT_ONCE;  // warps that share a row; each serves some blocks
     static constexpr int EXCHANGED = C::BATCH * C::OUTPUTS * 4;
 
-    static_assert(UNITS == 8 || UNITS == 16, "8 or 16 units a block");
+    static_assert(PACKED || UNITS % 16 == 0, "8 units a block, or a multiple of 16");
     static_assert(TILES >= 1 && EXTRA <= C::WARPS - 3, "tiles for every warp, and no more than they have slots");
     static_assert(C::WARPS % 4 == 0 && ROW_TILES <= C::WARPS, "warps for the rows");
     static_assert(C::OUTPUTS <= 16 && ROWS <= 32 && ROWS * C::CLUSTER == C::BATCH, "rows and outputs");
@@ -46,7 +48,7 @@ template <class C> struct FusedShared {
     u32 hidden[S::UNITS * C::BATCH];                    // words {hi, lo}
     float slope[S::UNITS * C::BATCH];                   // of the activation
     u32 dlogits[C::BATCH * S::STRIDE];                  // of all rows, received
-    u32 dh[S::ROW_TILES][32][2 * S::HALVES];            // gradient of the hidden units as fragments, hi and lo of a lane
+    u32 dh[S::ROW_TILES][32][2 * S::EIGHTS];            // gradient of the hidden units as fragments, hi and lo of a lane
     u32 w2[S::UNITS * S::STRIDE];
     float b1[S::UNITS];
     float b2[2][16];
@@ -60,10 +62,10 @@ template <class C> DEVICE int at_unit(int unit, int tile, int row) {
 }
 
 // Which parameter is in a register: an offset in the arena, or -1. `storing`: only for one of the threads that hold it.
-template <class C> DEVICE int fused_offset(int slot, int half, int e, int warp, int lane, int rank, bool storing) {
+template <class C> DEVICE int fused_offset(int u, int slot, int half, int e, int warp, int lane, int rank, bool storing) {
     typedef FusedSizes<C> S;
     const int g = lane >> 2, t = lane & 3;
-    const int unit = rank * S::UNITS + g + 8 * (e >> 1);
+    const int unit = rank * S::UNITS + 16 * u + g + 8 * (e >> 1);
     const int extra = warp == 0 ? 0 : warp - 3;
     if (slot < S::TILES || (extra >= 0 && extra < S::EXTRA && (warp == 0 || warp > 3))) {
         const int tile = slot < S::TILES ? S::TILES * warp + slot : S::TILES * C::WARPS + extra;
@@ -73,7 +75,7 @@ template <class C> DEVICE int fused_offset(int slot, int half, int e, int warp, 
     if (warp == 1) return half == 0 && (e & 1) == 0 && (!storing || t == 0) ? C::AT_B1 + unit : -1;
     if (warp == 2) {
         const int output = e < 2 ? 8 * half + 4 * e + t : C::OUTPUTS;
-        return output < C::OUTPUTS && (!storing || (g == 0 && rank == 0)) ? C::AT_B2 + output : -1;
+        return u == 0 && output < C::OUTPUTS && (!storing || (g == 0 && rank == 0)) ? C::AT_B2 + output : -1;
     }
     if (warp == 3) {
         const int output = 8 * half + 2 * t + (e & 1);
@@ -147,18 +149,22 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     const FusedStep<C> of_tiles = FusedStep<C>::make(x_unit, W_SCALE);
     const FusedStep<C> of_role = has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
     const float role_scale = has_extra ? W_SCALE : 1.0f;
-    float W[S::SLOTS][S::PER_TILE], M[S::SLOTS][S::PER_TILE], V[S::SLOTS][S::PER_TILE];
+    float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
+    float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
     UNROLL
-    for (int p = 0; p < S::SLOTS; p++) {
+    for (int u = 0; u < S::UNIT_TILES; u++) {
         UNROLL
-        for (int i = 0; i < S::PER_TILE; i++) {
-            const int at = fused_offset<C>(p, i / S::PER_HALF, i % S::PER_HALF, warp, lane, rank, false);
-            const FusedStep<C>& step = p < S::TILES ? of_tiles : of_role;
-            W[p][i] = at >= 0 ? weights[at] * (p < S::TILES ? W_SCALE : role_scale) : 0.0f;
-            M[p][i] = C::SLOTS > 0 && at >= 0 ? slot_0[at] * step.m_scale : 0.0f;
-            V[p][i] = C::SLOTS > 1 && at >= 0 ? slot_1[at] * step.v_scale : 0.0f;
-            // Adam's shared reciprocal: a single denominator must leave room for three others.
-            bad |= !(fabsf(M[p][i]) <= 1e30f) || !(V[p][i] >= 0.0f && V[p][i] <= 1e24f);
+        for (int p = 0; p < S::SLOTS; p++) {
+            UNROLL
+            for (int i = 0; i < S::PER_TILE; i++) {
+                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, warp, lane, rank, false);
+                const FusedStep<C>& step = p < S::TILES ? of_tiles : of_role;
+                W[u][p][i] = at >= 0 ? weights[at] * (p < S::TILES ? W_SCALE : role_scale) : 0.0f;
+                M[u][p][i] = C::SLOTS > 0 && at >= 0 ? slot_0[at] * step.m_scale : 0.0f;
+                V[u][p][i] = C::SLOTS > 1 && at >= 0 ? slot_1[at] * step.v_scale : 0.0f;
+                // Adam's shared reciprocal: a single denominator must leave room for three others.
+                bad |= !(fabsf(M[u][p][i]) <= 1e30f) || !(V[u][p][i] >= 0.0f && V[u][p][i] <= 1e24f);
+            }
         }
     }
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
@@ -220,8 +226,8 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         if constexpr (S::PACKED) {
             UNROLL
             for (int p = 0; p < S::SLOTS; p++) {
-                split_pair<C::EXACT>(W[p][0], W[p][1], 1.0f, packed[p][0], packed[p][1]);
-                split_pair<C::EXACT>(W[p][2], W[p][3], 1.0f, packed[p][2], packed[p][3]);
+                split_pair<C::EXACT>(W[0][p][0], W[0][p][1], 1.0f, packed[p][0], packed[p][1]);
+                split_pair<C::EXACT>(W[0][p][2], W[0][p][3], 1.0f, packed[p][2], packed[p][3]);
             }
         }
         arrival_wait(x_ready + 8 * slot, parity);
@@ -231,64 +237,77 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         const Address forward_row = x_here + ((lane & 7) + ((lane >> 4) << 3)) * S::ROW_BYTES + ((lane >> 3) & 1) * 16;
         const Address backward_row = x_here + (lane & 15) * S::ROW_BYTES + (lane >> 4) * 16;
         constexpr int PARTS = S::PACKED || !C::EXACT ? 1 : 2;
-        float acc[PARTS][S::ROW_TILES][4];
+        float acc[S::UNIT_TILES][PARTS][S::ROW_TILES][4];
         UNROLL
-        for (int part = 0; part < PARTS; part++) {
+        for (int u = 0; u < S::UNIT_TILES; u++) {
             UNROLL
-            for (int j = 0; j < S::ROW_TILES; j++)
-                acc[part][j][0] = acc[part][j][1] = acc[part][j][2] = acc[part][j][3] = 0.0f;
+            for (int part = 0; part < PARTS; part++) {
+                UNROLL
+                for (int j = 0; j < S::ROW_TILES; j++)
+                    acc[u][part][j][0] = acc[u][part][j][1] = acc[u][part][j][2] = acc[u][part][j][3] = 0.0f;
+            }
         }
         UNROLL
         for (int p = 0; p < S::SLOTS; p++)
             if (p < S::TILES || has_extra) {
                 const Address column = forward_row + 32 * (p < S::TILES ? S::TILES * warp + p : S::TILES * C::WARPS + extra);
-                u32 hi[4], lo[4];
-                if constexpr (!S::PACKED) {
-                    constexpr int H = S::PER_HALF;
-                    split_pair<C::EXACT>(W[p][0], W[p][1], 1.0f, hi[0], lo[0]);
-                    split_pair<C::EXACT>(W[p][H - 2], W[p][H - 1], 1.0f, hi[1], lo[1]);
-                    split_pair<C::EXACT>(W[p][H], W[p][H + 1], 1.0f, hi[2], lo[2]);
-                    split_pair<C::EXACT>(W[p][2 * H - 2], W[p][2 * H - 1], 1.0f, hi[3], lo[3]);
+                u32 hi[S::UNIT_TILES][4], lo[S::UNIT_TILES][4];
+                UNROLL
+                for (int u = 0; u < S::UNIT_TILES; u++) {
+                    if constexpr (S::PACKED) {
+                        UNROLL
+                        for (int i = 0; i < 4; i++) hi[u][i] = packed[p][i];
+                    } else {
+                        constexpr int H = S::PER_HALF;
+                        split_pair<C::EXACT>(W[u][p][0], W[u][p][1], 1.0f, hi[u][0], lo[u][0]);
+                        split_pair<C::EXACT>(W[u][p][H - 2], W[u][p][H - 1], 1.0f, hi[u][1], lo[u][1]);
+                        split_pair<C::EXACT>(W[u][p][H], W[u][p][H + 1], 1.0f, hi[u][2], lo[u][2]);
+                        split_pair<C::EXACT>(W[u][p][2 * H - 2], W[u][p][2 * H - 1], 1.0f, hi[u][3], lo[u][3]);
+                    }
                 }
-                const u32* left = S::PACKED ? packed[S::PACKED ? p : 0] : hi;
                 UNROLL
                 for (int plane = 0; plane < C::PLANES; plane++) {
                     UNROLL
                     for (int k = 0; k < S::STEPS_OF_K; k++) {
                         u32 right[4];
                         load_tiles(right, column + plane * S::PLANE + 16 * k * S::ROW_BYTES);
-                        multiply_tiles(acc[0][2 * k], left, right[0], right[1]);
-                        multiply_tiles(acc[0][2 * k + 1], left, right[2], right[3]);
-                        if constexpr (PARTS == 2)
-                            if (plane == 0) {
-                                multiply_tiles(acc[PARTS - 1][2 * k], lo, right[0], right[1]);
-                                multiply_tiles(acc[PARTS - 1][2 * k + 1], lo, right[2], right[3]);
-                            }
+                        UNROLL
+                        for (int u = 0; u < S::UNIT_TILES; u++) {
+                            multiply_tiles(acc[u][0][2 * k], hi[u], right[0], right[1]);
+                            multiply_tiles(acc[u][0][2 * k + 1], hi[u], right[2], right[3]);
+                            if constexpr (PARTS == 2)
+                                if (plane == 0) {
+                                    multiply_tiles(acc[u][PARTS - 1][2 * k], lo[u], right[0], right[1]);
+                                    multiply_tiles(acc[u][PARTS - 1][2 * k + 1], lo[u], right[2], right[3]);
+                                }
+                        }
                     }
                 }
             }
         UNROLL
-        for (int j = 0; j < S::ROW_TILES; j++) {
-            float* upper = &sm.partial[warp][at_unit<C>(g, j, 2 * t)];
-            if constexpr (S::PACKED) {
-                store_two(upper, C::EXACT ? acc[0][j][0] + acc[0][j][2] : acc[0][j][0],
-                          C::EXACT ? acc[0][j][1] + acc[0][j][3] : acc[0][j][1]);
-            } else {
-                float* lower = &sm.partial[warp][at_unit<C>(g + 8, j, 2 * t)];
-                const float* rest = acc[PARTS - 1][j];
-                store_two(upper, acc[0][j][0] + (PARTS == 2 ? rest[0] : 0.0f), acc[0][j][1] + (PARTS == 2 ? rest[1] : 0.0f));
-                store_two(lower, acc[0][j][2] + (PARTS == 2 ? rest[2] : 0.0f), acc[0][j][3] + (PARTS == 2 ? rest[3] : 0.0f));
+        for (int u = 0; u < S::UNIT_TILES; u++) {
+            UNROLL
+            for (int j = 0; j < S::ROW_TILES; j++) {
+                const float *main = acc[u][0][j], *rest = acc[u][PARTS - 1][j];
+                float* upper = &sm.partial[warp][at_unit<C>(16 * u + g, j, 2 * t)];
+                if constexpr (S::PACKED) {
+                    store_two(upper, C::EXACT ? main[0] + main[2] : main[0], C::EXACT ? main[1] + main[3] : main[1]);
+                } else {
+                    float* lower = &sm.partial[warp][at_unit<C>(16 * u + g + 8, j, 2 * t)];
+                    store_two(upper, PARTS == 2 ? main[0] + rest[0] : main[0], PARTS == 2 ? main[1] + rest[1] : main[1]);
+                    store_two(lower, PARTS == 2 ? main[2] + rest[2] : main[2], PARTS == 2 ? main[3] + rest[3] : main[3]);
+                }
             }
         }
         block_barrier();
 
         // ---- a warp for every eight rows ends the hidden units, forms partial logits and pushes them to the rows' owners
-        u32 w2_hi[4] = {0, 0, 0, 0}, w2_lo[4] = {0, 0, 0, 0};
+        u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
         if (warp < S::ROW_TILES) {
-            float h[2 * S::HALVES];
-            u32 h_hi[S::HALVES], h_lo[S::HALVES], a_hi[2 * S::HALVES], a_lo[2 * S::HALVES];
+            float h[2 * S::EIGHTS];
+            u32 h_hi[S::EIGHTS], h_lo[S::EIGHTS], a_hi[2 * S::EIGHTS], a_lo[2 * S::EIGHTS];
             UNROLL
-            for (int k = 0; k < S::HALVES; k++) {  // the second kernel as left operand: outputs g, g + 8; units t, t + 4 (+ 8 k)
+            for (int k = 0; k < S::EIGHTS; k++) {  // the second kernel as left operand: outputs g, g + 8; units t, t + 4 (+ 8 k)
                 const u32* first = sm.w2 + (t + 8 * k) * S::STRIDE + g;
                 const u32 q0 = g < C::OUTPUTS ? first[0] : 0, q1 = g < C::OUTPUTS ? first[4 * S::STRIDE] : 0;
                 const bool second = g + 8 < C::OUTPUTS;
@@ -299,7 +318,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                 a_lo[2 * k + 1] = high_halves(q2, q3);
             }
             UNROLL
-            for (int k = 0; k < 2 * S::HALVES; k++) {
+            for (int k = 0; k < 2 * S::EIGHTS; k++) {
                 const int unit = t + 4 * k, at = at_unit<C>(unit, warp, g);
                 float even = sm.partial[0][at], odd = sm.partial[1][at];
                 UNROLL
@@ -314,20 +333,20 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                 bad |= is_outside(z) || is_outside(h[k]);
             }
             UNROLL
-            for (int k = 0; k < S::HALVES; k++) split_pair<C::EXACT>(h[2 * k], h[2 * k + 1], LO, h_hi[k], h_lo[k]);
+            for (int k = 0; k < S::EIGHTS; k++) split_pair<C::EXACT>(h[2 * k], h[2 * k + 1], LO, h_hi[k], h_lo[k]);
             float c[4] = {0, 0, 0, 0}, d[4] = {0, 0, 0, 0};
             if constexpr (S::PACKED) {
                 const u32 main[4] = {a_hi[0], a_hi[1], 0, 0}, cross[4] = {a_lo[0], a_lo[1], a_hi[0], a_hi[1]};
                 multiply_tiles(c, main, h_hi[0], h_lo[0]);
                 if constexpr (C::EXACT) multiply_tiles(d, cross, h_hi[0], h_lo[0]);
             } else {
-                constexpr int L = S::HALVES - 1;
-                const u32 main[4] = {a_hi[0], a_hi[1], a_hi[2 * L], a_hi[2 * L + 1]};
-                const u32 cross[4] = {a_lo[0], a_lo[1], a_lo[2 * L], a_lo[2 * L + 1]};
-                multiply_tiles(c, main, h_hi[0], h_hi[L]);
-                if constexpr (C::EXACT) {
-                    multiply_tiles(d, cross, h_hi[0], h_hi[L]);
-                    multiply_tiles(d, main, h_lo[0], h_lo[L]);
+                UNROLL
+                for (int u = 0; u < S::UNIT_TILES; u++) {
+                    multiply_tiles(c, a_hi + 4 * u, h_hi[2 * u], h_hi[2 * u + 1]);
+                    if constexpr (C::EXACT) {
+                        multiply_tiles(d, a_lo + 4 * u, h_hi[2 * u], h_hi[2 * u + 1]);
+                        multiply_tiles(d, a_hi + 4 * u, h_lo[2 * u], h_lo[2 * u + 1]);
+                    }
                 }
             }
             UNROLL
@@ -347,26 +366,28 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                 }
             }
             UNROLL
-            for (int k = 0; k < 2 * S::HALVES; k++)
+            for (int k = 0; k < 2 * S::EIGHTS; k++)
                 sm.hidden[at_unit<C>(t + 4 * k, warp, g)] =
                     (k & 1) ? high_halves(h_hi[k >> 1], h_lo[k >> 1]) : low_halves(h_hi[k >> 1], h_lo[k >> 1]);
             warp_barrier();  // the slopes are read by other lanes of this warp
             // The second kernel as left operand of the hidden units' gradient, while the logits are on their way.
             // Slots of k: outputs t, t + 4, t + 8, t + 12.
             UNROLL
-            for (int k = 0; k < S::HALVES; k++) {
-                const u32* line = sm.w2 + (g + 8 * k) * S::STRIDE + t;
+            for (int n = 0; n < S::EIGHTS; n++) {
+                const int u = n / S::HALVES, k = n % S::HALVES;
+                const u32* line = sm.w2 + (g + 8 * n) * S::STRIDE + t;
                 const u32 q0 = line[0], q1 = line[4], q2 = line[8], q3 = C::OUTPUTS > 12 ? line[12] : 0;
                 if constexpr (S::PACKED) {
-                    w2_hi[0] = w2_lo[1] = low_halves(q0, q1);
-                    w2_hi[1] = high_halves(q0, q1);
-                    w2_hi[2] = w2_lo[3] = low_halves(q2, q3);
-                    w2_hi[3] = high_halves(q2, q3);
+                    w2_hi[u][0] = w2_lo[u][1] = low_halves(q0, q1);
+                    w2_hi[u][1] = high_halves(q0, q1);
+                    w2_hi[u][2] = w2_lo[u][3] = low_halves(q2, q3);
+                    w2_hi[u][3] = high_halves(q2, q3);
+                    w2_lo[u][0] = w2_lo[u][2] = 0;
                 } else {
-                    w2_hi[k] = low_halves(q0, q1);
-                    w2_lo[k] = high_halves(q0, q1);
-                    w2_hi[2 + k] = low_halves(q2, q3);
-                    w2_lo[2 + k] = high_halves(q2, q3);
+                    w2_hi[u][k] = low_halves(q0, q1);
+                    w2_lo[u][k] = high_halves(q0, q1);
+                    w2_hi[u][2 + k] = low_halves(q2, q3);
+                    w2_lo[u][2 + k] = high_halves(q2, q3);
                 }
             }
         }
@@ -439,51 +460,62 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
             arrival_wait(dlogits_ready, slot);
             const u32* line = sm.dlogits + (8 * warp + g) * S::STRIDE + t;
             const u32 d0 = line[0], d1 = line[4], d2 = line[8], d3 = C::OUTPUTS > 12 ? line[12] : 0;
-            float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
-            multiply_tiles(c, w2_hi, low_halves(d0, d1), low_halves(d2, d3));
-            if constexpr (C::EXACT && !S::PACKED) multiply_tiles(e, w2_lo, low_halves(d0, d1), low_halves(d2, d3));
-            if constexpr (C::EXACT) multiply_tiles(e, S::PACKED ? w2_lo : w2_hi, high_halves(d0, d1), high_halves(d2, d3));
             UNROLL
-            for (int k = 0; k < S::HALVES; k++) {
-                float v0, v1, slope_0, slope_1;
-                load_two(&sm.slope[at_unit<C>(g + 8 * k, warp, 2 * t)], slope_0, slope_1);
-                if constexpr (S::PACKED) {
-                    v0 = C::EXACT ? fmaf(c[2] + e[2], LO_INVERSE, c[0]) : c[0];
-                    v1 = C::EXACT ? fmaf(c[3] + e[3], LO_INVERSE, c[1]) : c[1];
-                } else {
-                    v0 = C::EXACT ? fmaf(e[2 * k], LO_INVERSE, c[2 * k]) : c[2 * k];
-                    v1 = C::EXACT ? fmaf(e[2 * k + 1], LO_INVERSE, c[2 * k + 1]) : c[2 * k + 1];
+            for (int u = 0; u < S::UNIT_TILES; u++) {
+                float c[4] = {0, 0, 0, 0}, e[4] = {0, 0, 0, 0};
+                multiply_tiles(c, w2_hi[u], low_halves(d0, d1), low_halves(d2, d3));
+                if constexpr (C::EXACT && !S::PACKED) multiply_tiles(e, w2_lo[u], low_halves(d0, d1), low_halves(d2, d3));
+                if constexpr (C::EXACT)
+                    multiply_tiles(e, S::PACKED ? w2_lo[u] : w2_hi[u], high_halves(d0, d1), high_halves(d2, d3));
+                UNROLL
+                for (int k = 0; k < S::HALVES; k++) {
+                    float v0, v1, slope_0, slope_1;
+                    load_two(&sm.slope[at_unit<C>(16 * u + g + 8 * k, warp, 2 * t)], slope_0, slope_1);
+                    if constexpr (S::PACKED) {
+                        v0 = C::EXACT ? fmaf(c[2] + e[2], LO_INVERSE, c[0]) : c[0];
+                        v1 = C::EXACT ? fmaf(c[3] + e[3], LO_INVERSE, c[1]) : c[1];
+                    } else {
+                        v0 = C::EXACT ? fmaf(e[2 * k], LO_INVERSE, c[2 * k]) : c[2 * k];
+                        v1 = C::EXACT ? fmaf(e[2 * k + 1], LO_INVERSE, c[2 * k + 1]) : c[2 * k + 1];
+                    }
+                    v0 *= slope_0;
+                    v1 *= slope_1;
+                    bad |= is_outside(v0) || is_outside(v1);
+                    u32 hi, lo;
+                    split_pair<C::EXACT>(v0, v1, LO, hi, lo);
+                    store_two(&sm.dh[warp][lane][2 * (S::HALVES * u + k)], hi, lo);
                 }
-                v0 *= slope_0;
-                v1 *= slope_1;
-                bad |= is_outside(v0) || is_outside(v1);
-                u32 hi, lo;
-                split_pair<C::EXACT>(v0, v1, LO, hi, lo);
-                store_two(&sm.dh[warp][lane][2 * k], hi, lo);
             }
         }
         block_barrier();
-        u32 dh_hi[S::STEPS_OF_K][4], dh_lo[S::STEPS_OF_K][4];  // PACKED: dh_hi has both
+        u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];  // PACKED: dh_hi has both
         UNROLL
-        for (int j = 0; j < S::ROW_TILES; j++) {
-            const u32* of_lane = sm.dh[j][lane];
-            const int k = j >> 1, i = (j & 1) * 2;
-            if constexpr (S::PACKED) {
-                load_two(of_lane, dh_hi[k][i], dh_hi[k][i + 1]);
-                dh_lo[k][i] = dh_lo[k][i + 1] = 0;
-            } else {
-                load_two(of_lane, dh_hi[k][i], dh_lo[k][i]);
-                load_two(of_lane + 2 * S::HALVES - 2, dh_hi[k][i + 1], dh_lo[k][i + 1]);
+        for (int u = 0; u < S::UNIT_TILES; u++) {
+            UNROLL
+            for (int j = 0; j < S::ROW_TILES; j++) {
+                const u32* of_lane = &sm.dh[j][lane][2 * S::HALVES * u];
+                const int k = j >> 1, i = (j & 1) * 2;
+                if constexpr (S::PACKED) {
+                    load_two(of_lane, dh_hi[u][k][i], dh_hi[u][k][i + 1]);
+                    dh_lo[u][k][i] = dh_lo[u][k][i + 1] = 0;
+                } else {
+                    load_two(of_lane, dh_hi[u][k][i], dh_lo[u][k][i]);
+                    load_two(of_lane + 2 * S::HALVES - 2, dh_hi[u][k][i + 1], dh_lo[u][k][i + 1]);
+                }
             }
         }
 
         // ---- gradients of the last slot
-        float role[S::PER_TILE];
+        float role[S::UNIT_TILES][S::PER_TILE];
         UNROLL
-        for (int i = 0; i < S::PER_TILE; i++) role[i] = 0.0f;
+        for (int u = 0; u < S::UNIT_TILES; u++) {
+            UNROLL
+            for (int i = 0; i < S::PER_TILE; i++) role[u][i] = 0.0f;
+        }
         if (has_extra) {
-            FusedSum<C> sum;
-            sum.clear();
+            FusedSum<C> sums[S::UNIT_TILES];
+            UNROLL
+            for (int u = 0; u < S::UNIT_TILES; u++) sums[u].clear();
             UNROLL
             for (int plane = 0; plane < C::PLANES; plane++) {
                 UNROLL
@@ -491,26 +523,29 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     u32 right[4];
                     load_tiles_transposed(right, backward_row + 32 * (S::TILES * C::WARPS + extra) + plane * S::PLANE +
                                                      16 * k * S::ROW_BYTES);
-                    sum.add(dh_hi[k], dh_lo[k], right, plane == 1);
+                    UNROLL
+                    for (int u = 0; u < S::UNIT_TILES; u++) sums[u].add(dh_hi[u][k], dh_lo[u][k], right, plane == 1);
                 }
             }
-            sum.join(role);
+            UNROLL
+            for (int u = 0; u < S::UNIT_TILES; u++) sums[u].join(role[u]);
         } else if (warp == 1) {  // first bias: over the rows
             UNROLL
-            for (int r = 0; r < S::HALVES; r++) {
+            for (int n = 0; n < S::EIGHTS; n++) {
+                const int u = n / S::HALVES, r = n % S::HALVES;
                 float v = 0.0f;
                 UNROLL
                 for (int k = 0; k < S::STEPS_OF_K; k++) {
                     UNROLL
                     for (int i = 0; i < 4; i += 2) {
-                        const u32 hi = S::PACKED ? dh_hi[k][i] : dh_hi[k][i + r];
-                        const u32 lo = S::PACKED ? dh_hi[k][i + 1] : dh_lo[k][i + r];
+                        const u32 hi = S::PACKED ? dh_hi[u][k][i] : dh_hi[u][k][i + r];
+                        const u32 lo = S::PACKED ? dh_hi[u][k][i + 1] : dh_lo[u][k][i + r];
                         v += join_word(low_halves(hi, lo)) + join_word(high_halves(hi, lo));
                     }
                 }
                 v += from_lane_xor(v, 1);
                 v += from_lane_xor(v, 2);
-                role[2 * r] = v;
+                role[u][2 * r] = v;
             }
         } else if (warp == 2) {  // second bias
             UNROLL
@@ -523,29 +558,17 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     v += from_lane_xor(v, 8);
                     v += from_lane_xor(v, 16);
                 }
-                role[(r >> 1) * S::PER_HALF + (r & 1)] = v;
+                role[0][(r >> 1) * S::PER_HALF + (r & 1)] = v;
             }
         } else if (warp == 3) {  // second kernel
-            FusedSum<C> sum;
-            sum.clear();
+            FusedSum<C> sums[S::UNIT_TILES];
+            UNROLL
+            for (int u = 0; u < S::UNIT_TILES; u++) sums[u].clear();
             UNROLL
             for (int k = 0; k < S::STEPS_OF_K; k++) {
-                u32 hi[4], lo[4], right_hi[4], right_lo[4];
+                u32 right_hi[4], right_lo[4];
                 UNROLL
                 for (int i = 0; i < 2; i++) {
-                    u32 h0, h1;
-                    load_two(&sm.hidden[at_unit<C>(g, 2 * k + i, 2 * t)], h0, h1);
-                    hi[2 * i] = low_halves(h0, h1);
-                    if constexpr (S::PACKED) {
-                        hi[2 * i + 1] = high_halves(h0, h1);
-                        lo[2 * i] = 0;
-                        lo[2 * i + 1] = hi[2 * i];
-                    } else {
-                        lo[2 * i] = high_halves(h0, h1);
-                        load_two(&sm.hidden[at_unit<C>(g + 8, 2 * k + i, 2 * t)], h0, h1);
-                        hi[2 * i + 1] = low_halves(h0, h1);
-                        lo[2 * i + 1] = high_halves(h0, h1);
-                    }
                     const u32* line = sm.dlogits + (16 * k + 8 * i + 2 * t) * S::STRIDE + g;
                     const bool first = g < C::OUTPUTS, second = g + 8 < C::OUTPUTS;
                     const u32 p0 = first ? line[0] : 0, p1 = first ? line[S::STRIDE] : 0;
@@ -555,26 +578,46 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                     right_hi[2 + i] = low_halves(q0, q1);
                     right_lo[2 + i] = high_halves(q0, q1);
                 }
-                if constexpr (S::PACKED) {
-                    sum.add(hi, lo, right_hi, false);
-                    if constexpr (C::EXACT) sum.add(lo, lo, right_lo, true);
-                } else {
-                    sum.add(hi, lo, right_hi, false);
-                    if constexpr (C::EXACT) {
-                        multiply_tiles(sum.c[FusedSum<C>::PARTS - 1], hi, right_lo[0], right_lo[1]);
-                        multiply_tiles(sum.c[FusedSum<C>::PARTS - 1] + 4, hi, right_lo[2], right_lo[3]);
+                UNROLL
+                for (int u = 0; u < S::UNIT_TILES; u++) {
+                    u32 hi[4], lo[4];
+                    UNROLL
+                    for (int i = 0; i < 2; i++) {
+                        u32 h0, h1;
+                        load_two(&sm.hidden[at_unit<C>(16 * u + g, 2 * k + i, 2 * t)], h0, h1);
+                        hi[2 * i] = low_halves(h0, h1);
+                        if constexpr (S::PACKED) {
+                            hi[2 * i + 1] = high_halves(h0, h1);
+                            lo[2 * i] = 0;
+                            lo[2 * i + 1] = hi[2 * i];
+                        } else {
+                            lo[2 * i] = high_halves(h0, h1);
+                            load_two(&sm.hidden[at_unit<C>(16 * u + g + 8, 2 * k + i, 2 * t)], h0, h1);
+                            hi[2 * i + 1] = low_halves(h0, h1);
+                            lo[2 * i + 1] = high_halves(h0, h1);
+                        }
+                    }
+                    sums[u].add(hi, lo, right_hi, false);
+                    if constexpr (C::EXACT && S::PACKED) sums[u].add(lo, lo, right_lo, true);
+                    if constexpr (C::EXACT && !S::PACKED) {
+                        multiply_tiles(sums[u].c[FusedSum<C>::PARTS - 1], hi, right_lo[0], right_lo[1]);
+                        multiply_tiles(sums[u].c[FusedSum<C>::PARTS - 1] + 4, hi, right_lo[2], right_lo[3]);
                     }
                 }
             }
-            sum.join(role);
+            UNROLL
+            for (int u = 0; u < S::UNIT_TILES; u++) sums[u].join(role[u]);
         }
 
         // ---- gradient of the first kernel, and the optimizer: some tiles at a time, so that loads, products and steps overlap
         UNROLL
         for (int first = 0; first < S::TILES; first += C::AT_ONCE) {
-            FusedSum<C> sums[C::AT_ONCE];
+            FusedSum<C> sums[C::AT_ONCE][S::UNIT_TILES];
             UNROLL
-            for (int i = 0; i < C::AT_ONCE; i++) sums[i].clear();
+            for (int i = 0; i < C::AT_ONCE; i++) {
+                UNROLL
+                for (int u = 0; u < S::UNIT_TILES; u++) sums[i][u].clear();
+            }
             UNROLL
             for (int plane = 0; plane < C::PLANES; plane++) {
                 UNROLL
@@ -585,7 +628,9 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
                             u32 right[4];
                             load_tiles_transposed(right, backward_row + 32 * (S::TILES * warp + first + i) +
                                                              plane * S::PLANE + 16 * k * S::ROW_BYTES);
-                            sums[i].add(dh_hi[k], dh_lo[k], right, plane == 1);
+                            UNROLL
+                            for (int u = 0; u < S::UNIT_TILES; u++)
+                                sums[i][u].add(dh_hi[u][k], dh_lo[u][k], right, plane == 1);
                         }
                 }
             }
@@ -593,30 +638,37 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
             for (int i = 0; i < C::AT_ONCE; i++)
                 if (first + i < S::TILES) {
                     const int p = first + i;
-                    float gradient[S::PER_TILE];
-                    sums[i].join(gradient);
                     UNROLL
-                    for (int q = 0; q < S::PER_TILE; q += 4) of_tiles.four(W[p] + q, M[p] + q, V[p] + q, gradient + q, rate);
+                    for (int u = 0; u < S::UNIT_TILES; u++) {
+                        float gradient[S::PER_TILE];
+                        sums[i][u].join(gradient);
+                        UNROLL
+                        for (int q = 0; q < S::PER_TILE; q += 4)
+                            of_tiles.four(W[u][p] + q, M[u][p] + q, V[u][p] + q, gradient + q, rate);
+                    }
                 }
             if (first == 0) {
                 // Every warp steps its last slot, used or not: a branch would cost more.
                 UNROLL
-                for (int q = 0; q < S::PER_TILE; q += 4)
-                    of_role.four(W[S::TILES] + q, M[S::TILES] + q, V[S::TILES] + q, role + q, rate);
-                const float* now = W[S::TILES];
-                if (warp == 1 && t == 0) {
+                for (int u = 0; u < S::UNIT_TILES; u++) {
                     UNROLL
-                    for (int r = 0; r < S::HALVES; r++) sm.b1[g + 8 * r] = now[2 * r];
-                } else if (warp == 2 && g == 0) {
-                    UNROLL
-                    for (int r = 0; r < 4; r++)
-                        if (t + 4 * r < C::OUTPUTS) sm.b2[slot ^ 1][t + 4 * r] = now[(r >> 1) * S::PER_HALF + (r & 1)];
-                } else if (warp == 3) {
-                    UNROLL
-                    for (int i = 0; i < S::PER_TILE; i++) {
-                        const int e = i % S::PER_HALF, output = 8 * (i / S::PER_HALF) + 2 * t + (e & 1);
-                        if (output < C::OUTPUTS)
-                            sm.w2[(g + 8 * (e >> 1)) * S::STRIDE + output] = split_word<C::EXACT>(now[i]);
+                    for (int q = 0; q < S::PER_TILE; q += 4)
+                        of_role.four(W[u][S::TILES] + q, M[u][S::TILES] + q, V[u][S::TILES] + q, role[u] + q, rate);
+                    const float* now = W[u][S::TILES];
+                    if (warp == 1 && t == 0) {
+                        UNROLL
+                        for (int r = 0; r < S::HALVES; r++) sm.b1[16 * u + g + 8 * r] = now[2 * r];
+                    } else if (warp == 2 && g == 0 && u == 0) {
+                        UNROLL
+                        for (int r = 0; r < 4; r++)
+                            if (t + 4 * r < C::OUTPUTS) sm.b2[slot ^ 1][t + 4 * r] = now[(r >> 1) * S::PER_HALF + (r & 1)];
+                    } else if (warp == 3) {
+                        UNROLL
+                        for (int i = 0; i < S::PER_TILE; i++) {
+                            const int e = i % S::PER_HALF, output = 8 * (i / S::PER_HALF) + 2 * t + (e & 1);
+                            if (output < C::OUTPUTS)
+                                sm.w2[(16 * u + g + 8 * (e >> 1)) * S::STRIDE + output] = split_word<C::EXACT>(now[i]);
+                        }
                     }
                 }
             }
@@ -637,15 +689,18 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     const FusedStep<C> tiles_step = FusedStep<C>::make(numbers[0], W_SCALE);
     const FusedStep<C> role_step = has_extra ? tiles_step : FusedStep<C>::make(1.0f, 1.0f);
     UNROLL
-    for (int p = 0; p < S::SLOTS; p++) {
+    for (int u = 0; u < S::UNIT_TILES; u++) {
         UNROLL
-        for (int i = 0; i < S::PER_TILE; i++) {
-            const int at = fused_offset<C>(p, i / S::PER_HALF, i % S::PER_HALF, warp, lane, rank, true);
-            const FusedStep<C>& step = p < S::TILES ? tiles_step : role_step;
-            if (at >= 0) {
-                weights[at] = W[p][i] / (p < S::TILES ? W_SCALE : role_scale);
-                if (C::SLOTS > 0) slot_0[at] = M[p][i] / step.m_scale;
-                if (C::SLOTS > 1) slot_1[at] = V[p][i] / step.v_scale;
+        for (int p = 0; p < S::SLOTS; p++) {
+            UNROLL
+            for (int i = 0; i < S::PER_TILE; i++) {
+                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, warp, lane, rank, true);
+                const FusedStep<C>& step = p < S::TILES ? tiles_step : role_step;
+                if (at >= 0) {
+                    weights[at] = W[u][p][i] / (p < S::TILES ? W_SCALE : role_scale);
+                    if (C::SLOTS > 0) slot_0[at] = M[u][p][i] / step.m_scale;
+                    if (C::SLOTS > 1) slot_1[at] = V[u][p][i] / step.v_scale;
+                }
             }
         }
     }

@@ -165,11 +165,11 @@ def _denses(layers: tuple[Layer, ...]) -> list[Dense]:
 
 
 def _warps(dense: Dense, planes: int, batch: int) -> list[int]:
-    """Warps of a block worth trying, best first: as many as have a tile of features, or else as the rows need."""
+    """Warps of a block worth trying, best first: as many as have a tile of features, then more, as registers may need."""
     tiles = math.ceil(dense.inputs / 16)
     most = 12 if planes == 1 else 8
     usable = [warps for warps in (12, 8, 4) if warps <= most and warps >= batch // 8]
-    return [warps for warps in usable if warps <= tiles] or usable[-1:]
+    return [warps for warps in usable if warps <= tiles] + [warps for warps in usable[::-1] if warps > tiles]
 
 
 def _padded_tiles(tiles: int, warps: int) -> int:

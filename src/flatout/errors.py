@@ -129,6 +129,7 @@ REASONS = {
     "native_loss": "The native engine cannot run the loss of {}: {}.",
     "native_metric": "The native engine cannot run the metric {}: {}.",
     "native_optimizer": "The native engine cannot run the optimizer {}: {}.",
+    "native_form": "The native engine trains by {}.",
     "native_data": "The native engine cannot take these data: {}.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }

@@ -12,8 +12,10 @@ import keras
 import numpy as np
 
 from ..fit import fit
-from ..native.launch import why_not_here
-from ..native.lower import lower
+from ..native.fused import Precision
+from ..native.launch import default_launcher, make_launcher, why_not_here
+from ..native.lower import lower, lowered
+from ..native.session import Session
 from ..options import options
 from ..report import explain
 from .backend import device
@@ -46,21 +48,26 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     steps = steps or workload.gpu_steps
     x, y = workload.data(steps)
     backend = keras.config.backend()
-    engines = {"stock Keras": "stock", f"flatout, engine {backend}": backend, "flatout, native kernels": "native"}
-    if (why := why_not_here()) is not None:
-        engines.pop("flatout, native kernels")
+    engines = {"stock Keras": ("stock", "exact"), f"flatout, engine {backend}": (backend, "exact")}
+    if (why := why_not_here()) is None:
+        engines |= {"flatout, native, exact": ("native", "exact"), "flatout, native, fast": ("native", "fast")}
     seconds: dict[str, list[float]] = {way: [] for way in engines}
     first: dict[str, tuple[float, float, str]] = {}
     for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
         for way in ways:
-            timed, until_first, loss = _fit(engines[way], x, y, workload.batch_size, epochs)
+            engine, precision = engines[way]
+            timed, until_first, loss = _fit(engine, precision, x, y, workload.batch_size, epochs)
             seconds[way] += timed[1:]
-            ran = explain()[-1].engine
-            first.setdefault(way, (until_first, loss, "" if ran == engines[way] else f"ran on {ran}"))
+            report = explain()[-1]
+            form = next((why.message for why in report.reasons if why.code == "native_form"), "")
+            first.setdefault(way, (until_first, loss, form if report.engine == engine else f"ran on {report.engine}"))
     lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
     if why is not None:
-        return [*lines, Line("flatout, native kernels", None, None, None, str(why))]
+        return [*lines, Line("flatout, native", None, None, None, str(why))]
     lines.append(_kernels_alone(x, y, workload.batch_size, steps, epochs))
+    kernels: tuple[tuple[Precision, str], ...] = (("exact", "float32"), ("exact", "pixels"), ("fast", "float32"))
+    for precision, data in kernels:
+        lines.append(_one_kernel_alone(precision, data, x, y, workload.batch_size, steps, epochs))
     if backend == "jax":
         from . import scan
 
@@ -68,12 +75,22 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     return lines
 
 
-def _fit(engine: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:
+def _fit(engine: str, precision: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:
     keras.utils.set_random_seed(SEED)
     model, timer = WORKLOADS["seed"].build(), EpochTimer(epochs)
     began = time.perf_counter()
     with options(force=True):
-        history = fit(model, x, y, batch_size=batch_size, epochs=epochs, verbose=0, callbacks=[timer], engine=engine)
+        history = fit(
+            model,
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            verbose=0,
+            callbacks=[timer],
+            engine=engine,
+            precision=precision,
+        )
     timed = [end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)]
     return timed, timer.ends[0] - began, float(history.history["loss"][-1])
 
@@ -91,7 +108,39 @@ def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> 
         session.set_order(random.permutation(len(x)))
         session.advance("train", 0, steps, len(x))
         timed.append(time.perf_counter() - start)
-    return Line("native kernels alone", statistics.median(timed) / steps * 1e6, until_first, None)
+    return Line("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
+
+
+def _one_kernel_alone(
+    precision: Precision, data: str, x: Any, y: Any, batch_size: int, steps: int, epochs: int
+) -> Line:
+    """The fused kernel from its launch to its end; `data` is "float32", or "pixels" with a Rescaling in the model."""
+    way = f"one kernel alone, {precision}, {data}"
+    keras.utils.set_random_seed(SEED)
+    model = WORKLOADS["seed"].build()
+    if data == "pixels":
+        model = keras.Sequential([keras.Input(model.input_shape[1:]), keras.layers.Rescaling(1 / 255), *model.layers])
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        x = np.round(np.asarray(x) * 255).astype("uint8")
+    began = time.perf_counter()
+    program = lower(model, batch_size=batch_size)
+    if data == "pixels":
+        program = lowered(model, "train", batch_size, "uint8", str(np.asarray(y).dtype), False)
+    session = Session(program, make_launcher(default_launcher()), precision)
+    session.bind(x, y)
+    session.run("train", 0, steps, len(x))
+    until_first = time.perf_counter() - began
+    runner = session.fused
+    if runner is None:
+        return Line(way, None, None, None, str(session.form))
+    timed = []
+    for _ in range(max(3, epochs)):
+        session.launcher.synchronize()
+        start = time.perf_counter()
+        runner.launch_steps(session)
+        session.launcher.synchronize()
+        timed.append(time.perf_counter() - start)
+    return Line(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
 
 
 def as_json(lines: list[Line], steps: int | None) -> dict[str, Any]:
@@ -102,13 +151,13 @@ def as_json(lines: list[Line], steps: int | None) -> dict[str, Any]:
 
 def print_lines(console: Any, lines: list[Line]) -> None:
     """One line for each way."""
-    console.print(f"{'':<28}{'us/step':>10}{'1st epoch':>12}{'end loss':>11}", highlight=False)
+    console.print(f"{'':<34}{'us/step':>10}{'1st epoch':>12}{'end loss':>11}", highlight=False)
     for line in lines:
-        time_of_step = "" if line.us_per_step is None else f"{line.us_per_step:,.1f}"
+        time_of_step = "" if line.us_per_step is None else f"{line.us_per_step:,.2f}"
         first = "" if line.first_epoch_seconds is None else f"{line.first_epoch_seconds:.2f} s"
         loss = "" if line.loss is None else f"{line.loss:.5f}"
         console.print(
-            f"{line.way:<28}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip(),
+            f"{line.way:<34}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip(),
             highlight=False,
             markup=False,
         )

@@ -11,6 +11,7 @@ from ..engines.base import Engine, Structure, Task
 from ..errors import FallbackRefused, FlatoutError, Reason, Refusal
 from ..options import current
 from .data import check
+from .fused import Precision
 from .launch import default_launcher, make_launcher, why_not_here
 from .lower import lowered
 from .program import STEPS_PER_CHUNK, Program
@@ -82,7 +83,7 @@ class NativeProgram:
         self._task = task
         self._sessions: dict[Any, Session] = {}
         self._order: np.ndarray | None = None
-        self.reasons: tuple[Reason, ...] = ()
+        self._precision: Precision = "fast" if current().precision == "fast" else "exact"
         self.longest: int | None = STEPS_PER_CHUNK
         why = why_not_here()
         if why is not None:
@@ -112,7 +113,12 @@ class NativeProgram:
         program: Program = lowered(
             self._model, self._task, batch_size, _dtype(x), None if y is None else _dtype(y), weight is not None
         )
-        return Session(program, self._launcher)
+        return Session(program, self._launcher, self._precision if self._task == "train" else None)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Which form trains, and why, of each size of batch."""
+        return tuple(dict.fromkeys(one.form for one in self._sessions.values() if one.form is not None))
 
     def renew(self, is_first: bool) -> None:
         """Read the model again; a callback may have changed it."""

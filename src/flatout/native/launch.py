@@ -54,6 +54,10 @@ class Launcher(Protocol):
         """Wait for all work on the device, also that of other libraries."""
         ...
 
+    def why_no_clusters(self) -> str | None:
+        """Why it cannot run kernels of thread-block clusters; None if it can."""
+        ...
+
 
 def make_launcher(name: str) -> Launcher:
     """The launcher of a name of `LAUNCHERS`.

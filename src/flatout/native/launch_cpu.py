@@ -82,22 +82,31 @@ class CpuLauncher:
     def synchronize(self) -> None:
         """Nothing runs in the background."""
 
+    def why_no_clusters(self) -> str | None:
+        return None
+
 
 class CpuModule:
     """A shared library of kernels."""
 
     def __init__(self, library: ctypes.PyDLL, names: list[str]):
+        self._library = library
         self._run = library.flatout_run
         self._run.restype = None
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        if any(launch.cluster > 1 for launch in launches):
+            for launch in [*launches] * repeat:
+                if launch.cluster > 1:
+                    self._run_cluster(launch)
+                else:
+                    self.run([launch], 1)
+            return
         records = (_LaunchRecord * len(launches))()
         arguments: list[int] = []
         rows: list[ctypes.c_int] = []
         for record, launch in zip(records, launches, strict=True):
-            if launch.cluster > 1:
-                raise NotImplementedError(f"The launcher 'cpu' has no clusters. Received: cluster={launch.cluster}.")
             rows.append(ctypes.c_int(launch.rows))
             fields = (self._numbers[launch.kernel], *launch.grid, launch.threads, len(arguments))
             for name, value in zip(_FIELDS, fields, strict=True):
@@ -105,3 +114,9 @@ class CpuModule:
             arguments += [ctypes.addressof(rows[-1]) if one is None else one for one in launch.arguments]
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
         self._run(records, len(launches), pointers, repeat)
+
+    def _run_cluster(self, launch: Launch) -> None:
+        arguments = (ctypes.c_void_p * len(launch.arguments))(*launch.arguments)
+        run = self._library.flatout_run_cluster
+        run.restype = None
+        run(self._numbers[launch.kernel], launch.cluster, launch.threads, launch.shared_bytes, arguments)

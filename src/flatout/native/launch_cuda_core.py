@@ -12,15 +12,24 @@ from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, ProgramOptions, launch
 from cuda.core import Program as CudaProgram
 
+from ..errors import Refusal, reason
 from . import disk_cache
 from .buffers import DeviceArray, adopted
 from .launch import Launch
 
 if TYPE_CHECKING:
-    from .program import Program
+    from .program import Kernel, Program
 
 # Steps in a graph: long enough that launching it costs the host less than it costs the device.
 STEPS_PER_GRAPH = 32
+# Blocks of a cluster that every GPU with clusters has; more must be allowed kernel by kernel.
+_PORTABLE_CLUSTER = 8
+
+
+def _config(grid: tuple[int, int, int], threads: int, cluster: int, shared_bytes: int) -> LaunchConfig:
+    """A launch; its grid counts clusters where there are any."""
+    sizes: dict[str, Any] = {"cluster": cluster} if cluster > 1 else {}
+    return LaunchConfig(grid=grid, block=(threads, 1, 1), shmem_size=shared_bytes, **sizes)
 
 
 def checked(result: tuple[Any, ...]) -> Any:
@@ -62,9 +71,41 @@ class CudaCoreLauncher:
         self._stream = self._device.create_stream()
 
     def load(self, program: Program) -> CudaCoreModule:
-        cubin = compile_to_cubin(program.source, f"sm_{self._device.arch}")
+        arch = self._device.arch
+        cubin = compile_to_cubin(program.source, f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}")
         code = ObjectCode.from_cubin(cubin)
-        return CudaCoreModule(self._stream, {name: code.get_kernel(name) for name in program.kernels})
+        kernels = {name: code.get_kernel(name) for name in program.kernels}
+        for name, kernel in program.kernels.items():
+            if kernel.cluster > 1:
+                self._allow_cluster(kernels[name], kernel)
+        return CudaCoreModule(self._stream, kernels, in_graphs=program.form != "fused")
+
+    def _allow_cluster(self, loaded: Any, kernel: Kernel) -> None:
+        """Let a kernel have its shared memory and its blocks.
+
+        Raises:
+            Refusal: The GPU has no place for its cluster.
+        """
+        attribute = driver.CUfunction_attribute
+        handle, device = driver.CUkernel(int(loaded.handle)), driver.CUdevice(self._device.device_id)
+        values = {attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: kernel.shared_bytes}
+        if kernel.cluster > _PORTABLE_CLUSTER:
+            values[attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+        config = _config(kernel.blocks(1), kernel.threads, kernel.cluster, kernel.shared_bytes)
+        try:
+            for name, value in values.items():
+                checked(driver.cuKernelSetAttribute(name, value, handle, device))
+            resident = loaded.occupancy.max_active_clusters(config, stream=self._stream)
+        except Exception as error:
+            raise Refusal(
+                reason("native_device", f"a cluster of {kernel.cluster} blocks is refused: {error}")
+            ) from error
+        if resident < 1:
+            raise Refusal(reason("native_device", f"the GPU holds no cluster of {kernel.cluster} such blocks"))
+
+    def why_no_clusters(self) -> str | None:
+        major, minor = self._device.compute_capability
+        return None if major >= 9 else f"the GPU is sm_{major}{minor}, and clusters of blocks need sm_90"
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
@@ -104,14 +145,19 @@ def _destroy(graphs: dict[Any, Any]) -> None:
 class CudaCoreModule:
     """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
 
-    def __init__(self, stream: Any, kernels: dict[str, Any]):
+    def __init__(self, stream: Any, kernels: dict[str, Any], in_graphs: bool = True):
         self._stream = stream
+        self._in_graphs = in_graphs
         self._kernels = kernels
         self._graphs: dict[Any, Any] = {}
         # Not at exit, when the driver may be gone already.
         weakref.finalize(self, _destroy, self._graphs).atexit = False
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        if not self._in_graphs:
+            for one in [*launches] * repeat:
+                self._launch(one)
+            return
         stream = driver.CUstream(int(self._stream.handle))
         for times in (STEPS_PER_GRAPH, 1):
             graphs, repeat = divmod(repeat, times)
@@ -137,7 +183,6 @@ class CudaCoreModule:
         return self._graphs[key]
 
     def _launch(self, one: Launch) -> None:
-        sizes: dict[str, Any] = {"cluster": one.cluster} if one.cluster > 1 else {}
-        config = LaunchConfig(grid=one.grid, block=(one.threads, 1, 1), shmem_size=one.shared_bytes, **sizes)
+        config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
         arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
         launch(self._stream, config, self._kernels[one.kernel], *arguments)

@@ -40,6 +40,9 @@ class CupyLauncher:
     def adopt(self, array: Any) -> DeviceArray | None:
         return adopted(array, self._fetch, self._fill)
 
+    def why_no_clusters(self) -> str | None:
+        return "CuPy launches no clusters of blocks"
+
     def synchronize(self) -> None:
         cupy.cuda.Device().synchronize()
 

@@ -37,6 +37,9 @@ class PycudaLauncher:
     def adopt(self, array: Any) -> DeviceArray | None:
         return adopted(array, self._fetch, self._fill)
 
+    def why_no_clusters(self) -> str | None:
+        return "PyCUDA launches no clusters of blocks"
+
     def synchronize(self) -> None:
         pycuda.autoprimaryctx.context.synchronize()
 

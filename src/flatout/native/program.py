@@ -99,7 +99,9 @@ class Kernel:
     @property
     def code(self) -> str:
         arguments = ", ".join(parameter.declaration for parameter in self.parameters)
-        return f"// {self.title}\nKERNEL({self.name})({arguments}) {{\n{self.body}\n}}\n"
+        # A cluster's kernel lives on registers, of which the compiler gives more when it knows the threads.
+        head = f"KERNEL({self.name})" if self.cluster == 1 else f"CLUSTER_KERNEL({self.name}, {self.threads})"
+        return f"// {self.title}\n{head}({arguments}) {{\n{self.body}\n}}\n"
 
     def blocks(self, rows: int) -> tuple[int, int, int]:
         x, y, z = (extent.blocks(rows) for extent in self.grid)
@@ -112,7 +114,7 @@ class Program:
 
     Attributes:
         network: What was read from the model.
-        form: `"staged"`: one kernel for each stage.
+        form: `"staged"`: one kernel for each stage; `"fused"`: one for all steps.
         batch_size: Rows of a full batch. A kernel takes fewer too.
         layout: Every buffer by name.
         kernels: Every kernel by name.
@@ -120,6 +122,7 @@ class Program:
         prelude: The device code that the kernels share.
         model: The Keras model.
         binding: Which Keras variable belongs to which buffer.
+        shims: Parts of the shim that its kernels need beside the common one.
 
     Example:
         >>> import flatout, keras
@@ -139,6 +142,7 @@ class Program:
     prelude: str
     model: Any
     binding: Any
+    shims: tuple[str, ...] = ()
     _sessions: dict[str, Any] = field(default_factory=dict, repr=False)
 
     @property

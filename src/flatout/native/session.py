@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import numpy as np
 
+from ..errors import Reason, Refusal
 from . import state
 from .buffers import DeviceArray
-from .launch import Launch, Launcher
+from .fused import Precision
+from .fused_run import FusedRunner
+from .launch import Launch, Launcher, Module
 from .program import STEPS_PER_CHUNK, Program, StepName
 from .scalars import scalars
 
@@ -20,19 +24,40 @@ class Session:
         program: What was loaded.
         launcher: What runs it.
         buffers: Every buffer by name, as arrays of the device.
+        fused: Trains whole chunks in one kernel; None where stages do.
+        form: Which form trains, and why; None where nobody asked for another than the staged one.
     """
 
-    def __init__(self, program: Program, launcher: Launcher):
+    def __init__(self, program: Program, launcher: Launcher, precision: Precision | None = None):
+        """Load a program.
+
+        Args:
+            program: The staged form.
+            launcher: What runs it.
+            precision: Of training in one kernel, where that serves; None for one kernel a stage in any case.
+        """
         self.program = program
         self.launcher = launcher
         self.buffers: dict[str, DeviceArray] = {}
-        self._module = launcher.load(program)
         self._rows = 0
         for name, buffer in program.layout.items():
             if buffer.arena is not None:
                 self.buffers[name] = self.buffers[buffer.arena].part(buffer.shape, buffer.offset)
             elif 0 not in buffer.shape:
                 self.buffers[name] = launcher.empty(buffer.shape, np.dtype(buffer.dtype))
+        self.form: Reason | None = None
+        self.fused: FusedRunner | None = None
+        if precision is not None and "train" in program.steps:
+            try:
+                self.fused = FusedRunner(self, precision)
+                self.form = self.fused.form
+            except Refusal as refusal:
+                self.form = refusal.reason
+
+    @functools.cached_property
+    def _module(self) -> Module:
+        """The kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
+        return self.launcher.load(self.program)
 
     def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
         """Take the rows to train on: arrays of the device as they are, others as a copy."""
@@ -47,6 +72,8 @@ class Session:
                 found = self.launcher.empty(host.shape, dtype)
                 found.assign(host)
             self.buffers[name] = found
+            if name == "x" and self.fused is not None:
+                self.fused.forget_x()
         self.set_order(None)
         self.launcher.synchronize()
 
@@ -88,11 +115,19 @@ class Session:
         return results
 
     def _chunk(self, task: StepName, first_row: int, rows: int, count: int, iteration: int, done: int) -> None:
-        self.buffers["clock"].assign(np.array([first_row, 0], np.int32))
         spec = self.program.network.optimizer
         if task == "train" and spec is not None:
             table = scalars(self.program.model.optimizer, spec, iteration, count)
             self.buffers["scalars"].part((count, 2), 0).assign(table)
+        if task == "train" and rows == self.program.batch_size and self.fused is not None:
+            try:
+                self.fused.run(self, first_row, count)
+                return
+            except Refusal as refusal:
+                # Nothing was changed, so the same steps are taken the other way, as are all that follow.
+                self.fused = None
+                self.form = refusal.reason
+        self.buffers["clock"].assign(np.array([first_row, 0], np.int32))
         if task == "train" and self.program.network.dropouts and done:
             # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
             seeds = self.buffers["seeds"].numpy()

@@ -46,13 +46,21 @@ def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
     return "\n".join([*parts, *declarations])
 
 
+def fused_code(declarations: list[str]) -> str:
+    """The device code of the fused form."""
+    return "\n".join(
+        [*(_text(f"{name}.cuh") for name in ("common", "fused_numbers", "fused", "fused_data")), *declarations]
+    )
+
+
 def _body(program: Program) -> str:
     return "\n".join([program.prelude, *(kernel.code for kernel in program.kernels.values())])
 
 
 def cuda_source(program: Program) -> str:
     """For NVRTC or nvcc; needs no header."""
-    return f"{_text('shim_cuda.cuh')}\n{_body(program)}"
+    shims = [_text(f"{name}_cuda.cuh") for name in ("shim", *program.shims)]
+    return "\n".join([*shims, _body(program)])
 
 
 def cpu_source(program: Program) -> str:
@@ -66,4 +74,5 @@ def cpu_source(program: Program) -> str:
         calls.append(f"static void call_{name}(void** a) {{ {name}({', '.join(values)}); }}")
         rows.append(f'    {{"{name}", call_{name}}},')
     table = "\n".join([*calls, "const FlatoutKernel flatout_kernels[] = {", *rows, "};"])
-    return f"{_text('shim_cpu.h')}\n{_body(program)}\n{table}\n"
+    shims = [_text(f"{name}_cpu.h") for name in ("shim", *program.shims)]
+    return "\n".join([*shims, _body(program), table, ""])

@@ -1,0 +1,428 @@
+// The CPU back end of cluster_cuda.cuh: all threads of a cluster as fibers on one CPU thread, or, with -DFLATOUT_THREADS,
+// as threads of the operating system, for ThreadSanitizer. Copies and stores into other blocks happen at once, by the thread that
+// asks for them, and release the arrival barrier that counts them: a race is one whenever it happens.
+#include <stdint.h>
+
+typedef uint32_t u32;
+typedef uint64_t u64;
+typedef uint16_t u16;
+typedef char* Address;
+
+#define CLUSTER_KERNEL(name, threads) static void name
+#define CLUSTER_SHARED(type, name) type& name = *(type*)cluster_self->block->shared
+#define UNROLL
+#define NO_UNROLL
+
+struct ClusterBarrier {
+    int count, arrived, generation;
+#ifdef FLATOUT_THREADS
+    pthread_barrier_t real;
+#endif
+};
+struct ClusterLane {
+    u32 words[6];
+    char* address;
+};
+struct ClusterWarp {
+    ClusterBarrier barrier;
+    // Two, taken in turns: who writes the one again has met all others at the barrier of the other.
+    ClusterLane lanes[2][32];
+};
+struct ClusterBlock {
+    char* shared;
+    int rank;
+    ClusterBarrier barrier;
+    ClusterWarp* warps;
+#ifdef FLATOUT_THREADS
+    pthread_mutex_t mutex;
+    pthread_cond_t arrived;
+#endif
+};
+struct ClusterThread {
+    ClusterBlock *block, *blocks;
+    ClusterBarrier* all;
+    int number, cluster, turn;
+    size_t shared_bytes;
+    void (*call)(void**);
+    void** arguments;
+};
+FLATOUT_OWN ClusterThread* cluster_self;
+
+// An arrival barrier in its eight bytes of shared memory.
+struct ClusterArrival {
+    int expected;  // bytes still to come; below 0 when they come before they are expected
+    u16 pending, phase;
+};
+
+#ifdef FLATOUT_THREADS
+
+static void cluster_meet(ClusterBarrier& barrier) { pthread_barrier_wait(&barrier.real); }
+static void cluster_lock(ClusterBlock* block) { pthread_mutex_lock(&block->mutex); }
+static void cluster_unlock(ClusterBlock* block) {
+    pthread_cond_broadcast(&block->arrived);
+    pthread_mutex_unlock(&block->mutex);
+}
+static void cluster_await(ClusterBlock* block) { pthread_cond_wait(&block->arrived, &block->mutex); }
+static void cluster_release(ClusterBlock* block) { pthread_mutex_unlock(&block->mutex); }
+
+#else
+
+static void cluster_yield();
+static void cluster_meet(ClusterBarrier& barrier) {
+    const int generation = barrier.generation;
+    if (++barrier.arrived == barrier.count) {
+        barrier.arrived = 0;
+        barrier.generation++;
+    }
+    while (barrier.generation == generation) cluster_yield();
+}
+static void cluster_lock(ClusterBlock*) {}
+static void cluster_unlock(ClusterBlock*) {}
+static void cluster_await(ClusterBlock*) { cluster_yield(); }
+static void cluster_release(ClusterBlock*) {}
+
+#endif
+
+DEVICE int thread_number() { return cluster_self->number; }
+DEVICE int cluster_rank() { return cluster_self->block->rank; }
+DEVICE void block_barrier() { cluster_meet(cluster_self->block->barrier); }
+DEVICE void cluster_barrier() { cluster_meet(*cluster_self->all); }
+
+DEVICE u32 bits_of(float value) {
+    u32 bits;
+    memcpy(&bits, &value, 4);
+    return bits;
+}
+DEVICE float float_of(u32 bits) {
+    float value;
+    memcpy(&value, &bits, 4);
+    return value;
+}
+DEVICE float fast_sqrt(float x) { return sqrtf(x); }
+DEVICE float fast_reciprocal(float x) { return 1.0f / x; }
+DEVICE float fast_exp2(float x) { return exp2f(x); }
+DEVICE int round_to_int(float x) { return (int)lrintf(x); }
+DEVICE int first_bit(u32 bits) { return __builtin_ffs((int)bits) - 1; }
+
+DEVICE u32 half_bits(float value) {
+    const u32 bits = bits_of(value), sign = bits >> 16 & 0x8000u, rest = bits & 0x7fffffffu;
+    if (rest > 0x7f800000u) return sign | 0x7fffu;
+    if (rest >= 0x477ff000u) return sign | 0x7c00u;
+    if (rest < 0x38800000u) {  // a subnormal half: a multiple of 2^-24
+        return sign | (u32)lrintf(float_of(rest) * 16777216.0f);
+    }
+    const u32 rounded = rest + 0xfffu + (rest >> 13 & 1u);
+    return sign | ((rounded - 0x38000000u) >> 13);
+}
+DEVICE float float_of_half(u32 half) {
+    const u32 sign = (half & 0x8000u) << 16, exponent = half >> 10 & 31u, rest = half & 0x3ffu;
+    if (exponent == 31) return float_of(sign | 0x7f800000u | rest << 13);
+    const float value = exponent == 0 ? (float)rest / 16777216.0f : float_of((exponent + 112u) << 23 | rest << 13);
+    return sign ? -value : value;
+}
+DEVICE u32 pack_halves(float low, float high) { return half_bits(low) | half_bits(high) << 16; }
+DEVICE void unpack_halves(u32 word, float& low, float& high) {
+    low = float_of_half(word & 0xffffu);
+    high = float_of_half(word >> 16);
+}
+DEVICE u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
+DEVICE u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
+
+template <class Word> static void cluster_aligned(const Word* p) {
+    if ((uintptr_t)p % 8) {
+        fprintf(stderr, "two words at an address that is no multiple of 8\n");
+        abort();
+    }
+}
+DEVICE void store_two(float* to, float a, float b) {
+    cluster_aligned(to);
+    to[0] = a;
+    to[1] = b;
+}
+DEVICE void store_two(u32* to, u32 a, u32 b) {
+    cluster_aligned(to);
+    to[0] = a;
+    to[1] = b;
+}
+DEVICE void load_two(const float* from, float& a, float& b) {
+    cluster_aligned(from);
+    a = from[0];
+    b = from[1];
+}
+DEVICE void load_two(const u32* from, u32& a, u32& b) {
+    cluster_aligned(from);
+    a = from[0];
+    b = from[1];
+}
+
+// What the lanes of this warp bring to an instruction that they run together, after all have brought it.
+struct ClusterMeeting {
+    ClusterLane* lanes;
+    int lane;
+    ClusterMeeting() {
+        cluster_self->turn ^= 1;
+        lane = cluster_self->number & 31;
+        lanes = warp().lanes[cluster_self->turn];
+    }
+    static ClusterWarp& warp() { return cluster_self->block->warps[cluster_self->number >> 5]; }
+    ClusterLane& mine() { return lanes[lane]; }
+    void meet() { cluster_meet(warp().barrier); }
+};
+
+DEVICE void warp_barrier() { ClusterMeeting().meet(); }
+
+DEVICE void multiply_tiles(float* d, const u32* a, u32 b0, u32 b1) {
+    ClusterMeeting meeting;
+    memcpy(meeting.mine().words, a, 16);
+    meeting.mine().words[4] = b0;
+    meeting.mine().words[5] = b1;
+    meeting.meet();
+    const int g = meeting.lane >> 2, t = meeting.lane & 3;
+    for (int i = 0; i < 4; i++) {
+        float sum = d[i];
+        for (int half = 0; half < 2; half++)
+            for (int q = 0; q < 4; q++) {
+                float a0, a1, c0, c1;
+                unpack_halves(meeting.lanes[4 * g + q].words[2 * half + (i >> 1)], a0, a1);
+                unpack_halves(meeting.lanes[4 * (2 * t + (i & 1)) + q].words[4 + half], c0, c1);
+                sum += a0 * c0;
+                sum += a1 * c1;
+            }
+        d[i] = sum;
+    }
+}
+DEVICE void load_tiles(u32* r, Address row) {
+    ClusterMeeting meeting;
+    meeting.mine().address = row;
+    meeting.meet();
+    for (int i = 0; i < 4; i++)
+        memcpy(&r[i], meeting.lanes[8 * i + (meeting.lane >> 2)].address + 4 * (meeting.lane & 3), 4);
+}
+DEVICE void load_tiles_transposed(u32* r, Address row) {
+    ClusterMeeting meeting;
+    meeting.mine().address = row;
+    meeting.meet();
+    const int g = meeting.lane >> 2, t = meeting.lane & 3;
+    for (int i = 0; i < 4; i++) {
+        u16 low, high;
+        memcpy(&low, meeting.lanes[8 * i + 2 * t].address + 2 * g, 2);
+        memcpy(&high, meeting.lanes[8 * i + 2 * t + 1].address + 2 * g, 2);
+        r[i] = low | (u32)high << 16;
+    }
+}
+DEVICE int warp_max(int value) {
+    ClusterMeeting meeting;
+    meeting.mine().words[0] = (u32)value;
+    meeting.meet();
+    for (int i = 0; i < 32; i++) value = (int)meeting.lanes[i].words[0] > value ? (int)meeting.lanes[i].words[0] : value;
+    return value;
+}
+DEVICE int warp_sum(int value) {
+    ClusterMeeting meeting;
+    meeting.mine().words[0] = (u32)value;
+    meeting.meet();
+    u32 sum = 0;
+    for (int i = 0; i < 32; i++) sum += meeting.lanes[i].words[0];
+    return (int)sum;
+}
+DEVICE u32 warp_ballot(bool value) {
+    ClusterMeeting meeting;
+    meeting.mine().words[0] = value;
+    meeting.meet();
+    u32 bits = 0;
+    for (int i = 0; i < 32; i++) bits |= meeting.lanes[i].words[0] << i;
+    return bits;
+}
+DEVICE float from_lane(float value, int lane) {
+    ClusterMeeting meeting;
+    meeting.mine().words[0] = bits_of(value);
+    meeting.meet();
+    return float_of(meeting.lanes[lane & 31].words[0]);
+}
+DEVICE float from_lane_xor(float value, int mask) { return from_lane(value, (thread_number() & 31) ^ mask); }
+
+DEVICE Address shared_address(const void* p) { return (char*)p; }
+DEVICE ClusterBlock* cluster_owner(Address address) {
+    for (int b = 0; b < cluster_self->cluster; b++) {
+        ClusterBlock* block = cluster_self->blocks + b;
+        if (address >= block->shared && address < block->shared + cluster_self->shared_bytes) return block;
+    }
+    fprintf(stderr, "an address outside the cluster's shared memory\n");
+    abort();
+}
+DEVICE Address remote(Address address, int rank) {
+    return cluster_self->blocks[rank].shared + (address - cluster_owner(address)->shared);
+}
+DEVICE void put(Address address, u32 value) { memcpy(address, &value, 4); }
+
+static void cluster_turn_over(ClusterArrival& one) {
+    if (one.pending == 0 && one.expected == 0) {
+        one.pending = 1;
+        one.phase ^= 1;
+    }
+}
+DEVICE void arrival_init(Address barrier) { *(ClusterArrival*)barrier = {0, 1, 0}; }
+DEVICE void arrival_init_done() {}
+DEVICE void arrival_expect(Address barrier, u32 bytes) {
+    ClusterBlock* block = cluster_owner(barrier);
+    ClusterArrival& one = *(ClusterArrival*)barrier;
+    cluster_lock(block);
+    if (one.pending == 0) {
+        fprintf(stderr, "an arrival barrier is armed twice in a phase\n");
+        abort();
+    }
+    one.pending = 0;
+    one.expected += (int)bytes;
+    cluster_turn_over(one);
+    cluster_unlock(block);
+}
+DEVICE void arrival_wait(Address barrier, u32 parity) {
+    ClusterBlock* block = cluster_owner(barrier);
+    ClusterArrival& one = *(ClusterArrival*)barrier;
+    cluster_lock(block);
+    while (one.phase == parity) cluster_await(block);
+    cluster_release(block);
+}
+static void cluster_came(Address barrier, int bytes) {
+    ClusterBlock* block = cluster_owner(barrier);
+    ClusterArrival& one = *(ClusterArrival*)barrier;
+    cluster_lock(block);
+    one.expected -= bytes;
+    cluster_turn_over(one);
+    cluster_unlock(block);
+}
+DEVICE void push(Address to, u32 x, Address barrier) {
+    memcpy(to, &x, 4);
+    cluster_came(barrier, 4);
+}
+DEVICE void push_pair(Address to, u32 x, u32 y, Address barrier) {
+    if ((uintptr_t)to % 8) {
+        fprintf(stderr, "a pair is pushed to an address that is no multiple of 8\n");
+        abort();
+    }
+    memcpy(to, &x, 4);
+    memcpy(to + 4, &y, 4);
+    cluster_came(barrier, 8);
+}
+DEVICE void copy_here(Address to, const void* from, u32 bytes, Address barrier) {
+    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) {
+        fprintf(stderr, "a bulk copy that is not in units of 16 bytes\n");
+        abort();
+    }
+    memcpy(to, from, bytes);
+    cluster_came(barrier, (int)bytes);
+}
+DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barrier, u16 blocks) {
+    for (int b = 0; b < cluster_self->cluster; b++)
+        if (blocks >> b & 1) copy_here(remote(to, b), from, bytes, remote(barrier, b));
+}
+DEVICE void prefetch(const void*, u32) {}
+
+static void cluster_make(ClusterBarrier& barrier, int count) {
+    barrier.count = count;
+    barrier.arrived = barrier.generation = 0;
+#ifdef FLATOUT_THREADS
+    pthread_barrier_init(&barrier.real, nullptr, count);
+#endif
+}
+
+#ifdef FLATOUT_THREADS
+
+static void* cluster_thread(void* argument) {
+    cluster_self = (ClusterThread*)argument;
+    cluster_self->call(cluster_self->arguments);
+    return nullptr;
+}
+static void cluster_execute(ClusterThread* threads, int count) {
+    pthread_t* started = (pthread_t*)malloc(count * sizeof(pthread_t));
+    for (int n = 0; n < count; n++)
+        if (pthread_create(&started[n], nullptr, cluster_thread, &threads[n])) {
+            fprintf(stderr, "no more threads\n");
+            abort();
+        }
+    for (int n = 0; n < count; n++) pthread_join(started[n], nullptr);
+    free(started);
+}
+
+#else
+
+static const int CLUSTER_STACK = 64 * 1024;
+static jmp_buf cluster_scheduler, *cluster_fibers;
+static bool* cluster_done;
+static int cluster_running;
+static ucontext_t cluster_entry;
+
+static void cluster_yield() {
+    if (!_setjmp(cluster_fibers[cluster_running])) _longjmp(cluster_scheduler, 1);
+}
+static void cluster_fiber() {
+    cluster_self->call(cluster_self->arguments);
+    cluster_done[cluster_running] = true;
+    cluster_yield();
+}
+static void cluster_resume(ClusterThread* thread, int number, bool is_new, char* stack) {
+    cluster_self = thread;
+    cluster_running = number;
+    if (_setjmp(cluster_scheduler)) return;
+    if (!is_new) _longjmp(cluster_fibers[number], 1);
+    getcontext(&cluster_entry);
+    cluster_entry.uc_stack.ss_sp = stack;
+    cluster_entry.uc_stack.ss_size = CLUSTER_STACK;
+    cluster_entry.uc_link = nullptr;
+    makecontext(&cluster_entry, cluster_fiber, 0);
+    setcontext(&cluster_entry);
+}
+static void cluster_execute(ClusterThread* threads, int count) {
+    char* stacks = (char*)malloc((size_t)CLUSTER_STACK * count);
+    cluster_fibers = (jmp_buf*)malloc(count * sizeof(jmp_buf));
+    cluster_done = (bool*)calloc(count, 1);
+    bool is_new = true;
+    for (int waiting = count; waiting > 0; is_new = false) {
+        waiting = 0;
+        for (int n = 0; n < count; n++) {
+            if (cluster_done[n]) continue;
+            cluster_resume(&threads[n], n, is_new, stacks + (size_t)n * CLUSTER_STACK);
+            waiting += !cluster_done[n];
+        }
+    }
+    free(cluster_done);
+    free(cluster_fibers);
+    free(stacks);
+}
+
+#endif
+
+// Run a kernel with one cluster. Shared memory is filled with NaNs: nobody may rely on zeros.
+static void cluster_launch(void (*call)(void**), int cluster, int threads, int shared_bytes, void** arguments) {
+    ClusterBlock* blocks = (ClusterBlock*)calloc(cluster, sizeof(ClusterBlock));
+    ClusterThread* all = (ClusterThread*)calloc(cluster * threads, sizeof(ClusterThread));
+    ClusterBarrier barrier;
+    cluster_make(barrier, cluster * threads);
+    const size_t room = ((size_t)shared_bytes + 127) / 128 * 128;
+    for (int b = 0; b < cluster; b++) {
+        blocks[b].shared = (char*)aligned_alloc(128, room);
+        memset(blocks[b].shared, 0xff, room);
+        blocks[b].rank = b;
+        blocks[b].warps = (ClusterWarp*)calloc(threads / 32, sizeof(ClusterWarp));
+        cluster_make(blocks[b].barrier, threads);
+        for (int w = 0; w < threads / 32; w++) cluster_make(blocks[b].warps[w].barrier, 32);
+#ifdef FLATOUT_THREADS
+        pthread_mutex_init(&blocks[b].mutex, nullptr);
+        pthread_cond_init(&blocks[b].arrived, nullptr);
+#endif
+        for (int t = 0; t < threads; t++)
+            all[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, room, call, arguments};
+    }
+    cluster_execute(all, cluster * threads);
+    for (int b = 0; b < cluster; b++) {
+        free(blocks[b].shared);
+        free(blocks[b].warps);
+    }
+    free(all);
+    free(blocks);
+}
+
+extern const FlatoutKernel flatout_kernels[];
+extern "C" void flatout_run_cluster(int kernel, int cluster, int threads, int shared_bytes, void** arguments) {
+    cluster_launch(flatout_kernels[kernel].call, cluster, threads, shared_bytes, arguments);
+}

@@ -1,0 +1,168 @@
+"""On a GPU: one kernel for all steps ends where Keras and one kernel a stage end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import flatout
+from flatout.native.fused_run import FusedRunner
+from flatout.native.launch import make_launcher
+from flatout.native.lower import lowered
+from flatout.native.session import Session
+from tests.native.networks import Block, Case
+from tests.native.parity import by_keras, by_kernels, distance, variables
+from tests.native.test_fused import _OTHERS, _SMALL, _by_fused, _case, _Pixels
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture(scope="module")
+def launcher() -> Any:
+    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
+    made = make_launcher("cuda.core")
+    obstacle = made.why_no_clusters()
+    if obstacle is not None:
+        pytest.skip(obstacle)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _full_precision() -> None:
+    if keras.config.backend() == "torch":
+        import torch
+
+        torch.backends.cuda.matmul.allow_tf32 = False
+    elif keras.config.backend() == "jax":
+        import jax
+
+        jax.config.update("jax_default_matmul_precision", "float32")
+    else:
+        import tensorflow as tf
+
+        tf.config.experimental.enable_tensor_float_32_execution(False)
+
+
+_SEED = _case(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=20 * 32)
+_WIDER = _case(shape=(28, 28), blocks=(Block(256, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=20 * 32)
+_CASES: dict[str, tuple[Case, int | None]] = {
+    "seed, 16 blocks": (_SEED, 16),
+    "seed, 8 blocks": (_SEED, 8),
+    "pixels": (_Pixels(**vars(_SEED)), None),
+    "256 units": (_WIDER, 16),
+    "small, 4 blocks": (_SMALL, 4),
+    "small, 2 blocks": (_SMALL, 2),
+    **{name: (case, 2 if "units a block" in name else None) for name, case in _OTHERS.items()},
+}
+
+
+@pytest.mark.parametrize("name", _CASES)
+def test_exact_ends_where_keras_and_the_stages_end(name: str, launcher: Any) -> None:
+    case, cluster = _CASES[name]
+    expected, expected_logs = by_keras(case)
+    found, logs = _by_fused(case, launcher, cluster=cluster)
+    staged, staged_logs = by_kernels(case, launcher)
+    for steps in (1, 20):
+        for other in (expected, staged):
+            in_norm, at_most = distance(found[steps], other[steps])["weights"]
+            assert in_norm <= 1e-5, (steps, in_norm)
+            assert at_most <= 2e-4, (steps, at_most)
+    assert logs == pytest.approx(expected_logs, rel=1e-4, abs=1e-5)
+    assert logs == pytest.approx(staged_logs, rel=1e-4, abs=1e-5)
+
+
+def test_fast_is_near(launcher: Any) -> None:
+    expected, expected_logs = by_keras(_SEED)
+    found, logs = _by_fused(_SEED, launcher, precision="fast")
+    in_norm, _ = distance(found[20], expected[20])["weights"]
+    assert 1e-7 < in_norm < 5e-3
+    assert logs["loss"] == pytest.approx(expected_logs["loss"], rel=2e-3)
+
+
+def test_the_same_bits_every_time(launcher: Any) -> None:
+    runs = [_by_fused(_SEED, launcher) for _ in range(3)]
+    for found, logs in runs[1:]:
+        for name, value in found[20].items():
+            np.testing.assert_array_equal(value, runs[0][0][20][name], err_msg=name)
+        assert logs == runs[0][1]
+
+
+def _blobs(rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Pictures that can be told apart: a noisy pattern for each class."""
+    random = np.random.default_rng(1)
+    patterns = random.uniform(0, 1, (10, 28, 28))
+    y = random.integers(0, 10, rows)
+    noise = random.uniform(0, 1, (rows, 28, 28))
+    return (0.3 * patterns[y] + 0.7 * noise).astype("float32"), y.astype("int32")
+
+
+def _model(seed: int) -> Any:
+    keras.utils.set_random_seed(seed)
+    model = keras.Sequential(
+        [
+            layers.Input((28, 28)),
+            layers.Flatten(),
+            layers.Dense(128, activation="relu"),
+            layers.Dense(10, activation="softmax"),
+        ]
+    )
+    model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+@pytest.mark.parametrize("precision", ["exact", "fast"])
+def test_an_epoch_of_fit(precision: str, launcher: Any) -> None:
+    # The last batch has 8 rows, and is for the stages.
+    x, y = _blobs(1875 * 32 + 8)
+    histories, weights = [], []
+    for engine in ("native", "stock"):
+        model = _model(5)
+        history = flatout.fit(
+            model,
+            x,
+            y,
+            batch_size=32,
+            epochs=1,
+            validation_data=(x[:1000], y[:1000]),
+            verbose=0,
+            engine=engine,
+            precision=precision,
+        )
+        histories.append(history.history)
+        weights.append(np.concatenate([one.reshape(-1) for one in model.get_weights()]))
+        if engine == "native":
+            report = flatout.explain()[-1]
+            assert report.engine == "native"
+            forms = [why.message for why in report.reasons if why.code == "native_form"]
+            assert len(forms) == 1
+            assert "one kernel, 16 blocks" in forms[0]
+            assert precision in forms[0]
+    limit = 0.002 if precision == "exact" else 0.003
+    for name in ("accuracy", "val_accuracy"):
+        assert histories[0][name][0] == pytest.approx(histories[1][name][0], abs=limit)
+    assert histories[0]["loss"][0] == pytest.approx(histories[1]["loss"][0], rel=1e-3 if precision == "exact" else 2e-2)
+    apart = np.linalg.norm(weights[0] - weights[1]) / np.linalg.norm(weights[1])
+    assert apart <= (2e-3 if precision == "exact" else 0.1), apart
+
+
+def test_out_of_range_is_noticed_and_nothing_is_lost(launcher: Any) -> None:
+    weights = []
+    for fused in (True, False):
+        model, (x, y) = _SEED.build(), _SEED.data()
+        kernel = np.array(keras.ops.convert_to_numpy(model.layers[1].kernel))
+        kernel[3, 7] = 300.0
+        model.layers[1].kernel.assign(kernel)
+        model._symbolic_build(data_batch=(x[:32], y[:32]))
+        session = Session(lowered(model, "train", 32, "float32", "int32", False), launcher)
+        if fused:
+            session.fused = FusedRunner(session, "exact")
+        session.bind(x, y)
+        session.run("train", 0, 5, _SEED.rows)
+        assert session.fused is None
+        weights.append(variables(model))
+    for name, value in weights[0].items():
+        np.testing.assert_array_equal(value, weights[1][name], err_msg=name)

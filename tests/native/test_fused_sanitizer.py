@@ -1,0 +1,92 @@
+"""No races in the fused kernel: a thread of the CPU for each thread of a cluster, under ThreadSanitizer."""
+
+from __future__ import annotations
+
+import struct
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from flatout.native import state
+from flatout.native.fused_program import TRAIN
+from flatout.native.launch_cpu import compile_source
+from flatout.native.scalars import scalars
+from flatout.native.session import Session
+from flatout.native.source import cpu_source
+
+from .networks import Block
+from .test_fused import _case, _session
+from .test_sanitizer import _SANITIZER, works
+
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
+__all__ = ["works"]
+
+_MAIN = (Path(__file__).parent / "cluster_main.cpp").read_text()
+_CASE = _case(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
+_STEPS = 3
+
+
+def _ready(launcher: Any) -> Session:
+    """A session whose fused kernel can be launched."""
+    session = _session(_CASE, launcher)
+    state.load(session, "train")
+    optimizer = session.program.network.optimizer
+    assert optimizer is not None
+    assert session.fused is not None
+    table = scalars(session.program.model.optimizer, optimizer, 0, _STEPS)
+    session.buffers["scalars"].part((_STEPS, 2), 0).assign(table)
+    session.fused._split(session)
+    session.fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))
+    return session
+
+
+def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, bytes]]:
+    fused = session.fused
+    assert fused is not None
+    kernel = fused.program.kernels[TRAIN]
+    buffers = {**session.buffers, **fused._buffers}
+    names = [parameter.buffer for parameter in kernel.parameters if parameter.buffer is not None]
+    parts = [struct.pack("i", len(names))]
+    for name in names:
+        content = buffers[name].numpy().tobytes()
+        parts += [struct.pack("i", len(content)), content]
+    number = list(fused.program.kernels).index(TRAIN)
+    parts.append(struct.pack("5i", number, kernel.cluster, kernel.threads, kernel.shared_bytes, len(names)))
+    parts.append(struct.pack(f"{len(names)}i", *range(len(names))))
+    (folder / "job").write_bytes(b"".join(parts))
+    compile_source(source + _MAIN, folder / "program", *_SANITIZER)
+    done = subprocess.run([folder / "program", folder / "job", folder / "out"], capture_output=True, text=True)
+    found: dict[str, bytes] = {}
+    if done.returncode == 0:
+        content, begin = (folder / "out").read_bytes(), 0
+        for name in names:
+            found[name] = content[begin : begin + buffers[name].nbytes]
+            begin += buffers[name].nbytes
+    return done, found
+
+
+def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> None:
+    session = _ready(emulated)
+    assert session.fused is not None
+    done, found = _run(session, cpu_source(session.fused.program), tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    session.fused._launch(session, [TRAIN], _CASE.batch_size)
+    buffers = {**session.buffers, **session.fused._buffers}
+    assert np.frombuffer(found["fused/failed"], np.int32)[0] == 0
+    for name in ("weights", "momentum", "velocity", "fused/row_sums"):
+        np.testing.assert_array_equal(np.frombuffer(found[name], np.float32), buffers[name].numpy().reshape(-1), name)
+
+
+# Each of them keeps a reader from a writer of another warp or block; without it the sanitizer must see the race.
+@pytest.mark.parametrize("needed", ["arrival_wait(dlogits_ready, slot);", "block_barrier();\n        u32 dh_hi"])
+def test_a_missing_wait_would_be_found(emulated: Any, tmp_path: Path, needed: str) -> None:
+    session = _ready(emulated)
+    assert session.fused is not None
+    source = cpu_source(session.fused.program)
+    assert needed in source
+    done, _ = _run(session, source.replace(needed, needed.partition(";")[2], 1), tmp_path)
+    assert done.returncode != 0
+    assert "data race" in done.stderr

@@ -1,0 +1,58 @@
+"""NVRTC takes every variant of the fused kernel for Hopper and Blackwell; this needs no GPU."""
+
+from __future__ import annotations
+
+import io
+import re
+from typing import Any
+
+import pytest
+
+from flatout.native.fused import plans
+from flatout.native.fused_program import TRAIN, fused_program
+from flatout.native.lower import lowered
+
+from .networks import Block
+from .test_fused import _case
+
+pytestmark = pytest.mark.backend("jax")
+
+_SEED = {"shape": (784,), "blocks": (Block(128, "relu", "inside", 0.0, 0.0),), "batch_size": 32}
+# What changes in the model, the type of x, the precision.
+_VARIANTS: dict[str, tuple[dict[str, Any], str, Any]] = {
+    "seed": ({}, "float32", "exact"),
+    "pixels": ({}, "uint8", "exact"),
+    "fast": ({}, "float32", "fast"),
+    "16 units, gelu": ({"blocks": (Block(256, "gelu", "inside", 0.0, 0.0),)}, "float32", "exact"),
+    "16 units, fast": ({"blocks": (Block(256, "tanh", "inside", 0.0, 0.0),)}, "float32", "fast"),
+    "batch of 64": ({"batch_size": 64, "shape": (512,)}, "uint8", "exact"),
+    "sgd, logits": ({"batch_size": 16, "optimizer": "sgd", "loss": "sparse_logits", "outputs": 16}, "float32", "exact"),
+    "small, momentum": ({"shape": (32,), "optimizer": "momentum", "outputs": 3}, "float32", "exact"),
+}
+
+
+@pytest.mark.parametrize("arch", ["sm_90a", "sm_100a"])
+@pytest.mark.parametrize("name", _VARIANTS)
+def test_nvrtc_compiles(name: str, arch: str) -> None:
+    cuda_core = pytest.importorskip(
+        "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])"
+    )
+    changes, x_type, precision = _VARIANTS[name]
+    case = _case(**{**_SEED, **changes})
+    model, (x, y) = case.build(), case.data()
+    model._symbolic_build(data_batch=(x[:4], y[:4]))
+    program = lowered(model, "train", case.batch_size, x_type, "int32", False)
+    plan = plans(program.network, case.batch_size, x_type, False, precision)[0]
+    options = cuda_core.ProgramOptions(std="c++17", arch=arch, ptxas_options=["-v"])
+    try:
+        made = cuda_core.Program(fused_program(program, plan).source, "c++", options)
+    except Exception as error:
+        if "nvrtc" in str(error).lower() and "found" in str(error).lower():
+            pytest.skip(f"nvidia-cuda-nvrtc is not installed: {error}")
+        raise
+    log = io.StringIO()
+    cubin = bytes(made.compile("cubin", logs=log).code)
+    assert TRAIN.encode() in cubin
+    spilled = re.search(rf"'{TRAIN}'.*?(\d+) bytes spill stores", log.getvalue(), re.DOTALL)
+    if arch == "sm_90a" and plan.units == 8 and spilled is not None:
+        assert spilled[1] == "0", log.getvalue()

@@ -86,6 +86,9 @@ def as_column(values: Any) -> FrameColumn:
         return _polars_column(values)
     if _is_of("pyarrow", values, ("Array", "ChunkedArray")) or hasattr(values, "combine_chunks"):
         return _arrow_column(values)
+    if isinstance(values, (list, tuple)) and any(isinstance(value, str) for value in values):
+        # NumPy's own text drops a NUL at its end, and two keys would be one.
+        return _numpy_column(np.array(values, dtype=object))
     return _numpy_column(np.asarray(values))
 
 

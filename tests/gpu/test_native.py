@@ -11,9 +11,8 @@ import pytest
 from keras import layers
 
 import flatout
-from tests.native.networks import Block, Case
-from tests.native.parity import by_kernels, distance
-from tests.native.test_kernels import PLAIN
+from tests.native.cases import PLAIN, Block, Case
+from tests.native.parity import by_keras, by_kernels, distance
 
 pytestmark = pytest.mark.gpu
 
@@ -70,8 +69,6 @@ def _launcher(name: str) -> Any:
 
 @pytest.mark.parametrize("name", _CASES)
 def test_the_default_launcher_ends_where_keras_ends(name: str) -> None:
-    from tests.native.parity import by_keras
-
     case = _CASES[name]
     expected, expected_logs = by_keras(case)
     found, logs = by_kernels(case, _launcher("cuda.core"))

@@ -8,7 +8,8 @@ import keras
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from .networks import Block, Case, cases
+from .cases import PLAIN, Block, Case
+from .networks import cases
 from .parity import by_keras, by_kernels, distance
 
 # In norm and at most, relative. Optimizer variables are as small as gradients, and as near to rounding.
@@ -24,23 +25,6 @@ def _check(case: Case, launcher: Any) -> None:
             limits = _WEIGHTS if kind == "weights" else _OTHERS
             assert all(value <= limit for value, limit in zip(values, limits, strict=True)), (kind, steps, apart)
     assert logs == pytest.approx(expected_logs, rel=2e-5, abs=2e-6)
-
-
-PLAIN = Case(
-    shape=(28, 28),
-    first="rescaling",
-    blocks=(Block(32, "relu", "inside", 0.0, 0.0),),
-    loss="sparse",
-    outputs=10,
-    optimizer="adam",
-    clip=None,
-    schedule=None,
-    rows=19 * 16 + 5,
-    batch_size=16,
-    seed=3,
-    smoothing=0.0,
-    weighted=False,
-)
 
 
 def test_the_seed_model(emulated: Any) -> None:

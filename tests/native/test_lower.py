@@ -113,7 +113,7 @@ def test_a_program_prints_as_a_list_of_buffers_and_kernels() -> None:
     program = flatout.lower(_seed())
     text = str(program)
     lines = text.splitlines()
-    assert lines[0].startswith("staged train step, batch of 32: 12 kernels, 101,770 trained weights")
+    assert lines[0].startswith("staged train step, batch of 32: 11 kernels, 101,770 trained weights")
     assert any(line.split()[:2] == ["hidden/kernel", "float32"] and "401,408 B" in line for line in lines)
     numbered = [line for line in lines if line.strip()[:1].isdigit() and ". " in line]
     assert [line.split()[1].rstrip(":") for line in numbered] == list(program.steps["train"])

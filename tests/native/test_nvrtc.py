@@ -6,8 +6,7 @@ import pytest
 
 from flatout.native.lower import lowered
 
-from .networks import Block, Case
-from .test_kernels import PLAIN
+from .cases import PLAIN, Block, Case
 
 pytestmark = pytest.mark.backend("jax")
 

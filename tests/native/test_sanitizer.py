@@ -17,8 +17,7 @@ from flatout.native.scalars import scalars
 from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
-from .networks import Block, Case
-from .test_kernels import PLAIN
+from .cases import PLAIN, Block, Case
 
 pytestmark = pytest.mark.backend("jax")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import weakref
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,11 @@ class CudaCoreLauncher:
         self._stream.sync()
 
 
+def _destroy(graphs: dict[Any, Any]) -> None:
+    for graph in graphs.values():
+        driver.cuGraphExecDestroy(graph)
+
+
 class CudaCoreModule:
     """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
 
@@ -144,6 +150,8 @@ class CudaCoreModule:
         self._in_graphs = in_graphs
         self._kernels = kernels
         self._graphs: dict[Any, Any] = {}
+        # Not at exit, when the driver may be gone already.
+        weakref.finalize(self, _destroy, self._graphs).atexit = False
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
         if not self._in_graphs:
@@ -178,7 +186,3 @@ class CudaCoreModule:
         config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
         arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
         launch(self._stream, config, self._kernels[one.kernel], *arguments)
-
-    def __del__(self) -> None:
-        for graph in self._graphs.values():
-            driver.cuGraphExecDestroy(graph)

@@ -130,7 +130,7 @@ class Program:
         >>> model.compile("sgd", "mse")
         >>> program = flatout.lower(model, batch_size=8)
         >>> str(program).splitlines()[0]
-        'staged train step, batch of 8: 7 kernels, 5 trained weights, 65,848 B of buffers'
+        'staged train step, batch of 8: 6 kernels, 5 trained weights, 65,848 B of buffers'
     """
 
     network: Network

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .builder import Builder, per_value
+from .builder import THREADS, Builder
 from .network import Network, Softmax
-from .program import STEPS_PER_CHUNK, Buffer, Kernel, StepName
+from .program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, StepName
 from .staged_layers import Value, backward, forward
 from .staged_loss import accumulate_kernel, emit_kernels, loss_kernel, score_kernel
 from .staged_update import add_weights, penalty_kernel, update_kernels
@@ -67,26 +67,29 @@ class StagedForm:
         loss = self._network.loss
         return 1 if loss is not None and loss.kind == "sparse" else self._network.outputs
 
-    def _gather(self, with_targets: bool) -> list[str]:
-        network = self._network
-        names = [self._gather_kernel("gather_x", "x", "batch", network.features, "float32")]
+    def _gather(self, with_targets: bool) -> str:
+        """The kernel that takes the rows of a step: x, and for a loss also targets and weights, side by side."""
+        network, builder = self._network, self._builder
+        parts = [("x", "batch", network.features, "float32")]
         if with_targets:
-            kind = "int32" if network.loss is not None and network.loss.kind == "sparse" else "float32"
-            names.append(self._gather_kernel("gather_y", "y", "target", self._target_width, kind))
+            is_sparse = network.loss is not None and network.loss.kind == "sparse"
+            parts.append(("y", "target", self._target_width, "int32" if is_sparse else "float32"))
             if self._weighted:
-                names.append(self._gather_kernel("gather_weight", "weight", "sample_weight", 1, "float32"))
-        return names
-
-    def _gather_kernel(self, name: str, source: str, target: str, width: int, dtype: str) -> str:
-        builder = self._builder
-        shape = (builder.batch_size,) if width == 1 else (builder.batch_size, width)
-        batch = builder.buffer(target, shape, "activation", dtype)
-        draft = builder.kernel(name, f"{source} of this step's rows, taken through the order")
-        moved = builder.batch_size * width * np.dtype(builder.layout[source].dtype).itemsize
-        data = draft.read("data", source, moved=moved)
+                parts.append(("weight", "sample_weight", 1, "float32"))
+        what = ", ".join(source for source, *_ in parts)
+        draft = builder.kernel(
+            "gather" if with_targets else "gather_x", f"{what} of this step's rows, through the order"
+        )
         order, clock = draft.read("order", "order", moved=4 * builder.batch_size), draft.read("clock", "clock")
-        body = f"gather<{width}>({data}, {order}, {clock}, {draft.write('batch', batch)}, rows);"
-        return draft.done(body, per_value(width))
+        lines = []
+        for number, (source, target, width, dtype) in enumerate(parts):
+            shape = (builder.batch_size,) if width == 1 else (builder.batch_size, width)
+            batch = draft.write(target, builder.buffer(target, shape, "activation", dtype))
+            moved = builder.batch_size * width * np.dtype(builder.layout[source].dtype).itemsize
+            data = draft.read(source, source, moved=moved)
+            lines.append(f"if (blockIdx.y == {number}) gather<{width}>({data}, {order}, {clock}, {batch}, rows);")
+        widest = max(width for _, _, width, _ in parts)
+        return draft.done(lines, (Extent(per_row=widest, tile=THREADS), Extent(fixed=len(parts)), ONE))
 
     def _forward(self, training: bool, stop_before_softmax: bool) -> tuple[list[str], list[Value]]:
         """The kernels of the forward pass, and the values before the first layer and after each."""
@@ -113,7 +116,7 @@ class StagedForm:
         softmax = self._last_softmax()
         gather = self._gather(with_targets=True)
         names, values = self._forward(training, stop_before_softmax=softmax is not None)
-        return [*gather, *names], values, f"{softmax.name}/y" if softmax is not None else values[-1].name
+        return [gather, *names], values, f"{softmax.name}/y" if softmax is not None else values[-1].name
 
     def _train(self) -> list[str]:
         network, builder, softmax = self._network, self._builder, self._last_softmax()
@@ -145,4 +148,4 @@ class StagedForm:
         gather = self._gather(with_targets=False)
         names, values = self._forward(training=False, stop_before_softmax=False)
         steps = max(1, min(STEPS_PER_CHUNK, _OUTPUT_BYTES // (4 * builder.batch_size * network.outputs)))
-        return [*gather, *names, *emit_kernels(builder, network, values[-1].name, steps)]
+        return [gather, *names, *emit_kernels(builder, network, values[-1].name, steps)]

@@ -17,21 +17,21 @@ from flatout.native.scalars import scalars
 from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
-from .networks import Block
-from .test_fused import _case, _session
+from .cases import Block
+from .fused_cases import case_of, fused_session
 from .test_sanitizer import _SANITIZER, works
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
 __all__ = ["works"]
 
 _MAIN = (Path(__file__).parent / "cluster_main.cpp").read_text()
-_CASE = _case(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
+_CASE = case_of(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
 _STEPS = 3
 
 
 def _ready(launcher: Any) -> Session:
     """A session whose fused kernel can be launched."""
-    session = _session(_CASE, launcher)
+    session = fused_session(_CASE, launcher)
     state.load(session, "train")
     optimizer = session.program.network.optimizer
     assert optimizer is not None

@@ -146,7 +146,7 @@ def test_an_epoch_of_fit(precision: str, launcher: Any) -> None:
         assert histories[0][name][0] == pytest.approx(histories[1][name][0], abs=limit)
     assert histories[0]["loss"][0] == pytest.approx(histories[1]["loss"][0], rel=1e-3 if precision == "exact" else 2e-2)
     apart = np.linalg.norm(weights[0] - weights[1]) / np.linalg.norm(weights[1])
-    assert apart <= (2e-3 if precision == "exact" else 0.1), apart
+    assert apart <= (5e-3 if precision == "exact" else 0.1), apart
 
 
 def test_out_of_range_is_noticed_and_nothing_is_lost(launcher: Any) -> None:

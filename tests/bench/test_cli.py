@@ -47,13 +47,24 @@ def run(folder: Path, data: Path, *arguments: str, **environment: str) -> subpro
 @pytest.mark.backend("torch")
 @pytest.mark.skipif(compiler() is None, reason="no C++ compiler to emulate the kernels with")
 def test_bench_native_has_every_engine_in_one_run(tmp_path: Path, data: Path) -> None:
-    arguments = ("native", "--steps", "5", "--epochs", "2", "--repeats", "1", "--json", "out.json")
+    arguments = ("native", "--steps", "1", "--epochs", "2", "--repeats", "1", "--json", "out.json")
     done = run(tmp_path, data, "bench", *arguments, FLATOUT_NATIVE="cpu")
     assert done.returncode == 0, done.stderr
     lines = {line["way"]: line for line in json.loads((tmp_path / "out.json").read_text())["results"]}
-    ways = ["stock Keras", "flatout, engine torch", "flatout, native kernels", "native kernels alone"]
+    ways = [
+        "stock Keras",
+        "flatout, engine torch",
+        "flatout, native, exact",
+        "flatout, native, fast",
+        "a kernel a stage, alone",
+        "one kernel alone, exact, float32",
+        "one kernel alone, exact, pixels",
+        "one kernel alone, fast, float32",
+    ]
     assert list(lines) == ways
-    assert all(line["us_per_step"] > 0 and not line["note"] for line in lines.values())
+    assert all(line["us_per_step"] > 0 and "ran on" not in line["note"] for line in lines.values())
+    fused = [way for way, line in lines.items() if "one kernel, 16 blocks" in line["note"]]
+    assert fused == [*ways[2:4], *ways[5:]]
     assert lines[ways[2]]["loss"] == pytest.approx(lines[ways[0]]["loss"], rel=1e-4)
 
 

@@ -13,60 +13,16 @@ from hypothesis import strategies as st
 import flatout
 from flatout.errors import Refusal
 from flatout.native.fused import FusedPlan, Precision, plans
-from flatout.native.fused_run import FusedRunner
 from flatout.native.lower import lowered
-from flatout.native.session import Session, logs_of
 
-from .networks import Block, Case
-from .parity import by_keras, distance, variables
-
-_SMALL = Case(
-    shape=(32,),
-    first="flatten",
-    blocks=(Block(32, "relu", "inside", 0.0, 0.0),),
-    loss="sparse",
-    outputs=10,
-    optimizer="adam",
-    clip=None,
-    schedule=None,
-    rows=20 * 16,
-    batch_size=16,
-    seed=3,
-    smoothing=0.0,
-    weighted=False,
-)
-
-
-def _case(**changes: Any) -> Case:
-    return Case(**{**vars(_SMALL), **changes})
-
-
-def _session(
-    case: Case, launcher: Any, precision: Precision = "exact", cluster: int | None = None, model: Any = None
-) -> Session:
-    model = case.build() if model is None else model
-    x, y = case.data()
-    model._symbolic_build(data_batch=(x[: case.batch_size], y[: case.batch_size]))
-    session = Session(lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, False), launcher)
-    session.fused = FusedRunner(session, precision, cluster)
-    session.bind(x, y)
-    return session
-
-
-def _by_fused(case: Case, launcher: Any, **how: Any) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]:
-    session = _session(case, launcher, **how)
-    model = session.program.model
-    session.run("train", 0, 1, case.rows)
-    seen = {1: variables(model)}
-    totals = session.run("train", 1, -(-case.rows // case.batch_size), case.rows)
-    assert session.fused is not None, session.form
-    logs = {name: float(value) for name, value in logs_of(session.program.binding, totals[-1]).items()}
-    return {**seen, 20: variables(model)}, logs
+from .cases import Block, Case
+from .fused_cases import OTHERS, SMALL, Pixels, by_fused, case_of, fused_session
+from .parity import by_keras, distance
 
 
 def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
     expected, expected_logs = by_keras(case)
-    found, logs = _by_fused(case, launcher, cluster=cluster)
+    found, logs = by_fused(case, launcher, cluster=cluster)
     for steps in (1, 20):
         apart = distance(found[steps], expected[steps])
         in_norm, at_most = apart["weights"]
@@ -76,10 +32,13 @@ def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
     assert logs == pytest.approx(expected_logs, rel=2e-5, abs=2e-6)
 
 
+_ALWAYS = ("rescaling", "momentum", "32 units a block")
+
+
 # 8 units a block, and 16.
 @pytest.mark.parametrize("cluster", [4, 2])
 def test_the_small_model(emulated: Any, cluster: int) -> None:
-    _check(_SMALL, emulated, cluster)
+    _check(SMALL, emulated, cluster)
 
 
 @pytest.mark.slow
@@ -87,26 +46,16 @@ def test_the_small_model(emulated: Any, cluster: int) -> None:
 def test_the_reference_model(emulated: Any) -> None:
     """784-128-10 with batches of 32, in the very shape that a GPU runs: 16 blocks of 8 warps."""
     _check(
-        _case(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=4 * 32), emulated
+        case_of(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=4 * 32), emulated
     )
 
 
-_OTHERS = {
-    "rescaling": _case(first="rescaling", shape=(5, 9), outputs=16, blocks=(Block(16, "tanh", "inside", 0.0, 0.0),)),
-    "normalization": _case(first="normalization", loss="sparse_logits", outputs=3, schedule="cosine"),
-    "sgd": _case(optimizer="sgd", shape=(70,), blocks=(Block(16, "gelu", "inside", 0.0, 0.0),), outputs=5),
-    "momentum": _case(optimizer="momentum", batch_size=32, rows=20 * 32, outputs=13),
-    "wide batch": _case(batch_size=64, rows=20 * 64, blocks=(Block(64, "elu", "inside", 0.0, 0.0),), outputs=8),
-    "48 units a block": _case(blocks=(Block(96, "relu", "inside", 0.0, 0.0),), optimizer="sgd", outputs=11),
-    "32 units a block": _case(blocks=(Block(64, "silu", "inside", 0.0, 0.0),), shape=(50,), first="normalization"),
-    "five tiles": _case(shape=(80,), blocks=(Block(64, "sigmoid", "inside", 0.0, 0.0),), outputs=2),
-}
-
-
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("name", _OTHERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name in _ALWAYS else [pytest.mark.slow]) for name in OTHERS]
+)
 def test_others_of_its_family(emulated: Any, name: str) -> None:
-    _check(_OTHERS[name], emulated, 2 if "units a block" in name else None)
+    _check(OTHERS[name], emulated, 2 if "units a block" in name else None)
 
 
 @st.composite
@@ -114,7 +63,7 @@ def _family(draw: st.DrawFn) -> Case:
     batch = draw(st.sampled_from([16, 16, 32, 64]))
     units = draw(st.sampled_from([16, 32, 64, 96, 128, 192]))
     curve = draw(st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"]))
-    return _case(
+    return case_of(
         shape=(draw(st.integers(1, 200)),),
         first=draw(st.sampled_from(["flatten", "flatten", "normalization"])),
         blocks=(Block(units, curve, draw(st.sampled_from(["inside", "after"])), 0.0, 0.0),),
@@ -130,48 +79,25 @@ def _family(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.slow
+@pytest.mark.backend("jax")
 @pytest.mark.timeout(600)
 @settings(
-    max_examples=12,
+    max_examples=8,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],
 )
 # A row for each block, and a cluster of sixteen.
-@example(case=_case(blocks=(Block(128, "relu", "inside", 0.0, 0.0),), rows=64, shape=(20,), outputs=7))
+@example(case=case_of(blocks=(Block(128, "relu", "inside", 0.0, 0.0),), rows=64, shape=(20,), outputs=7))
 @given(case=_family())
 def test_models_of_its_family_drawn_at_random(emulated: Any, case: Case) -> None:
     _check(case, emulated)
 
 
-class _Pixels(Case):
-    """uint8 rows and one factor: the halves are the pixels themselves."""
-
-    def data(self) -> tuple[np.ndarray, ...]:
-        random = np.random.default_rng(self.seed)
-        x = random.integers(0, 256, (self.rows, *self.shape)).astype("uint8")
-        return x, random.integers(0, self.outputs, self.rows).astype("uint8")
-
-    def build(self) -> Any:
-        keras.utils.set_random_seed(self.seed)
-        layers = keras.layers
-        model = keras.Sequential(
-            [
-                layers.Input(self.shape),
-                layers.Rescaling(1 / 255),
-                layers.Flatten(),
-                layers.Dense(self.blocks[0].width, activation="relu"),
-                layers.Dense(self.outputs, activation="softmax"),
-            ]
-        )
-        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
-        return model
-
-
 @pytest.mark.backend("jax")
 def test_pixels_are_one_plane(emulated: Any) -> None:
-    case = _Pixels(**{**vars(_SMALL), "shape": (9, 9)})
-    runner = _session(case, emulated).fused
+    case = Pixels(**{**vars(SMALL), "shape": (9, 9)})
+    runner = fused_session(case, emulated).fused
     assert runner is not None
     assert runner.plan.is_raw
     assert runner.plan.planes == 1
@@ -180,8 +106,8 @@ def test_pixels_are_one_plane(emulated: Any) -> None:
 
 @pytest.mark.backend("jax")
 def test_fast_precision_is_near(emulated: Any) -> None:
-    expected, expected_logs = by_keras(_SMALL)
-    found, logs = _by_fused(_SMALL, emulated, precision="fast")
+    expected, expected_logs = by_keras(SMALL)
+    found, logs = by_fused(SMALL, emulated, precision="fast")
     in_norm, _ = distance(found[20], expected[20])["weights"]
     # Eleven bits, not twenty-two: it is another kernel that ran.
     assert 1e-7 < in_norm < 5e-3
@@ -190,7 +116,7 @@ def test_fast_precision_is_near(emulated: Any) -> None:
 
 @pytest.mark.backend("jax")
 def test_the_same_bits_every_time(emulated: Any) -> None:
-    runs = [_by_fused(_SMALL, emulated) for _ in range(2)]
+    runs = [by_fused(SMALL, emulated) for _ in range(2)]
     for name, value in runs[0][0][20].items():
         np.testing.assert_array_equal(value, runs[1][0][20][name], err_msg=name)
     assert runs[0][1] == runs[1][1]
@@ -203,7 +129,7 @@ def test_the_same_bits_every_time(emulated: Any) -> None:
 def test_numbers_out_of_range_are_left_to_the_stages(emulated: Any, kind: str, value: float) -> None:
     """The kernel notices, changes nothing, and the same steps are taken kernel by kernel."""
     # A probability of 1 would be clipped, and have no gradient.
-    case = _case(loss="sparse_logits")
+    case = case_of(loss="sparse_logits")
     weights: list[Any] = []
     for fused in (True, False):
         model = case.build()
@@ -212,7 +138,7 @@ def test_numbers_out_of_range_are_left_to_the_stages(emulated: Any, kind: str, v
         changed = np.array(keras.ops.convert_to_numpy(variable))
         changed[..., 0] = value
         variable.assign(changed)
-        session = _session(case, emulated, model=model)
+        session = fused_session(case, emulated, model=model)
         if not fused:
             session.fused = None
         session.run("train", 0, 3, case.rows)
@@ -228,14 +154,14 @@ def test_numbers_out_of_range_are_left_to_the_stages(emulated: Any, kind: str, v
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("problem", ["sizes", "not finite"])
 def test_data_out_of_range_are_left_to_the_stages(emulated: Any, problem: str) -> None:
-    session = _session(_SMALL, emulated)
-    x, y = (np.array(part) for part in _SMALL.data())
+    session = fused_session(SMALL, emulated)
+    x, y = (np.array(part) for part in SMALL.data())
     if problem == "sizes":
         x[:, 3] *= 1e-6
     else:
         x[7, 3] = np.nan
     session.bind(x, y)
-    session.run("train", 0, 1, _SMALL.rows)
+    session.run("train", 0, 1, SMALL.rows)
     assert session.fused is None
     assert session.form is not None
     assert ("differ too much" if problem == "sizes" else "finite") in session.form.message
@@ -267,21 +193,21 @@ def _plans(case: Case, precision: Precision = "exact", weighted: bool = False) -
 )
 def test_what_it_does_not_serve_has_a_reason(changes: dict[str, Any], why: str) -> None:
     with pytest.raises(Refusal) as caught:
-        _plans(_case(**changes))
+        _plans(case_of(**changes))
     assert caught.value.reason.code == "native_form"
     assert why in caught.value.reason.message
 
 
 @pytest.mark.backend("jax")
 def test_the_reference_model_gets_a_cluster_of_sixteen() -> None:
-    seed = _case(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32)
+    seed = case_of(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32)
     assert [(plan.cluster, plan.warps, plan.planes) for plan in _plans(seed)] == [(16, 8, 2), (8, 8, 2)]
     assert next((plan.cluster, plan.warps, plan.planes) for plan in _plans(seed, "fast")) == (16, 12, 1)
 
 
 @pytest.mark.parametrize(("batch_size", "form"), [(16, "one kernel, 4 blocks"), (20, "one kernel a stage")])
 def test_fit_says_which_form_trained(emulated: Any, batch_size: int, form: str) -> None:
-    case = _case(rows=330)
+    case = case_of(rows=330)
     x, y = case.data()
     results = []
     for engine in ("native", "stock"):

@@ -17,21 +17,21 @@ from flatout.native.scalars import scalars
 from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
-from .networks import Block
-from .test_fused import _case, _session
+from .cases import Block, Case
+from .fused_cases import case_of, fused_session
 from .test_sanitizer import _SANITIZER, works
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
 __all__ = ["works"]
 
 _MAIN = (Path(__file__).parent / "cluster_main.cpp").read_text()
-_CASE = _case(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
+_CASE = case_of(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
 _STEPS = 3
 
 
-def _ready(launcher: Any) -> Session:
+def _ready(launcher: Any, case: Case = _CASE) -> Session:
     """A session whose fused kernel can be launched."""
-    session = _session(_CASE, launcher)
+    session = fused_session(case, launcher)
     state.load(session, "train")
     optimizer = session.program.network.optimizer
     assert optimizer is not None
@@ -68,8 +68,9 @@ def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.Comple
     return done, found
 
 
-def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> None:
-    session = _ready(emulated)
+@pytest.mark.parametrize("outputs", [10, 5])
+def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, outputs: int) -> None:
+    session = _ready(emulated, case_of(**{**vars(_CASE), "outputs": outputs}))
     assert session.fused is not None
     done, found = _run(session, cpu_source(session.fused.program), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -80,10 +81,20 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> N
         np.testing.assert_array_equal(np.frombuffer(found[name], np.float32), buffers[name].numpy().reshape(-1), name)
 
 
-# Each of them keeps a reader from a writer of another warp or block; without it the sanitizer must see the race.
-@pytest.mark.parametrize("needed", ["arrival_wait(dlogits_ready, slot);", "block_barrier();\n        u32 dh_hi"])
+# Each of them keeps a reader from a writer of another lane, warp or block; without it the sanitizer must see the race.
+@pytest.mark.parametrize(
+    "needed",
+    [
+        "arrival_wait(logits_ready, slot);",
+        "arrival_wait(dlogits_ready, slot);",
+        "block_barrier();\n        u32 w2_hi",
+        "block_barrier();\n        u32 dh_hi",
+        "warp_barrier();  // the slopes",
+    ],
+)
 def test_a_missing_wait_would_be_found(emulated: Any, tmp_path: Path, needed: str) -> None:
-    session = _ready(emulated)
+    # With few classes some lanes push nothing, and so are not ordered by what comes back.
+    session = _ready(emulated, case_of(**{**vars(_CASE), "outputs": 5}))
     assert session.fused is not None
     source = cpu_source(session.fused.program)
     assert needed in source

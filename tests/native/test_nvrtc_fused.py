@@ -12,8 +12,8 @@ from flatout.native.fused import plans
 from flatout.native.fused_program import TRAIN, fused_program
 from flatout.native.lower import lowered
 
-from .networks import Block
-from .test_fused import _case
+from .cases import Block
+from .fused_cases import case_of
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -38,7 +38,7 @@ def test_nvrtc_compiles(name: str, arch: str) -> None:
         "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])"
     )
     changes, x_type, precision = _VARIANTS[name]
-    case = _case(**{**_SEED, **changes})
+    case = case_of(**{**_SEED, **changes})
     model, (x, y) = case.build(), case.data()
     model._symbolic_build(data_batch=(x[:4], y[:4]))
     program = lowered(model, "train", case.batch_size, x_type, "int32", False)

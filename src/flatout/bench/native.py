@@ -32,7 +32,7 @@ class Line:
         us_per_step: The median over the epochs after the first of all repeats, or None if it did not run.
         first_epoch_seconds: From the call to the end of its first epoch, compilation included.
         loss: At the end of training, or None where nobody asks for it.
-        note: Why something else ran.
+        note: Why something else ran, or in which form.
     """
 
     way: str

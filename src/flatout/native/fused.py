@@ -165,7 +165,7 @@ def _denses(layers: tuple[Layer, ...]) -> list[Dense]:
 
 
 def _warps(dense: Dense, planes: int, batch: int) -> list[int]:
-    """Warps of a block worth trying, best first: as many as have a tile of features, then more, for registers."""
+    """Warps of a block worth trying, best first: as many as have a tile of features; then more, for their registers."""
     tiles = math.ceil(dense.inputs / 16)
     most = 12 if planes == 1 else 8
     usable = [warps for warps in (12, 8, 4) if warps <= most and warps >= batch // 8]

@@ -23,6 +23,18 @@ _PARTS = (
     "metrics",
     "optimizer",
 )
+# The same of the fused form.
+_FUSED_PARTS = (
+    "common",
+    "fused_numbers",
+    "fused_layout",
+    "fused_forward",
+    "fused_softmax",
+    "fused_backward",
+    "fused_update",
+    "fused",
+    "fused_data",
+)
 
 
 @functools.cache
@@ -48,9 +60,7 @@ def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
 
 def fused_code(declarations: list[str]) -> str:
     """The device code of the fused form."""
-    return "\n".join(
-        [*(_text(f"{name}.cuh") for name in ("common", "fused_numbers", "fused", "fused_data")), *declarations]
-    )
+    return "\n".join([*(_text(f"{name}.cuh") for name in _FUSED_PARTS), *declarations])
 
 
 def _body(program: Program) -> str:

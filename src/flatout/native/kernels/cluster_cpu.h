@@ -2,6 +2,7 @@
 // as threads of the operating system, for ThreadSanitizer. Copies and stores into other blocks happen at once, by the thread that
 // asks for them, and release the arrival barrier that counts them: a race is one whenever it happens.
 #include <stdint.h>
+#include <unistd.h>
 
 typedef uint32_t u32;
 typedef uint64_t u64;
@@ -24,7 +25,7 @@ struct ClusterLane {
     char* address;
 };
 struct ClusterWarp {
-    ClusterBarrier barrier;
+    ClusterBarrier barrier, ordering;
     // Two, taken in turns: who writes the one again has met all others at the barrier of the other.
     ClusterLane lanes[2][32];
 };
@@ -33,10 +34,6 @@ struct ClusterBlock {
     int rank;
     ClusterBarrier barrier;
     ClusterWarp* warps;
-#ifdef FLATOUT_THREADS
-    pthread_mutex_t mutex;
-    pthread_cond_t arrived;
-#endif
 };
 struct ClusterThread {
     ClusterBlock *block, *blocks;
@@ -56,18 +53,36 @@ struct ClusterArrival {
 
 #ifdef FLATOUT_THREADS
 
+static void cluster_pause() { usleep(20); }
 static void cluster_meet(ClusterBarrier& barrier) { pthread_barrier_wait(&barrier.real); }
-static void cluster_lock(ClusterBlock* block) { pthread_mutex_lock(&block->mutex); }
-static void cluster_unlock(ClusterBlock* block) {
-    pthread_cond_broadcast(&block->arrived);
-    pthread_mutex_unlock(&block->mutex);
+// Orders memory for the CPU, unseen by ThreadSanitizer.
+static void cluster_fence() {
+#if defined(__aarch64__)
+    asm volatile("dmb ish" ::: "memory");
+#elif defined(__x86_64__)
+    asm volatile("mfence" ::: "memory");
+#else
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+#endif
 }
-static void cluster_await(ClusterBlock* block) { pthread_cond_wait(&block->arrived, &block->mutex); }
-static void cluster_release(ClusterBlock* block) { pthread_mutex_unlock(&block->mutex); }
+// Lanes that run an instruction together are not ordered in memory by it: only a warp barrier does that. So the sanitizer must not
+// take this meeting for more.
+static void cluster_meet_unordered(ClusterBarrier& barrier) {
+    const int generation = __atomic_load_n(&barrier.generation, __ATOMIC_RELAXED);
+    cluster_fence();
+    if (__atomic_add_fetch(&barrier.arrived, 1, __ATOMIC_RELAXED) == barrier.count) {
+        __atomic_store_n(&barrier.arrived, 0, __ATOMIC_RELAXED);
+        cluster_fence();
+        __atomic_store_n(&barrier.generation, generation + 1, __ATOMIC_RELAXED);
+    }
+    while (__atomic_load_n(&barrier.generation, __ATOMIC_RELAXED) == generation) cluster_pause();
+    cluster_fence();
+}
 
 #else
 
 static void cluster_yield();
+static void cluster_pause() { cluster_yield(); }
 static void cluster_meet(ClusterBarrier& barrier) {
     const int generation = barrier.generation;
     if (++barrier.arrived == barrier.count) {
@@ -76,10 +91,7 @@ static void cluster_meet(ClusterBarrier& barrier) {
     }
     while (barrier.generation == generation) cluster_yield();
 }
-static void cluster_lock(ClusterBlock*) {}
-static void cluster_unlock(ClusterBlock*) {}
-static void cluster_await(ClusterBlock*) { cluster_yield(); }
-static void cluster_release(ClusterBlock*) {}
+static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barrier); }
 
 #endif
 
@@ -166,16 +178,20 @@ struct ClusterMeeting {
     }
     static ClusterWarp& warp() { return cluster_self->block->warps[cluster_self->number >> 5]; }
     ClusterLane& mine() { return lanes[lane]; }
-    void meet() { cluster_meet(warp().barrier); }
+    void meet() { cluster_meet_unordered(warp().barrier); }
+    void bring(int n, u32 word) { __atomic_store_n(&mine().words[n], word, __ATOMIC_RELAXED); }
+    u32 brought(int of, int n) { return __atomic_load_n(&lanes[of].words[n], __ATOMIC_RELAXED); }
+    void bring(char* address) { __atomic_store_n(&mine().address, address, __ATOMIC_RELAXED); }
+    char* brought(int of) { return __atomic_load_n(&lanes[of].address, __ATOMIC_RELAXED); }
 };
 
-DEVICE void warp_barrier() { ClusterMeeting().meet(); }
+DEVICE void warp_barrier() { cluster_meet(ClusterMeeting::warp().ordering); }
 
 DEVICE void multiply_tiles(float* d, const u32* a, u32 b0, u32 b1) {
     ClusterMeeting meeting;
-    memcpy(meeting.mine().words, a, 16);
-    meeting.mine().words[4] = b0;
-    meeting.mine().words[5] = b1;
+    for (int i = 0; i < 4; i++) meeting.bring(i, a[i]);
+    meeting.bring(4, b0);
+    meeting.bring(5, b1);
     meeting.meet();
     const int g = meeting.lane >> 2, t = meeting.lane & 3;
     for (int i = 0; i < 4; i++) {
@@ -183,8 +199,8 @@ DEVICE void multiply_tiles(float* d, const u32* a, u32 b0, u32 b1) {
         for (int half = 0; half < 2; half++)
             for (int q = 0; q < 4; q++) {
                 float a0, a1, c0, c1;
-                unpack_halves(meeting.lanes[4 * g + q].words[2 * half + (i >> 1)], a0, a1);
-                unpack_halves(meeting.lanes[4 * (2 * t + (i & 1)) + q].words[4 + half], c0, c1);
+                unpack_halves(meeting.brought(4 * g + q, 2 * half + (i >> 1)), a0, a1);
+                unpack_halves(meeting.brought(4 * (2 * t + (i & 1)) + q, 4 + half), c0, c1);
                 sum += a0 * c0;
                 sum += a1 * c1;
             }
@@ -193,51 +209,51 @@ DEVICE void multiply_tiles(float* d, const u32* a, u32 b0, u32 b1) {
 }
 DEVICE void load_tiles(u32* r, Address row) {
     ClusterMeeting meeting;
-    meeting.mine().address = row;
+    meeting.bring(row);
     meeting.meet();
     for (int i = 0; i < 4; i++)
-        memcpy(&r[i], meeting.lanes[8 * i + (meeting.lane >> 2)].address + 4 * (meeting.lane & 3), 4);
+        memcpy(&r[i], meeting.brought(8 * i + (meeting.lane >> 2)) + 4 * (meeting.lane & 3), 4);
 }
 DEVICE void load_tiles_transposed(u32* r, Address row) {
     ClusterMeeting meeting;
-    meeting.mine().address = row;
+    meeting.bring(row);
     meeting.meet();
     const int g = meeting.lane >> 2, t = meeting.lane & 3;
     for (int i = 0; i < 4; i++) {
         u16 low, high;
-        memcpy(&low, meeting.lanes[8 * i + 2 * t].address + 2 * g, 2);
-        memcpy(&high, meeting.lanes[8 * i + 2 * t + 1].address + 2 * g, 2);
+        memcpy(&low, meeting.brought(8 * i + 2 * t) + 2 * g, 2);
+        memcpy(&high, meeting.brought(8 * i + 2 * t + 1) + 2 * g, 2);
         r[i] = low | (u32)high << 16;
     }
 }
 DEVICE int warp_max(int value) {
     ClusterMeeting meeting;
-    meeting.mine().words[0] = (u32)value;
+    meeting.bring(0, (u32)value);
     meeting.meet();
-    for (int i = 0; i < 32; i++) value = (int)meeting.lanes[i].words[0] > value ? (int)meeting.lanes[i].words[0] : value;
+    for (int i = 0; i < 32; i++) value = (int)meeting.brought(i, 0) > value ? (int)meeting.brought(i, 0) : value;
     return value;
 }
 DEVICE int warp_sum(int value) {
     ClusterMeeting meeting;
-    meeting.mine().words[0] = (u32)value;
+    meeting.bring(0, (u32)value);
     meeting.meet();
     u32 sum = 0;
-    for (int i = 0; i < 32; i++) sum += meeting.lanes[i].words[0];
+    for (int i = 0; i < 32; i++) sum += meeting.brought(i, 0);
     return (int)sum;
 }
 DEVICE u32 warp_ballot(bool value) {
     ClusterMeeting meeting;
-    meeting.mine().words[0] = value;
+    meeting.bring(0, value);
     meeting.meet();
     u32 bits = 0;
-    for (int i = 0; i < 32; i++) bits |= meeting.lanes[i].words[0] << i;
+    for (int i = 0; i < 32; i++) bits |= meeting.brought(i, 0) << i;
     return bits;
 }
 DEVICE float from_lane(float value, int lane) {
     ClusterMeeting meeting;
-    meeting.mine().words[0] = bits_of(value);
+    meeting.bring(0, bits_of(value));
     meeting.meet();
-    return float_of(meeting.lanes[lane & 31].words[0]);
+    return float_of(meeting.brought(lane & 31, 0));
 }
 DEVICE float from_lane_xor(float value, int mask) { return from_lane(value, (thread_number() & 31) ^ mask); }
 
@@ -255,42 +271,43 @@ DEVICE Address remote(Address address, int rank) {
 }
 DEVICE void put(Address address, u32 value) { memcpy(address, &value, 4); }
 
-static void cluster_turn_over(ClusterArrival& one) {
-    if (one.pending == 0 && one.expected == 0) {
-        one.pending = 1;
-        one.phase ^= 1;
-    }
+// Change an arrival barrier. Who waits for it sees what was written before; who changes it sees nothing of the others.
+static void cluster_change(Address barrier, int expected, int came, bool arrives) {
+    u64 before = __atomic_load_n((u64*)barrier, __ATOMIC_RELAXED), after;
+    do {
+        ClusterArrival one;
+        memcpy(&one, &before, 8);
+        if (arrives && one.pending == 0) {
+            fprintf(stderr, "an arrival barrier is armed twice in a phase\n");
+            abort();
+        }
+        one.pending -= arrives;
+        one.expected += expected - came;
+        if (one.pending == 0 && one.expected == 0) {
+            one.pending = 1;
+            one.phase ^= 1;
+        }
+        memcpy(&after, &one, 8);
+    } while (!__atomic_compare_exchange_n((u64*)barrier, &before, after, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
-DEVICE void arrival_init(Address barrier) { *(ClusterArrival*)barrier = {0, 1, 0}; }
+DEVICE void arrival_init(Address barrier) {
+    const ClusterArrival fresh = {0, 1, 0};
+    u64 bits;
+    memcpy(&bits, &fresh, 8);
+    __atomic_store_n((u64*)barrier, bits, __ATOMIC_RELAXED);
+}
 DEVICE void arrival_init_done() {}
-DEVICE void arrival_expect(Address barrier, u32 bytes) {
-    ClusterBlock* block = cluster_owner(barrier);
-    ClusterArrival& one = *(ClusterArrival*)barrier;
-    cluster_lock(block);
-    if (one.pending == 0) {
-        fprintf(stderr, "an arrival barrier is armed twice in a phase\n");
-        abort();
-    }
-    one.pending = 0;
-    one.expected += (int)bytes;
-    cluster_turn_over(one);
-    cluster_unlock(block);
-}
+DEVICE void arrival_expect(Address barrier, u32 bytes) { cluster_change(barrier, (int)bytes, 0, true); }
 DEVICE void arrival_wait(Address barrier, u32 parity) {
-    ClusterBlock* block = cluster_owner(barrier);
-    ClusterArrival& one = *(ClusterArrival*)barrier;
-    cluster_lock(block);
-    while (one.phase == parity) cluster_await(block);
-    cluster_release(block);
+    for (;;) {
+        const u64 bits = __atomic_load_n((u64*)barrier, __ATOMIC_ACQUIRE);
+        ClusterArrival one;
+        memcpy(&one, &bits, 8);
+        if (one.phase != parity) return;
+        cluster_pause();
+    }
 }
-static void cluster_came(Address barrier, int bytes) {
-    ClusterBlock* block = cluster_owner(barrier);
-    ClusterArrival& one = *(ClusterArrival*)barrier;
-    cluster_lock(block);
-    one.expected -= bytes;
-    cluster_turn_over(one);
-    cluster_unlock(block);
-}
+static void cluster_came(Address barrier, int bytes) { cluster_change(barrier, 0, bytes, false); }
 DEVICE void push(Address to, u32 x, Address barrier) {
     memcpy(to, &x, 4);
     cluster_came(barrier, 4);
@@ -405,11 +422,10 @@ static void cluster_launch(void (*call)(void**), int cluster, int threads, int s
         blocks[b].rank = b;
         blocks[b].warps = (ClusterWarp*)calloc(threads / 32, sizeof(ClusterWarp));
         cluster_make(blocks[b].barrier, threads);
-        for (int w = 0; w < threads / 32; w++) cluster_make(blocks[b].warps[w].barrier, 32);
-#ifdef FLATOUT_THREADS
-        pthread_mutex_init(&blocks[b].mutex, nullptr);
-        pthread_cond_init(&blocks[b].arrived, nullptr);
-#endif
+        for (int w = 0; w < threads / 32; w++) {
+            cluster_make(blocks[b].warps[w].barrier, 32);
+            cluster_make(blocks[b].warps[w].ordering, 32);
+        }
         for (int t = 0; t < threads; t++)
             all[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, room, call, arguments};
     }

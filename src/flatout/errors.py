@@ -122,7 +122,7 @@ REASONS = {
     "vectorized": "{} runs as array code, proven equal to its loops in value and gradient.",
     "not_vectorized": "{} runs as it is written: {}",
     "loss_loop": "{} loops in Python over its data ({}), which is slow to compile or to run; see flatout.vectorize.",
-    "loss_error": "{} cannot be compiled on {} ({}): {} See flatout check.",
+    "loss_error": "{} cannot be compiled here: {} See flatout check.",
     "native_device": "The native engine cannot run here: {}.",
     "native_model": "The native engine cannot run this model: {}.",
     "native_layer": "The native engine cannot run the layer {}: {}.",

@@ -204,7 +204,7 @@ def test_what_cannot_be_compiled_is_named_in_the_report(forced: None) -> None:
     with pytest.raises(Exception, match="numpy"):
         flatout.fit(_model(reads_on_the_host), x, y[:, :3], batch_size=8, verbose=0)
     said = [str(why) for function in [reads_on_the_host] for why in _found(function)]
-    assert any("cannot be compiled on tensorflow (FO201 in line" in text for text in said), said
+    assert any("cannot be compiled here: FO201 in line" in text for text in said), said
 
 
 @pytest.mark.backend("tensorflow")

@@ -100,4 +100,5 @@ def test_a_missing_wait_would_be_found(emulated: Any, tmp_path: Path, needed: st
     assert needed in source
     done, _ = _run(session, source.replace(needed, needed.partition(";")[2], 1), tmp_path)
     assert done.returncode != 0
-    assert "data race" in done.stderr
+    # The emulation may notice before the sanitizer does, that a barrier is used before the last phase of it is over.
+    assert "data race" in done.stderr or "armed twice" in done.stderr

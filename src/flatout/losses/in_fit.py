@@ -114,7 +114,7 @@ def _found(function: Any) -> Iterator[Reason]:
     errors = [one for one in found if one.severity == "error"]
     loops = [one for one in found if one.code in _LOOPS and one.severity != "info"]
     if errors:
-        yield reason("loss_error", _place(function), backend, _lines(errors), errors[0].message)
+        yield reason("loss_error", _place(function), f"{_lines(errors)}, on {backend}: {errors[0].message}")
     if loops:
         yield reason("loss_loop", _place(function), _lines(loops))
 

@@ -16,6 +16,8 @@ from flatout.losses.checking.check import check_paths
 from flatout.losses.rewriting import inputs
 from flatout.losses.rewriting.gradients import value_and_gradient
 
+pytestmark = pytest.mark.slow
+
 _FOLDER = Path(__file__).parent / "fresh"
 _OPS = ("with_ops", "more_ops", "tables_and_ranks")
 _OF = {

@@ -11,6 +11,8 @@ import flatout
 from flatout.losses.rewriting import inputs
 from flatout.losses.rewriting.gradients import value_and_gradient
 
+pytestmark = pytest.mark.slow
+
 SEEN: list[int] = []
 
 

@@ -10,6 +10,8 @@ import flatout
 from flatout.losses.rewriting import inputs
 from flatout.losses.rewriting.gradients import value_and_gradient
 
+pytestmark = pytest.mark.slow
+
 
 def earth_movers(y_true, y_pred):
     ahead, total = 0.0, 0.0

@@ -12,6 +12,8 @@ import flatout
 from flatout.losses.rewriting import inputs
 from flatout.losses.rewriting.gradients import value_and_gradient
 
+pytestmark = pytest.mark.slow
+
 
 def _check(function) -> None:
     quick = flatout.vectorize(function)

@@ -12,6 +12,8 @@ from keras import layers
 import flatout
 from flatout.native.launch import why_not_here
 
+pytestmark = pytest.mark.slow
+
 _X = np.random.default_rng(0).standard_normal((150, 12)).astype("float32")
 _Y = np.random.default_rng(1).integers(0, 4, 150)
 

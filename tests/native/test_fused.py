@@ -19,6 +19,8 @@ from .cases import Block, Case
 from .fused_cases import OTHERS, SMALL, Pixels, by_fused, case_of, fused_session
 from .parity import by_keras, distance
 
+pytestmark = pytest.mark.slow
+
 
 def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
     expected, expected_logs = by_keras(case)

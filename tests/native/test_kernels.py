@@ -12,6 +12,8 @@ from .cases import PLAIN, Block, Case
 from .networks import cases
 from .parity import by_keras, by_kernels, distance
 
+pytestmark = pytest.mark.slow
+
 # In norm and at most, relative. Optimizer variables are as small as gradients, and as near to rounding.
 _WEIGHTS, _OTHERS = (1e-5, 1e-4), (1e-3, 1e-3)
 

@@ -8,7 +8,7 @@ from flatout.native.lower import lowered
 
 from .cases import PLAIN, Block, Case
 
-pytestmark = pytest.mark.backend("jax")
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
 
 _VARIANTS = {
     "seed": PLAIN,

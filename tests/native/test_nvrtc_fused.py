@@ -15,7 +15,7 @@ from flatout.native.lower import lowered
 from .cases import Block
 from .fused_cases import case_of
 
-pytestmark = pytest.mark.backend("jax")
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
 
 _SEED = {"shape": (784,), "blocks": (Block(128, "relu", "inside", 0.0, 0.0),), "batch_size": 32}
 # What changes in the model, the type of x, the precision.

@@ -19,7 +19,7 @@ from flatout.native.source import cpu_source
 
 from .cases import PLAIN, Block, Case
 
-pytestmark = pytest.mark.backend("jax")
+pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
 
 _MAIN = (Path(__file__).parent / "sanitized_main.cpp").read_text()
 _SANITIZER = ("-fsanitize=thread", "-g", "-DFLATOUT_THREADS")

@@ -235,9 +235,15 @@ def stream_rows(
         # Locking takes as long as a pass saves.
         fetches=sender.fetches and passes > 1,
     )
-    first = sender.one(reader.first_chunk())
-    any_length = source.rows % source.batch_size != 0
-    program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)
+    try:
+        first = sender.one(reader.first_chunk())
+        any_length = source.rows % source.batch_size != 0
+        program = engine.prepare(model, _TASKS[method], first.data, first.rows, first.batch_size, any_length)
+    except BaseException:
+        # Stock Keras may run instead: no thread, and no page of the user's that is locked, must be left over.
+        sender.close()
+        reader.close()
+        raise
     return program, ArrayStream(order, reader, sender, program)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -298,3 +299,25 @@ def test_the_progress_bar_ends_with_the_last_step(
     assert re.findall(r"(\d+)/(\d+)", drawn) == [(str(steps), str(steps))]
     values = [float(value) for value in re.findall(r"(?:loss|mae): ([\d.]+)", drawn)]
     assert values == pytest.approx([history[name][-1] for name in ("loss", "mae")], rel=1e-3)
+
+
+@pytest.mark.backend("jax")
+def test_a_step_that_cannot_be_compiled_leaves_no_thread_behind() -> None:
+    class Unfit(keras.Model):
+        def build(self, shape: Any) -> None:
+            self.dense = keras.layers.Dense(1)
+            self.dense.build(shape)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x)
+
+        def compute_loss(self, x: Any, y: Any, y_pred: Any, *_: Any, **__: Any) -> Any:
+            return keras.ops.mean(y_pred) * float(keras.ops.convert_to_numpy(y).mean())
+
+    model = Unfit()
+    model.build((None, 64 * 1024))
+    model.compile("sgd")
+    x = np.zeros((64, 64 * 1024), np.float32)
+    with flatout.options(force=True, strict=True, data="streamed"), pytest.raises(flatout.FallbackRefused):
+        flatout.fit(model, x, np.zeros((64, 1), np.float32), batch_size=16, epochs=2, verbose=0)
+    assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, Protocol
 
@@ -12,7 +13,7 @@ from .background import Background
 from .bus import Bus
 from .chunks import Chunk, packed
 from .cuda_driver import CudaError
-from .direct_sinks import DeviceMemory
+from .direct_sinks import DeviceMemory, Wait
 from .locked_rows import Wanted
 
 # Chunks on the device beyond the one that is used: one ready, one on its way.
@@ -112,9 +113,8 @@ class Sender:
                 landed.append(placed[-1])
             else:
                 placed.append(self._send(leaf))
-        return dataclasses.replace(
-            chunk, data=packed(chunk.data, placed), landed=tuple(landed), arrived=self._bus.mark()
-        )
+        arrived = functools.partial(_arrived, self._bus.mark(), chunk.data)
+        return dataclasses.replace(chunk, data=packed(chunk.data, placed), landed=tuple(landed), arrived=arrived)
 
     def _can_land(self, leaf: np.ndarray) -> bool:
         assert self._landing is not None
@@ -131,3 +131,8 @@ class Sender:
         else:
             bus.gather(memory, leaf.rows.address, leaf.rows.row_bytes, leaf.numbers)
         return array
+
+
+def _arrived(wait: Wait, source: Any) -> None:
+    """Wait; until then the source must not be freed: if it is pinned, as a DataLoader may have it, it is still read."""
+    wait()

@@ -307,7 +307,7 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
             if call["validation_data"] is not None and model._should_eval(epoch, call["validation_freq"]):
-                val_logs = validation.run(model, call, callbacks, _evaluate)
+                val_logs = validation.run(model, call, callbacks, _evaluate, prepared.program.engine == "native")
                 epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
             callbacks.on_epoch_end(epoch, epoch_logs)
             training_logs = epoch_logs

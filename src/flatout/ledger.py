@@ -121,6 +121,11 @@ class Ledger:
         return self.every_step and not self.single_steps
 
     @property
+    def is_watched(self) -> bool:
+        """Whether a callback may look at the model after a chunk, and wants each of its steps."""
+        return self.every_step or self.single_steps
+
+    @property
     def stopped(self) -> bool:
         return bool(getattr(self._model, self._flag))
 

@@ -29,7 +29,7 @@ from .data.streamed import ArrayStream, BatchStream, UnfitBatch
 from .engines.base import Engine, Program, Task
 from .engines.select import engine_for, trainer_module
 from .errors import InvalidOption, Refusal, reason
-from .options import Options
+from .options import Options, current
 
 _TASKS: dict[str, Task] = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
@@ -51,6 +51,7 @@ class Feed(Protocol):
     def reset(self) -> None: ...
     def begin_epoch(self) -> None: ...
     def ready(self, step: int) -> tuple[int, int] | None: ...
+    def foresee(self) -> None: ...
     def end_epoch(self, steps: int, finished: bool) -> None: ...
     def close(self) -> None: ...
 
@@ -194,6 +195,11 @@ def _feed_rows(
     )
     if method != "predict":
         _build(model, engine, source, order)
+    if method == "fit" and current().engine == "auto" and plan.data in ("resident", "direct"):
+        from .native.choice import one_kernel_is_better
+
+        if one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps):
+            engine, plan = engine_for("native"), dataclasses.replace(plan, engine="native")
     loads: tuple[DirectReport, ...] = ()
     placement = plan.data
     if placement in ("resident", "direct"):

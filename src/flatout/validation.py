@@ -46,11 +46,13 @@ def _in_parts(leaf: Any) -> bool:
     return hasattr(leaf, "part") and hasattr(leaf, "paths")
 
 
-def run(model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any]) -> dict[str, Any]:
+def run(
+    model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any], trains_natively: bool = False
+) -> dict[str, Any]:
     """Evaluate a model on the validation data of a fit, by the user's own `evaluate` if there is one."""
     evaluation = _evaluation(call, callbacks)
     if getattr(model, "_eval_epoch_iterator", None) is None:
-        _prepare(model, evaluation)
+        _prepare(model, evaluation, "native" if trains_natively else current().engine)
     if model in _prepared and not _is_overridden(model):
         return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model])[0]
     return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
@@ -100,12 +102,12 @@ def _is_overridden(model: Any) -> bool:
     return "evaluate" in vars(model) or type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
 
 
-def _prepare(model: Any, evaluation: dict[str, Any]) -> None:
+def _prepare(model: Any, evaluation: dict[str, Any], engine: str) -> None:
     """Make the data ready, for the engine or, where it cannot take them, for stock Keras."""
     # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
     if stock.are_replaced() or not _is_overridden(model):
         try:
-            plan = make_plan("evaluate", model, evaluation, Options(engine=current().engine, force=True))
+            plan = make_plan("evaluate", model, evaluation, Options(engine=engine, force=True))
             if plan.accelerated:
                 _prepared[model] = prepare("evaluate", model, evaluation, plan, force=True)
                 model._eval_epoch_iterator = _prepared[model].feed.iterator

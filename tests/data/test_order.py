@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,34 +31,58 @@ def generators() -> list[Any]:
     return states
 
 
-def keras_epochs(rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int) -> Any:
+def draw(times: int) -> None:
+    """What a callback of the user's may do between epochs."""
+    for _ in range(times):
+        np.random.rand()
+        if BACKEND == "torch":
+            import torch
+
+            torch.rand(1)
+
+
+def keras_epochs(
+    rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int, draws: list[int]
+) -> Any:
     """The batches of row numbers that stock Keras' own iterator gives, epoch by epoch."""
     iterator = iterator_class(trainer_module(BACKEND))(
         x=np.arange(rows), batch_size=batch_size, shuffle=shuffle, steps_per_epoch=steps_per_epoch, **EXTRA
     )
     iterator.reset()
     seen = []
-    for _ in range(epochs):
+    for number in range(epochs):
         epoch = []
         for _, _, data in iterator:
             batch = data[0] if BACKEND == "torch" else next(data)
             (numbers,) = batch if isinstance(batch, (tuple, list)) else (batch,)
             epoch.append(np.asarray(numbers).tolist())
         seen.append(epoch)
+        draw(draws[number])
     return seen
 
 
-def our_epochs(rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int) -> Any:
+def our_epochs(
+    rows: int,
+    batch_size: int,
+    shuffle: Any,
+    steps_per_epoch: int | None,
+    epochs: int,
+    draws: list[int],
+    foresees: bool = False,
+) -> Any:
     strategy = EXTRA.get("distribute_strategy")
     order = Order(rows, batch_size, shuffle, steps_per_epoch, 1, trainer_module(BACKEND), strategy)
     order.reset()
     seen = []
-    for _ in range(epochs):
+    for number in range(epochs):
         first, count, _ = order.begin_epoch()
         numbers = order.rows_of_pass if order.rows_of_pass is not None else np.arange(rows)
         epoch = [numbers[i * batch_size : (i + 1) * batch_size].tolist() for i in range(first, first + count)]
+        if foresees:
+            order.foresee()
         order.end_epoch(count, finished=True)
         seen.append(epoch)
+        draw(draws[number])
     return seen
 
 
@@ -69,13 +94,44 @@ def our_epochs(rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | 
     steps_per_epoch=st.none() | st.integers(1, 6),
     epochs=st.integers(1, 4),
     seed=st.integers(0, 5),
+    draws=st.lists(st.integers(0, 2), min_size=4, max_size=4),
+    foresees=st.booleans(),
 )
 def test_order_and_generators_equal_those_of_keras(
-    rows: int, batch_size: int, shuffle: Any, steps_per_epoch: int | None, epochs: int, seed: int
+    rows: int,
+    batch_size: int,
+    shuffle: Any,
+    steps_per_epoch: int | None,
+    epochs: int,
+    seed: int,
+    draws: list[int],
+    foresees: bool,
 ) -> None:
-    arguments = (rows, batch_size, shuffle, steps_per_epoch, epochs)
+    arguments = (rows, batch_size, shuffle, steps_per_epoch, epochs, draws)
     keras.utils.set_random_seed(seed)
     expected, state = keras_epochs(*arguments), generators()
     keras.utils.set_random_seed(seed)
-    assert our_epochs(*arguments) == expected
+    assert our_epochs(*arguments, foresees) == expected
     assert generators() == state
+
+
+@pytest.mark.backend("jax", "torch")
+def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    arguments = (50, 8, True, None)
+    keras.utils.set_random_seed(1)
+    expected = our_epochs(*arguments, epochs=4, draws=[0] * 4)
+    keras.utils.set_random_seed(1)
+    order = Order(*arguments[:4], 1, trainer_module(BACKEND))
+    order.reset()
+    kind = "numpy.random.permutation" if BACKEND == "jax" else "flatout.data.torch_order._shuffled"
+    for number in range(4):
+        if number == 0:
+            order.begin_epoch()
+        else:
+            with monkeypatch.context() as patch:
+                patch.delattr(kind)
+                order.begin_epoch()
+        assert order.rows_of_pass is not None
+        assert order.rows_of_pass[:8].tolist() == expected[number][0]
+        order.foresee()
+        order.end_epoch(7, finished=True)

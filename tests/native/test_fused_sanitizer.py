@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native import state
 from flatout.native.fused_program import TRAIN
 from flatout.native.launch_cpu import compile_source
-from flatout.native.scalars import scalars
+from flatout.native.scalars import RateTable
 from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
@@ -32,11 +31,11 @@ _STEPS = 3
 def _ready(launcher: Any, case: Case = _CASE) -> Session:
     """A session whose fused kernel can be launched."""
     session = fused_session(case, launcher)
-    state.load(session, "train")
+    session.state("train").load()
     optimizer = session.program.network.optimizer
     assert optimizer is not None
     assert session.fused is not None
-    table = scalars(session.program.model.optimizer, optimizer, 0, _STEPS)
+    table = RateTable(session.program.model.optimizer, optimizer).rows(0, _STEPS)
     session.buffers["scalars"].part((_STEPS, 2), 0).assign(table)
     session.fused._split(session)
     session.fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))

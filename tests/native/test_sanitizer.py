@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native import state
+from flatout.native.launch import Launch, launches
 from flatout.native.launch_cpu import CpuLauncher, compile_source, compiler
 from flatout.native.lower import lowered
-from flatout.native.scalars import scalars
+from flatout.native.scalars import RateTable
 from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
@@ -60,10 +60,10 @@ def _job(session: Session, repeat: int) -> tuple[bytes, list[str]]:
     for name in own:
         content = session.buffers[name].numpy().tobytes()
         parts += [struct.pack("i", len(content)), content]
-    launches = session._launches("train", session.program.batch_size)
-    parts.append(struct.pack("2i", len(launches), repeat))
+    step = _step(session)
+    parts.append(struct.pack("2i", len(step), repeat))
     numbers = {name: number for number, name in enumerate(session.program.kernels)}
-    for launch in launches:
+    for launch in step:
         parts.append(
             struct.pack("7i", numbers[launch.kernel], *launch.grid, launch.threads, launch.rows, len(launch.arguments))
         )
@@ -76,14 +76,19 @@ def _job(session: Session, repeat: int) -> tuple[bytes, list[str]]:
     return b"".join(parts), own
 
 
+def _step(session: Session) -> list[Launch]:
+    program = session.program
+    return launches(program, program.steps["train"], session.buffers, program.batch_size)
+
+
 def _session(launcher: Any) -> Session:
     model, (x, y, weight) = _CASE.build(), _CASE.data()
     model._symbolic_build(data_batch=(x[:6], y[:6]))
     program = lowered(model, "train", _CASE.batch_size, x.dtype.name, y.dtype.name, True)
     session = Session(program, launcher)
     session.bind(x, y, weight)
-    state.load(session, "train")
-    session.buffers["scalars"].part((2, 2), 0).assign(scalars(model.optimizer, program.network.optimizer, 0, 2))
+    session.state("train").load()
+    session.buffers["scalars"].part((2, 2), 0).assign(RateTable(model.optimizer, program.network.optimizer).rows(0, 2))
     return session
 
 
@@ -96,7 +101,7 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> N
     compile_source(cpu_source(session.program) + _MAIN, tmp_path / "program", *_SANITIZER)
     done = subprocess.run([tmp_path / "program", tmp_path / "job", tmp_path / "out"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
-    session._module.run(session._launches("train", 6), 2)
+    session._module.run(_step(session), 2)
     content, begin = (tmp_path / "out").read_bytes(), 0
     for name in own:
         buffer = session.buffers[name]
@@ -122,6 +127,6 @@ def test_a_missing_barrier_would_be_found(emulated: Any, tmp_path: Path) -> None
 def test_blocks_may_run_in_any_order(emulated: Any) -> None:
     sessions = [_session(launcher) for launcher in (emulated, CpuLauncher("-DFLATOUT_REVERSED"))]
     for session in sessions:
-        session._module.run(session._launches("train", 6), 2)
+        session._module.run(_step(session), 2)
     for name, buffer in sessions[0].buffers.items():
         np.testing.assert_array_equal(buffer.numpy(), sessions[1].buffers[name].numpy(), err_msg=name)

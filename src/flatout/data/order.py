@@ -8,9 +8,12 @@ own iterators run in the call order of stock `fit`, and read the numbers back. T
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
 import numpy as np
+
+from .foresight import NumPyForesight
 
 
 class Order:
@@ -40,7 +43,8 @@ class Order:
         trainer_module: Any,
         strategy: Any = None,
     ):
-        adapter = _index_adapter(rows, batch_size, shuffle)
+        self._foresight = _foresight(trainer_module, shuffle)
+        adapter = _index_adapter(rows, batch_size, shuffle, self._foresight)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
@@ -93,6 +97,11 @@ class Order:
             self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
         return first, count, begins
 
+    def foresee(self) -> None:
+        """Draw the order of the next pass, as far as it can be foreseen."""
+        if self._foresight is not None:
+            self._foresight.look(self._rows)
+
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
         if finished:
@@ -128,6 +137,9 @@ class FileOrder:
     def begin_epoch(self) -> tuple[int, int, bool]:
         """As `Order.begin_epoch`."""
         return 0, self.count, True
+
+    def foresee(self) -> None:
+        pass
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         pass
@@ -166,7 +178,38 @@ def iterator_class(trainer_module: Any) -> Any:
     )
 
 
-def _index_adapter(rows: int, batch_size: int, shuffle: Any) -> Any:
+def _foresight(trainer_module: Any, shuffle: Any) -> Any:
+    """What draws orders ahead of time, where that can be done."""
+    if not shuffle or shuffle == "batch":
+        return None
+    if trainer_module.__name__.endswith("jax.trainer"):
+        return NumPyForesight() if _draws_alike() else None
+    if trainer_module.__name__.endswith("torch.trainer"):
+        from .torch_order import TorchForesight
+
+        return TorchForesight()
+    return None
+
+
+@functools.cache
+def _draws_alike() -> bool:
+    """Whether the installed Keras draws its order as `NumPyForesight` thinks, and nothing else."""
+    rows, state = 100, _state()
+    try:
+        numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
+        left = _state()
+        np.random.set_state(state)
+        expected, after = np.random.permutation(rows), _state()
+        return np.array_equal(numbers, expected) and np.array_equal(left[1], after[1]) and left[2:] == after[2:]
+    finally:
+        np.random.set_state(state)
+
+
+def _state() -> Any:
+    return np.random.get_state()
+
+
+def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> Any:
     """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
 
     A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
@@ -183,7 +226,14 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any) -> Any:
             from .torch_order import in_one_piece
 
             loader = super().get_torch_dataloader()
-            return loader if shuffle == "batch" else in_one_piece(loader)
+            return loader if foresight is None else in_one_piece(loader, foresight)
+
+        def _get_iterator(self, *arguments: Any) -> Any:
+            foreseen = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
+            if foreseen is None:
+                yield from super()._get_iterator(*arguments)
+            else:
+                yield (foreseen,)
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
     return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

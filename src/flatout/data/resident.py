@@ -40,6 +40,9 @@ class RowFeed:
     def reset(self) -> None:
         self._order.reset()
 
+    def foresee(self) -> None:
+        self._order.foresee()
+
     def end_epoch(self, steps: int, finished: bool) -> None:
         self._order.end_epoch(steps, finished)
 

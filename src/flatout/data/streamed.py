@@ -217,6 +217,9 @@ class BatchStream:
             stack.enter_context(self._source.paused())
             yield
 
+    def foresee(self) -> None:
+        """Batches are fetched ahead all the time."""
+
     def end_epoch(self, steps: int, finished: bool) -> None:
         groups = -(-steps // self._group)
         for _ in range(groups if self._ran_out else groups - 1):

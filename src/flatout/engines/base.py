@@ -71,6 +71,9 @@ class Program(Protocol):
     def run(self, start: int, stop: int, every_step: bool) -> Any:
         """Run the steps `start` to `stop - 1`.
 
+        May return before the device is done; whoever reads the logs then waits. With `every_step` the model's variables
+        have the new state, or Keras' own way to ask for it works; else they need not have it before `end_pass`.
+
         Returns:
             For "train" and "test": the logs of each step, a list of `stop - start` dicts, if `every_step`,
             else a list with the last step's logs alone. For "predict": a list with each step's outputs,

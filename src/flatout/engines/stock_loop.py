@@ -85,6 +85,9 @@ class StockBatches:
         self._batches = self._make(self.first_step)
         self._held = self.first_step - 1
 
+    def foresee(self) -> None:
+        pass
+
     def ready(self, step: int) -> tuple[int, int] | None:
         """As `ResidentFeed.ready`."""
         if step > self._held:

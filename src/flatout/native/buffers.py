@@ -93,10 +93,12 @@ def host_array(array: np.ndarray) -> DeviceArray:
 
 
 def adopted(array: Any, fetch: Any, fill: Any) -> DeviceArray | None:
-    """An array of another library on the GPU, without a copy, or None if it is none or is not contiguous."""
+    """An array of another library on the first GPU, without a copy, or None if it is none or is not contiguous."""
     try:
         interface = array.__cuda_array_interface__
     except (AttributeError, RuntimeError, TypeError, BufferError):
+        return None
+    if hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[1]) != 0:
         return None
     dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
     strides = interface.get("strides")

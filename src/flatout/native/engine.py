@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,8 @@ from .session import Session, logs_of
 
 # Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
 _KEPT = 4
+# Rows that are tested in one step where nothing depends on their number.
+_TESTED_AT_ONCE = 4096
 
 
 class NativeEngine:
@@ -36,16 +39,20 @@ class NativeEngine:
     def prepare(
         self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
     ) -> Any:
+        was_asked_for = current().engine == "native"
+        why: Reason | None = None
         try:
-            return NativeProgram(model, task, data, rows, batch_size)
+            native = NativeProgram(model, task, data, rows, batch_size)
+            if was_asked_for or task != "train" or native.is_fused:
+                return native
         except Refusal as refusal:
-            if current().strict:
-                raise FallbackRefused(
-                    f"Strict mode: engine='native' was asked for, and cannot run this {task} step. {refusal.reason}"
-                ) from None
-            program = self._backend.prepare(model, task, data, rows, batch_size, any_length)
-            program.reasons = (refusal.reason, *program.reasons)
-            return program
+            why = refusal.reason
+        if was_asked_for and current().strict:
+            raise FallbackRefused(f"Strict mode: engine='native' was asked for, and cannot run this {task} step. {why}")
+        program = self._backend.prepare(model, task, data, rows, batch_size, any_length)
+        if was_asked_for and why is not None:
+            program.reasons = (why, *program.reasons)
+        return program
 
 
 def obstacle(model: Any, method: str) -> Reason | None:
@@ -71,7 +78,7 @@ def obstacle(model: Any, method: str) -> Reason | None:
 class NativeProgram:
     """One model's step as kernels, over rows in device memory.
 
-    The model's state is read from its variables before each run and written to them after it.
+    The model's state is in the buffers from the first run of a pass to its end, and in the model's variables else.
     """
 
     engine = "native"
@@ -83,6 +90,9 @@ class NativeProgram:
         self._task = task
         self._sessions: dict[Any, Session] = {}
         self._order: np.ndarray | None = None
+        # The session that has the state, and the steps that it has taken since then.
+        self._holder: Session | None = None
+        self._taken = 0
         self._precision: Precision = "fast" if current().precision == "fast" else "exact"
         self.longest: int | None = STEPS_PER_CHUNK
         why = why_not_here()
@@ -92,33 +102,45 @@ class NativeProgram:
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
-        x, y, weight = _unpacked(data, self._task)
-        batch_size = max(1, min(batch_size, rows))
-        key = (batch_size, *(None if part is None else _dtype(part) for part in (x, y, weight)))
+        self._arrays = unpacked(data, self._task)
+        self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
+        self._held = (data, rows, batch_size)
+        # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
+        self._order = None
+        self._bound: dict[int, Session] = {}
+        self._session = self._session_of(self._batch_size)
+        if self._task == "predict":
+            self.longest = self._session.program.layout["outputs"].shape[0]
+
+    def _session_of(self, batch_size: int) -> Session:
+        """The session for batches of that size, over the rows held."""
+        x, y, weight = self._arrays
+        key = (batch_size, *(None if part is None else _dtype(part) for part in self._arrays))
         session = self._sessions.pop(key, None)
         if session is None:
-            session = self._load(x, y, weight, batch_size)
+            program: Program = lowered(
+                self._model, self._task, batch_size, _dtype(x), None if y is None else _dtype(y), weight is not None
+            )
+            session = Session(program, self._launcher, self._precision if self._task == "train" else None)
             if len(self._sessions) >= _KEPT:
                 del self._sessions[next(iter(self._sessions))]
         self._sessions[key] = session
-        check(session.program.network, x, y, weight)
-        session.bind(x, y, weight)
-        self._session, self._rows, self._held = session, rows, (data, rows, batch_size)
-        # `bind` has put the rows back into the order in which they lie.
-        self._order = None
-        if self._task == "predict":
-            self.longest = session.program.layout["outputs"].shape[0]
-
-    def _load(self, x: Any, y: Any, weight: Any, batch_size: int) -> Session:
-        program: Program = lowered(
-            self._model, self._task, batch_size, _dtype(x), None if y is None else _dtype(y), weight is not None
-        )
-        return Session(program, self._launcher, self._precision if self._task == "train" else None)
+        if batch_size not in self._bound:
+            check(session.program.network, x, y, weight)
+            session.bind(x, y, weight)
+            session.set_order(self._order)
+            self._bound[batch_size] = session
+        return session
 
     @property
     def reasons(self) -> tuple[Reason, ...]:
         """Which form trains, and why, of each size of batch."""
         return tuple(dict.fromkeys(one.form for one in self._sessions.values() if one.form is not None))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one kernel takes all steps."""
+        return self._session.fused is not None
 
     def renew(self, is_first: bool) -> None:
         """Read the model again; a callback may have changed it."""
@@ -133,6 +155,7 @@ class NativeProgram:
             if network == program.network and binding.names_the_same_as(program.binding):
                 return
             order = self._order
+            self.end_pass()
             self._sessions.clear()
             self._hold(*self._held)
         except Refusal as refusal:
@@ -142,6 +165,7 @@ class NativeProgram:
         self.begin_pass(order)
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        self.end_pass()
         try:
             self._hold(data, rows, batch_size)
         except Refusal as refusal:
@@ -149,17 +173,69 @@ class NativeProgram:
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order
-        self._session.set_order(order)
+        for session in self._bound.values():
+            session.set_order(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        rows = slice(start * self._batch_size, min(stop * self._batch_size, self._rows))
+        if self._task == "predict" or every_step:
+            return self._run_watched(start, stop)
+        session = self._session_of(self._rows_at_once())
+        self._take_state(session)
+        session.launch(self._task, rows.start, rows.stop, self._taken)
+        self._taken += stop - start
+        totals = functools.cache(session.totals)
+        logs = [Later(functools.partial(_log_of, totals, n)) for n in range(len(session.program.binding.log_names))]
+        return [dict(zip(session.program.binding.log_names, logs, strict=True))]
+
+    def _run_watched(self, start: int, stop: int) -> list[Any]:
+        """Run steps of which each is wanted, and after which the variables must have the state."""
+        self.end_pass()
         results = self._session.run(self._task, start, stop, self._rows)
         if self._task == "predict":
             return results
-        wanted = results if every_step else results[-1:]
-        return [logs_of(self._session.program.binding, totals) for totals in wanted]
+        return [logs_of(self._session.program.binding, totals) for totals in results]
+
+    def _rows_at_once(self) -> int:
+        """Rows of a batch: as many as fit where nothing depends on it, as the sums over all test rows."""
+        loss = self._session.program.network.loss
+        if self._task != "test" or loss is None or not loss.is_mean:
+            return self._batch_size
+        return max(self._batch_size, min(_TESTED_AT_ONCE, self._rows))
+
+    def _take_state(self, session: Session) -> None:
+        if self._holder is not session:
+            self.end_pass()
+            session.state(self._task).load()
+            self._holder = session
 
     def end_pass(self) -> None:
-        """Every run has put the state back already."""
+        if self._holder is not None:
+            holder, taken = self._holder, self._taken
+            self._holder, self._taken = None, 0
+            holder.finish()
+            holder.state(self._task).store(taken)
+
+
+class Later:
+    """A number that the device will have computed; whoever asks for it waits."""
+
+    dtype = np.dtype(np.float32)
+    shape = ()
+
+    def __init__(self, value: Callable[[], np.float32]):
+        self._value = value
+
+    def __float__(self) -> float:
+        return float(self._value())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._value(), dtype)
+
+
+def _log_of(totals: Callable[[], np.ndarray], number: int) -> np.float32:
+    total, count = totals()[number]
+    return np.float32(total / count) if count else np.float32(0.0)
 
 
 def _dtype(array: Any) -> str:
@@ -168,7 +244,7 @@ def _dtype(array: Any) -> str:
     return str(keras.backend.standardize_dtype(array.dtype))
 
 
-def _unpacked(data: Structure, task: Task) -> tuple[Any, Any, Any]:
+def unpacked(data: Structure, task: Task) -> tuple[Any, Any, Any]:
     """x, y and sample weights of `(x, y, sample_weight)`, each a single array or None."""
     from ..errors import reason
 

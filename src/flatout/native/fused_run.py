@@ -11,7 +11,7 @@ from ..errors import Reason, Refusal, reason
 from .buffers import DeviceArray
 from .fused import FusedPlan, Precision, plans
 from .fused_program import LOG, RANGE, SPLIT, STEP_SUMS, TRAIN, fused_program
-from .launch import Launch, Launcher, Module
+from .launch import Launcher, Module, launches
 from .network import Affine
 from .program import Program
 
@@ -81,32 +81,31 @@ class FusedRunner:
         """Split x anew before the next steps; it has other values."""
         self._split_of = None
 
-    def run(self, session: Session, first_row: int, count: int) -> None:
-        """Take `count` steps, from the row `first_row` of the order on, with the state that the session's buffers hold.
+    def launch(self, session: Session, first_row: int, count: int) -> None:
+        """Launch `count` steps, from the row `first_row` of the order on, with the state in the session's buffers.
 
         Raises:
-            Refusal: A number is out of the range in which halves are exact enough. Nothing was changed.
+            Refusal: x is out of the range in which halves are exact enough. Nothing was launched.
         """
         self._split(session)
         self._buffers["fused/span"].assign(np.array([first_row, count], np.int32))
         self._launch(session, [TRAIN, STEP_SUMS, LOG], self.plan.batch)
+
+    def finish(self) -> None:
+        """Wait for the steps that were launched.
+
+        Raises:
+            Refusal: A number was out of the range in which halves are exact enough. Nothing was changed.
+        """
         if self._buffers["fused/failed"].numpy()[0]:
             raise _refusal("weights, activations or gradients have left the range of half precision")
 
     def launch_steps(self, session: Session) -> None:
-        """Launch the kernel of the steps once more, as `run` did last, and nothing else."""
+        """Launch the kernel of the steps once more, as `launch` did last, and nothing else."""
         self._launch(session, [TRAIN], self.plan.batch)
 
     def _launch(self, session: Session, names: list[str], rows: int) -> None:
-        buffers = {**session.buffers, **self._buffers}
-        launches = []
-        for name in names:
-            kernel = self.program.kernels[name]
-            arguments = tuple(None if one.buffer is None else buffers[one.buffer].pointer for one in kernel.parameters)
-            launches.append(
-                Launch(name, kernel.blocks(rows), kernel.threads, arguments, rows, kernel.cluster, kernel.shared_bytes)
-            )
-        self._module.run(launches, 1)
+        self._module.run(launches(self.program, names, {**session.buffers, **self._buffers}, rows), 1)
 
     def _split(self, session: Session) -> None:
         """Bring x into halves, unless that was done, with the layer before the first Dense one as it is now."""

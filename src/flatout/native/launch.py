@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -31,6 +31,18 @@ class Launch:
     shared_bytes: int = 0
 
 
+def launches(program: Program, names: Sequence[str], buffers: Mapping[str, DeviceArray], rows: int) -> list[Launch]:
+    """Launches of some of a program's kernels, for so many rows of a batch."""
+    found = []
+    for name in names:
+        kernel = program.kernels[name]
+        arguments = tuple(None if one.buffer is None else buffers[one.buffer].pointer for one in kernel.parameters)
+        found.append(
+            Launch(name, kernel.blocks(rows), kernel.threads, arguments, rows, kernel.cluster, kernel.shared_bytes)
+        )
+    return found
+
+
 class Module(Protocol):
     """The compiled kernels of a program."""
 
@@ -48,6 +60,10 @@ class Launcher(Protocol):
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray: ...
     def adopt(self, array: Any) -> DeviceArray | None:
         """An array that is already in this launcher's memory, without a copy; None if it is elsewhere."""
+        ...
+
+    def wait(self) -> None:
+        """Wait for all that it has launched."""
         ...
 
     def synchronize(self) -> None:

@@ -79,6 +79,9 @@ class CpuLauncher:
     def adopt(self, array: Any) -> DeviceArray | None:
         return host_array(array) if isinstance(array, np.ndarray) and array.flags.c_contiguous else None
 
+    def wait(self) -> None:
+        """Nothing runs in the background."""
+
     def synchronize(self) -> None:
         """Nothing runs in the background."""
 

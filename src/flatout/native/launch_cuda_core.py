@@ -117,8 +117,15 @@ class CudaCoreLauncher:
     def adopt(self, array: Any) -> DeviceArray | None:
         return adopted(array, self._fetch, self._fill)
 
+    def wait(self) -> None:
+        self._stream.sync()
+
     def synchronize(self) -> None:
         checked(driver.cuCtxSynchronize())
+
+    def copy(self, to: DeviceArray, address: int) -> None:
+        """Copy as many bytes of the GPU's memory, from an address on, when all that was launched before is done."""
+        checked(driver.cuMemcpyDtoDAsync(to.pointer, address, to.nbytes, self._handle))
 
     @property
     def _handle(self) -> Any:

@@ -43,6 +43,9 @@ class CupyLauncher:
     def why_no_clusters(self) -> str | None:
         return "CuPy launches no clusters of blocks"
 
+    def wait(self) -> None:
+        self.synchronize()
+
     def synchronize(self) -> None:
         cupy.cuda.Device().synchronize()
 

@@ -40,6 +40,9 @@ class PycudaLauncher:
     def why_no_clusters(self) -> str | None:
         return "PyCUDA launches no clusters of blocks"
 
+    def wait(self) -> None:
+        self.synchronize()
+
     def synchronize(self) -> None:
         pycuda.autoprimaryctx.context.synchronize()
 

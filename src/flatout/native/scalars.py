@@ -9,22 +9,48 @@ import numpy as np
 
 from .network import Optimizer
 
+# Steps whose corrections are computed at once.
+_BLOCK = 8192
 
-def scalars(optimizer: Any, spec: Optimizer, first: int, count: int) -> np.ndarray:
-    """Learning rate and corrected learning rate of the steps from iteration `first` on, as Keras computes them."""
-    import keras
-    from keras import ops
 
-    rates = _learning_rates(optimizer, first, count)
-    table = np.stack([rates, rates], axis=1)
-    if spec.kind == "adam":
-        # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
-        with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
-            steps = ops.cast(np.arange(first + 1, first + count + 1), "float32")
-            powers = [ops.power(ops.cast(spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
-            corrected = ops.convert_to_tensor(rates) * ops.sqrt(1 - powers[1]) / (1 - powers[0])
-            table[:, 1] = ops.convert_to_numpy(corrected)
-    return np.ascontiguousarray(table, np.float32)
+class RateTable:
+    """Learning rates of an optimizer, as Keras computes them."""
+
+    def __init__(self, optimizer: Any, spec: Optimizer):
+        self._optimizer = optimizer
+        self._spec = spec
+        self._corrections: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def rows(self, first: int, count: int) -> np.ndarray:
+        """Learning rate and corrected learning rate of the steps from iteration `first` on."""
+        rates = _learning_rates(self._optimizer, first, count)
+        table = np.stack([rates, rates], axis=1)
+        if self._spec.kind == "adam":
+            step = first
+            while step < first + count:
+                block, offset = divmod(step, _BLOCK)
+                taken = min(_BLOCK - offset, first + count - step)
+                roots, rests = self._correction(block)
+                there = slice(step - first, step - first + taken)
+                table[there, 1] = rates[there] * roots[offset : offset + taken] / rests[offset : offset + taken]
+                step += taken
+        return np.ascontiguousarray(table, np.float32)
+
+    def _correction(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
+        import keras
+        from keras import ops
+
+        if block not in self._corrections:
+            # Only the next block will be wanted together with this one.
+            self._corrections = {number: found for number, found in self._corrections.items() if number == block - 1}
+            # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
+            with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
+                steps = ops.cast(np.arange(block * _BLOCK + 1, (block + 1) * _BLOCK + 1), "float32")
+                powers = [ops.power(ops.cast(self._spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
+                found = ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])
+            self._corrections[block] = found
+        return self._corrections[block]
 
 
 def _learning_rates(optimizer: Any, first: int, count: int) -> np.ndarray:

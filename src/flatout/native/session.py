@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import functools
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from ..errors import Reason, Refusal
-from . import state
 from .buffers import DeviceArray
 from .fused import Precision
 from .fused_run import FusedRunner
-from .launch import Launch, Launcher, Module
+from .launch import Launcher, Module, launches
 from .program import STEPS_PER_CHUNK, Program, StepName
-from .scalars import scalars
+from .scalars import RateTable
+from .state import State
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Steps that are launched together.
+
+    Attributes:
+        task: Which step.
+        first_row: Where in the order they begin.
+        rows: Rows of each step.
+        count: How many.
+        done: Steps since the state was loaded.
+    """
+
+    task: StepName
+    first_row: int
+    rows: int
+    count: int
+    done: int
 
 
 class Session:
@@ -40,6 +60,10 @@ class Session:
         self.launcher = launcher
         self.buffers: dict[str, DeviceArray] = {}
         self._rows = 0
+        self._is_in_order = False
+        self._states: dict[StepName, State] = {}
+        # Steps whose end nobody has waited for.
+        self._running: _Chunk | None = None
         for name, buffer in program.layout.items():
             if buffer.arena is not None:
                 self.buffers[name] = self.buffers[buffer.arena].part(buffer.shape, buffer.offset)
@@ -59,8 +83,20 @@ class Session:
         """The kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
         return self.launcher.load(self.program)
 
+    @functools.cached_property
+    def _rates(self) -> RateTable:
+        assert self.program.network.optimizer is not None
+        return RateTable(self.program.model.optimizer, self.program.network.optimizer)
+
+    def state(self, task: StepName) -> State:
+        """What carries the model's state to the buffers and back."""
+        if task not in self._states:
+            self._states[task] = State(self, task)
+        return self._states[task]
+
     def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
         """Take the rows to train on: arrays of the device as they are, others as a copy."""
+        self.finish()
         for name, array in (("x", x), ("y", y), ("weight", weight)):
             if array is None:
                 continue
@@ -74,15 +110,20 @@ class Session:
             self.buffers[name] = found
             if name == "x" and self.fused is not None:
                 self.fused.forget_x()
+        self._is_in_order = False
         self.set_order(None)
         self.launcher.synchronize()
 
     def set_order(self, order: np.ndarray | None) -> None:
         """Take the order of the rows; None means 0, 1, 2, ..."""
+        if order is None and self._is_in_order:
+            return
+        self.finish()
         numbers = np.arange(self._rows, dtype=np.int32) if order is None else np.ascontiguousarray(order, np.int32)
         if "order" not in self.buffers or self.buffers["order"].shape != numbers.shape:
             self.buffers["order"] = self.launcher.empty(numbers.shape, numbers.dtype)
         self.buffers["order"].assign(numbers)
+        self._is_in_order = order is None
 
     def run(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
         """Run the steps `start` to `stop - 1` with the state of the Keras variables, which have the new one afterwards.
@@ -91,69 +132,97 @@ class Session:
             Of "train" and "test" the totals and counts of loss and metrics after each step; of "predict" each step's
             outputs.
         """
-        state.load(self, task)
+        self.state(task).load()
         results = self.advance(task, start, stop, rows_in_order)
-        state.store(self, task, stop - start)
+        self.state(task).store(stop - start)
         return results
 
     def advance(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
         """The same with the state that the buffers hold."""
         batch = self.program.batch_size
-        full = rows_in_order // batch
-        first_iteration = state.iterations(self.program.model) if task == "train" else 0
         results: list[np.ndarray] = []
-        most = self.program.layout["outputs"].shape[0] if task == "predict" else STEPS_PER_CHUNK
-        step, before = start, 0
-        while step < stop:
-            # A last batch with fewer rows is a launch of its own, with other grids.
-            rows = batch if step < full else rows_in_order - full * batch
-            count = min(stop, full) - step if step < full else 1
-            count = min(count, most)
-            self._chunk(task, step * batch, rows, count, first_iteration + step - start, before)
-            results += self._results(task, rows, count)
-            step, before = step + count, count
+        for chunk in self._chunks(task, start * batch, min(stop * batch, rows_in_order), 0):
+            self._launch(chunk)
+            self.finish()
+            results += self._results(chunk)
         return results
 
-    def _chunk(self, task: StepName, first_row: int, rows: int, count: int, iteration: int, done: int) -> None:
-        spec = self.program.network.optimizer
-        if task == "train" and spec is not None:
-            table = scalars(self.program.model.optimizer, spec, iteration, count)
-            self.buffers["scalars"].part((count, 2), 0).assign(table)
-        if task == "train" and rows == self.program.batch_size and self.fused is not None:
+    def launch(self, task: StepName, first_row: int, end_row: int, done: int) -> None:
+        """Launch the steps over some rows of the order, with the state that the buffers hold; `finish` waits for them.
+
+        Args:
+            task: Which step.
+            first_row: The first row in the order.
+            end_row: The row after the last one.
+            done: Steps since the state was loaded.
+        """
+        for chunk in self._chunks(task, first_row, end_row, done):
+            self.finish()
+            self._launch(chunk)
+
+    def finish(self) -> None:
+        """Wait for the steps that were launched last."""
+        chunk, self._running = self._running, None
+        if chunk is None:
+            return
+        if self.fused is not None and self._is_for_one_kernel(chunk):
             try:
-                self.fused.run(self, first_row, count)
+                self.fused.finish()
                 return
             except Refusal as refusal:
                 # Nothing was changed, so the same steps are taken the other way, as are all that follow.
                 self.fused = None
                 self.form = refusal.reason
-        self.buffers["clock"].assign(np.array([first_row, 0], np.int32))
-        if task == "train" and self.program.network.dropouts and done:
+                self._launch(chunk)
+                self._running = None
+        self.launcher.wait()
+
+    def totals(self) -> np.ndarray:
+        """Totals and counts of loss and metrics after the last step."""
+        self.finish()
+        return self.buffers["metrics"].numpy()
+
+    def _chunks(self, task: StepName, first_row: int, end_row: int, done: int) -> list[_Chunk]:
+        """Steps of as many rows each; a last batch with fewer is a launch of its own, with other grids."""
+        batch = self.program.batch_size
+        most = self.program.layout["outputs"].shape[0] if task == "predict" else STEPS_PER_CHUNK
+        found = []
+        while first_row < end_row:
+            rows = min(batch, end_row - first_row)
+            count = min((end_row - first_row) // rows, most)
+            found.append(_Chunk(task, first_row, rows, count, done))
+            first_row, done = first_row + count * rows, done + count
+        return found
+
+    def _is_for_one_kernel(self, chunk: _Chunk) -> bool:
+        return chunk.task == "train" and chunk.rows == self.program.batch_size
+
+    def _launch(self, chunk: _Chunk) -> None:
+        if chunk.task == "train":
+            first = self.state("train").iterations + chunk.done
+            self.buffers["scalars"].part((chunk.count, 2), 0).assign(self._rates.rows(first, chunk.count))
+        self._running = chunk
+        if self.fused is not None and self._is_for_one_kernel(chunk):
+            try:
+                self.fused.launch(self, chunk.first_row, chunk.count)
+                return
+            except Refusal as refusal:
+                self.fused = None
+                self.form = refusal.reason
+        self.buffers["clock"].assign(np.array([chunk.first_row, 0], np.int32))
+        if chunk.task == "train":
             # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
-            seeds = self.buffers["seeds"].numpy()
-            seeds[:, 1] += np.int32(done)
-            self.buffers["seeds"].assign(seeds)
-        self._module.run(self._launches(task, rows), count)
+            self.state("train").load_seeds(chunk.done)
+        names = self.program.steps[chunk.task]
+        self._module.run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
 
-    def _launches(self, task: StepName, rows: int) -> list[Launch]:
-        launches = []
-        for name in self.program.steps[task]:
-            kernel = self.program.kernels[name]
-            arguments = tuple(
-                None if one.buffer is None else self.buffers[one.buffer].pointer for one in kernel.parameters
-            )
-            launches.append(
-                Launch(name, kernel.blocks(rows), kernel.threads, arguments, rows, kernel.cluster, kernel.shared_bytes)
-            )
-        return launches
-
-    def _results(self, task: StepName, rows: int, count: int) -> list[np.ndarray]:
-        if task == "predict":
+    def _results(self, chunk: _Chunk) -> list[np.ndarray]:
+        if chunk.task == "predict":
             buffer = self.buffers["outputs"]
-            outputs = buffer.part((count, *buffer.shape[1:]), 0).numpy()
-            return [output[:rows] for output in outputs]
+            outputs = buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy()
+            return [output[: chunk.rows] for output in outputs]
         buffer = self.buffers["log"]
-        return list(buffer.part((count, *buffer.shape[1:]), 0).numpy())
+        return list(buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy())
 
 
 def _on_host(array: Any) -> np.ndarray:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from .losses.tables.key_checks import check_inputs
 from .options import current, options
 from .prepare import Prepared, make_plan, prepare
 from .report import RunReport, record
+
+if TYPE_CHECKING:
+    from .ledger import Ledger
 
 
 def fit(
@@ -328,7 +331,7 @@ def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int
     return model.history, steps
 
 
-def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
+def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None) -> tuple[Any, int]:
     from keras.src.utils.python_utils import pythonify_logs
 
     from .ledger import Ledger
@@ -343,7 +346,8 @@ def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any
     callbacks.on_test_begin()
     engine.reset_metrics(model)
     try:
-        done = run_pass(model, prepared, Ledger(callbacks, model, "test", model.steps_per_execution))
+        ledger = ledger or Ledger(callbacks, model, "test", model.steps_per_execution)
+        done = run_pass(model, prepared, ledger)
     finally:
         prepared.program.end_pass()
     logs = pythonify_logs(engine.epoch_logs(model, done.logs))

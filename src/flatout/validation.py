@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,8 +15,13 @@ from .errors import Reason, Refusal
 from .options import Options, current
 from .prepare import Prepared, make_plan, prepare
 
+if TYPE_CHECKING:
+    from .ledger import Ledger
+
 # The validation run of each model that is being fitted.
 _prepared: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
+# What tells its callbacks, and knows by now how long a step takes.
+_ledgers: weakref.WeakKeyDictionary[Any, Ledger] = weakref.WeakKeyDictionary()
 # Why stock Keras validated a model instead; read once, for the report of the fit.
 _refused: weakref.WeakKeyDictionary[Any, tuple[Reason, ...]] = weakref.WeakKeyDictionary()
 
@@ -54,7 +59,11 @@ def run(
     if getattr(model, "_eval_epoch_iterator", None) is None:
         _prepare(model, evaluation, "native" if trains_natively else current().engine)
     if model in _prepared and not _is_overridden(model):
-        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model])[0]
+        from .ledger import Ledger
+
+        if model not in _ledgers:
+            _ledgers[model] = Ledger(callbacks, model, "test", model.steps_per_execution)
+        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model], _ledgers[model])[0]
     return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
 
 
@@ -88,6 +97,7 @@ def refusals(model: Any, call: dict[str, Any]) -> tuple[Reason, ...]:
 
 
 def forget(model: Any) -> None:
+    _ledgers.pop(model, None)
     prepared = _prepared.pop(model, None)
     if prepared is not None:
         prepared.feed.close()

@@ -218,6 +218,8 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
     class IndexAdapter(ArrayDataAdapter):
+        _loader: Any = None
+
         @property
         def num_batches(self) -> int:
             return -(-rows // batch_size)
@@ -225,8 +227,11 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
         def get_torch_dataloader(self) -> Any:
             from .torch_order import in_one_piece
 
-            loader = super().get_torch_dataloader()
-            return loader if foresight is None else in_one_piece(loader, foresight)
+            # Keras makes one for each pass, which takes half a millisecond and draws nothing.
+            if self._loader is None:
+                loader = super().get_torch_dataloader()
+                self._loader = loader if foresight is None else in_one_piece(loader, foresight)
+            return self._loader
 
         def _get_iterator(self, *arguments: Any) -> Any:
             foreseen = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None

@@ -67,8 +67,11 @@ class TorchEngine:
         """Put whole arrays on Keras' device, converted as Keras' DataLoader converts each batch of them."""
 
         def convert(sliceable: Any) -> torch.Tensor:
-            rows = sliceable[0 : sliceable.array.shape[0]]
-            return convert_to_tensor(sliceable.convert_to_torch_compatible(rows))
+            rows = sliceable.convert_to_torch_compatible(sliceable[0 : sliceable.array.shape[0]])
+            if self.reuses_memory and isinstance(rows, np.ndarray):
+                # Keras would copy it on the host first.
+                rows = _as_tensor(rows)
+            return convert_to_tensor(rows)
 
         def native(leaf: Any) -> Any:
             # Keras would take an array of another library through the host.

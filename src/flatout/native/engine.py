@@ -36,6 +36,12 @@ class NativeEngine:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._backend, name)
 
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        if logs and all(isinstance(value, Later) for value in logs.values()):
+            # The metrics' results already: models with other logs are none of ours.
+            return {name: np.float32(value) for name, value in logs.items()}
+        return self._backend.epoch_logs(model, logs)
+
     def prepare(
         self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
     ) -> Any:
@@ -103,6 +109,7 @@ class NativeProgram:
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         self._arrays = unpacked(data, self._task)
+        self._types = tuple(None if part is None else _dtype(part) for part in self._arrays)
         self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
         self._held = (data, rows, batch_size)
         # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
@@ -115,12 +122,12 @@ class NativeProgram:
     def _session_of(self, batch_size: int) -> Session:
         """The session for batches of that size, over the rows held."""
         x, y, weight = self._arrays
-        key = (batch_size, *(None if part is None else _dtype(part) for part in self._arrays))
+        key = (batch_size, *self._types)
         session = self._sessions.pop(key, None)
         if session is None:
-            program: Program = lowered(
-                self._model, self._task, batch_size, _dtype(x), None if y is None else _dtype(y), weight is not None
-            )
+            x_type, y_type, _ = self._types
+            assert x_type is not None
+            program: Program = lowered(self._model, self._task, batch_size, x_type, y_type, weight is not None)
             session = Session(program, self._launcher, self._precision if self._task == "train" else None)
             if len(self._sessions) >= _KEPT:
                 del self._sessions[next(iter(self._sessions))]

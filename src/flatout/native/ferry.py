@@ -41,8 +41,24 @@ class Ferry(Protocol):
         """Copy buffers into their variables."""
         ...
 
+    def read_count(self, variable: Any) -> int:
+        """The value of a counter."""
+        ...
 
-class HostFerry:
+    def write_count(self, variable: Any, count: int) -> None: ...
+
+
+class Counters:
+    """Counters of steps, whose values the host needs."""
+
+    def read_count(self, variable: Any) -> int:
+        return int(value_of(variable))
+
+    def write_count(self, variable: Any, count: int) -> None:
+        variable.assign(count)
+
+
+class HostFerry(Counters):
     """By way of NumPy arrays: for any backend and launcher."""
 
     def load(self, cargos: list[Cargo]) -> None:

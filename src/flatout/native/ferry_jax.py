@@ -7,9 +7,10 @@ import weakref
 from typing import Any
 
 import jax
+import numpy as np
 
 from ..engines import jax_cache
-from .ferry import Cargo
+from .ferry import Cargo, value_of
 from .launch_cuda_core import CudaCoreLauncher
 
 
@@ -24,6 +25,8 @@ class JaxFerry:
         self._stored: weakref.WeakKeyDictionary[Cargo, list[Any]] = weakref.WeakKeyDictionary()
         self._views: weakref.WeakKeyDictionary[Cargo, Any] = weakref.WeakKeyDictionary()
         self._split: dict[Any, Any] = {}
+        # The array that a counter was given last, and what is in it: asking the device takes as long as 50 steps.
+        self._count: tuple[Any, int] = (None, 0)
 
     def load(self, cargos: list[Cargo]) -> None:
         self._on_the_way.clear()
@@ -49,6 +52,15 @@ class JaxFerry:
                 # As Keras' jax trainer puts state back: without the conversion that `assign` makes.
                 variable._value = value
             self._stored[cargo] = values
+
+    def read_count(self, variable: Any) -> int:
+        array, count = self._count
+        return count if variable.value is array else int(value_of(variable))
+
+    def write_count(self, variable: Any, count: int) -> None:
+        array = jax.device_put(np.asarray(count, variable.dtype))
+        variable._value = array
+        self._count = (array, count)
 
     def _view(self, cargo: Cargo) -> Any:
         """The buffer itself as an array of jax. Kernels change it, of which jax knows nothing and needs not to."""

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from .buffers import DeviceArray
-from .ferry import Cargo
+from .ferry import Cargo, Counters
 
 
-class TorchFerry:
+class TorchFerry(Counters):
     """Copies tensors into buffers and back, on torch's own stream, and waits for it."""
 
     def __init__(self) -> None:

@@ -41,6 +41,10 @@ class RateTable:
         import keras
         from keras import ops
 
+        before = self._corrections.get(block - 1)
+        if block not in self._corrections and before is not None and all((part == 1).all() for part in before):
+            # Once powers have vanished, nothing is corrected any more.
+            self._corrections[block] = before
         if block not in self._corrections:
             # Only the next block will be wanted together with this one.
             self._corrections = {number: found for number, found in self._corrections.items() if number == block - 1}

@@ -64,7 +64,7 @@ class State:
                 buffer.assign(value)
                 self._sent[number] = value
         if self._optimizer is not None:
-            self.iterations = int(value_of(self._optimizer._iterations))
+            self.iterations = self._ferry.read_count(self._optimizer._iterations)
 
     def load_seeds(self, steps: int) -> None:
         """Copy the state of the Dropout layers' generators, as it is `steps` steps on, into its buffer."""
@@ -79,7 +79,7 @@ class State:
         if self._written:
             self._ferry.store(self._written)
         if self._optimizer is not None:
-            self._optimizer._iterations.assign(self.iterations + steps)
+            self._ferry.write_count(self._optimizer._iterations, self.iterations + steps)
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))

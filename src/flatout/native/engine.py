@@ -21,8 +21,9 @@ from .session import Session, logs_of
 
 # Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
 _KEPT = 4
-# Rows that are tested in one step where nothing depends on their number.
-_TESTED_AT_ONCE = 4096
+# Rows that are tested in one step where nothing depends on their number, and values of all those rows in one layer.
+_TESTED_AT_ONCE = 16384
+_VALUES_AT_ONCE = 2**26
 
 
 class NativeEngine:
@@ -205,10 +206,10 @@ class NativeProgram:
 
     def _rows_at_once(self) -> int:
         """Rows of a batch: as many as fit where nothing depends on it, as the sums over all test rows."""
-        loss = self._session.program.network.loss
-        if self._task != "test" or loss is None or not loss.is_mean:
+        network = self._session.program.network
+        if self._task != "test" or network.loss is None or not network.loss.is_mean:
             return self._batch_size
-        return max(self._batch_size, min(_TESTED_AT_ONCE, self._rows))
+        return max(self._batch_size, min(_TESTED_AT_ONCE, _VALUES_AT_ONCE // network.widest, self._rows))
 
     def _take_state(self, session: Session) -> None:
         if self._holder is not session:

@@ -45,7 +45,7 @@ class Ferry(Protocol):
         """The value of a counter."""
         ...
 
-    def write_count(self, variable: Any, count: int) -> None: ...
+    def add_to_count(self, variable: Any, number: int) -> None: ...
 
 
 class Counters:
@@ -54,8 +54,8 @@ class Counters:
     def read_count(self, variable: Any) -> int:
         return int(value_of(variable))
 
-    def write_count(self, variable: Any, count: int) -> None:
-        variable.assign(count)
+    def add_to_count(self, variable: Any, number: int) -> None:
+        variable.assign(self.read_count(variable) + number)
 
 
 class HostFerry(Counters):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import weakref
 from typing import Any
@@ -9,7 +10,6 @@ from typing import Any
 import jax
 import numpy as np
 
-from ..engines import jax_cache
 from .ferry import Cargo, value_of
 from .launch_cuda_core import CudaCoreLauncher
 
@@ -24,8 +24,7 @@ class JaxFerry:
         # What each cargo's variables were given last: arrays of jax never change, so these need not be loaded again.
         self._stored: weakref.WeakKeyDictionary[Cargo, list[Any]] = weakref.WeakKeyDictionary()
         self._views: weakref.WeakKeyDictionary[Cargo, Any] = weakref.WeakKeyDictionary()
-        self._split: dict[Any, Any] = {}
-        # The array that a counter was given last, and what is in it: asking the device takes as long as 50 steps.
+        # The array that a counter was given last, and what is in it: asking the device takes as long as ten steps.
         self._count: tuple[Any, int] = (None, 0)
 
     def load(self, cargos: list[Cargo]) -> None:
@@ -43,10 +42,8 @@ class JaxFerry:
     def store(self, cargos: list[Cargo]) -> None:
         views = [self._view(cargo) for cargo in cargos]
         shapes = tuple(tuple(tuple(variable.shape) for variable in cargo.variables) for cargo in cargos)
-        if shapes not in self._split:
-            self._split[shapes] = jax_cache.compile_shared(_splitting(shapes), (views,))
         # The buffers may be written again at once.
-        stored = jax.block_until_ready(self._split[shapes](views))
+        stored = jax.block_until_ready(_splitting(shapes)(views))
         for cargo, values in zip(cargos, stored, strict=True):
             for variable, value in zip(cargo.variables, values, strict=True):
                 # As Keras' jax trainer puts state back: without the conversion that `assign` makes.
@@ -57,10 +54,10 @@ class JaxFerry:
         array, count = self._count
         return count if variable.value is array else int(value_of(variable))
 
-    def write_count(self, variable: Any, count: int) -> None:
-        array = jax.device_put(np.asarray(count, variable.dtype))
-        variable._value = array
-        self._count = (array, count)
+    def add_to_count(self, variable: Any, number: int) -> None:
+        count = self.read_count(variable) + number
+        variable._value = _add(variable.value, np.int32(number))
+        self._count = (variable._value, count)
 
     def _view(self, cargo: Cargo) -> Any:
         """The buffer itself as an array of jax. Kernels change it, of which jax knows nothing and needs not to."""
@@ -70,7 +67,16 @@ class JaxFerry:
         return self._views[cargo]
 
 
+@jax.jit
+def _add(count: Any, number: Any) -> Any:
+    return count + number.astype(count.dtype)
+
+
+@functools.cache
 def _splitting(shapes: tuple[tuple[tuple[int, ...], ...], ...]) -> Any:
+    """A function from buffers to arrays of these shapes, compiled once for all models that have them."""
+
+    @jax.jit
     def split(views: list[Any]) -> list[list[Any]]:
         found = []
         for view, parts in zip(views, shapes, strict=True):

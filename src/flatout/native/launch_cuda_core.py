@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import weakref
 from collections.abc import Sequence
@@ -22,10 +23,13 @@ if TYPE_CHECKING:
 
 # Steps in a graph: long enough that launching it costs the host less than it costs the device.
 STEPS_PER_GRAPH = 32
+# What is copied from pageable memory is first copied elsewhere, and no state of a model lies in other memory.
+_STAGED_BYTES = 64 * 1024
 # Blocks of a cluster that every GPU with clusters has; more must be allowed kernel by kernel.
 _PORTABLE_CLUSTER = 8
 
 
+@functools.cache
 def _config(grid: tuple[int, int, int], threads: int, cluster: int, shared_bytes: int) -> LaunchConfig:
     """A launch; its grid counts clusters where there are any."""
     sizes: dict[str, Any] = {"cluster": cluster} if cluster > 1 else {}
@@ -140,8 +144,9 @@ class CudaCoreLauncher:
 
     def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
         checked(driver.cuMemcpyHtoDAsync(array.pointer, values.ctypes.data, values.nbytes, self._handle))
-        # The driver may read `values` after the call if it is in pinned memory.
-        self._stream.sync()
+        if values.nbytes > _STAGED_BYTES:
+            # The driver may read `values` after the call if it is in pinned memory.
+            self._stream.sync()
 
 
 def _destroy(graphs: dict[Any, Any]) -> None:

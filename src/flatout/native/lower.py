@@ -66,8 +66,7 @@ def lowered(
     from .staged import StagedForm
 
     network, binding = read(model, task)
-    widest = max([network.features, network.outputs, *(layer.size for layer in network.layers)])
-    if widest * batch_size > _MOST_VALUES:
+    if network.widest * batch_size > _MOST_VALUES:
         raise Refusal(reason("native_data", f"a batch of {batch_size} rows has more than 2**31 values"))
     if y_type is None:
         y_type = "int32" if network.loss is not None and network.loss.kind == "sparse" else "float32"

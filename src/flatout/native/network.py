@@ -224,5 +224,10 @@ class Network:
         return tuple(weight for weight in self.weights if weight.trainable)
 
     @property
+    def widest(self) -> int:
+        """The most values that a row has in any layer."""
+        return max([self.features, self.outputs, *(layer.size for layer in self.layers)])
+
+    @property
     def dropouts(self) -> tuple[Dropout, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Dropout))

@@ -157,25 +157,29 @@ class Session:
             done: Steps since the state was loaded.
         """
         for chunk in self._chunks(task, first_row, end_row, done):
-            self.finish()
+            self._settle()
             self._launch(chunk)
 
     def finish(self) -> None:
         """Wait for the steps that were launched last."""
-        chunk, self._running = self._running, None
-        if chunk is None:
+        self._settle()
+        if self._running is not None:
+            self.launcher.wait()
+            self._running = None
+
+    def _settle(self) -> None:
+        """Have the steps that were launched last succeed: if one kernel could not take them, stages do."""
+        chunk = self._running
+        if chunk is None or self.fused is None or not self._is_for_one_kernel(chunk):
             return
-        if self.fused is not None and self._is_for_one_kernel(chunk):
-            try:
-                self.fused.finish()
-                return
-            except Refusal as refusal:
-                # Nothing was changed, so the same steps are taken the other way, as are all that follow.
-                self.fused = None
-                self.form = refusal.reason
-                self._launch(chunk)
-                self._running = None
-        self.launcher.wait()
+        self._running = None
+        try:
+            self.fused.finish()
+        except Refusal as refusal:
+            # Nothing was changed, so the same steps are taken the other way, as are all that follow.
+            self.fused = None
+            self.form = refusal.reason
+            self._launch(chunk)
 
     def totals(self) -> np.ndarray:
         """Totals and counts of loss and metrics after the last step."""

@@ -79,7 +79,7 @@ class State:
         if self._written:
             self._ferry.store(self._written)
         if self._optimizer is not None:
-            self._ferry.write_count(self._optimizer._iterations, self.iterations + steps)
+            self._ferry.add_to_count(self._optimizer._iterations, steps)
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))

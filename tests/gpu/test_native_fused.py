@@ -10,6 +10,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.bench import fashion_mnist
 from flatout.native.fused_run import FusedRunner
 from flatout.native.launch import make_launcher
 from flatout.native.lower import lowered
@@ -145,8 +146,83 @@ def test_an_epoch_of_fit(precision: str, launcher: Any) -> None:
     for name in ("accuracy", "val_accuracy"):
         assert histories[0][name][0] == pytest.approx(histories[1][name][0], abs=limit)
     assert histories[0]["loss"][0] == pytest.approx(histories[1]["loss"][0], rel=1e-3 if precision == "exact" else 2e-2)
-    apart = np.linalg.norm(weights[0] - weights[1]) / np.linalg.norm(weights[1])
-    assert apart <= (5e-3 if precision == "exact" else 0.1), apart
+    if precision == "exact":
+        # Rounding to 11 bits takes another way to as good an end: there only the accuracy counts.
+        apart = np.linalg.norm(weights[0] - weights[1]) / np.linalg.norm(weights[1])
+        assert apart <= 5e-3, apart
+
+
+def _fit(seed: int, x: Any, y: Any, epochs: int, **options: Any) -> tuple[Any, dict[str, list[float]]]:
+    model = _model(seed)
+    rows = len(x) * 5 // 6
+    held_out = (x[rows:], y[rows:])
+    history = flatout.fit(
+        model, x[:rows], y[:rows], batch_size=32, epochs=epochs, validation_data=held_out, verbose=0, **options
+    )
+    return model, history.history
+
+
+def test_five_epochs_go_where_those_of_the_backends_engine_go(launcher: Any) -> None:
+    x, y = _blobs(600 * 32)
+    model, history = _fit(1, x, y, 5, engine="native")
+    assert flatout.explain()[-1].engine == "native"
+    other, expected = _fit(1, x, y, 5, engine=keras.config.backend())
+    assert list(history) == list(expected)
+    for name, values in history.items():
+        assert values == pytest.approx(expected[name], rel=1e-3, abs=2e-3), name
+    assert int(model.optimizer.iterations) == int(other.optimizer.iterations) == 5 * 500
+
+
+def test_fast_reaches_the_accuracy_over_five_seeds(launcher: Any) -> None:
+    data = fashion_mnist.load()
+    x, y = data.x_train, data.y_train
+    reached: dict[str, list[float]] = {"native": [], keras.config.backend(): []}
+    for seed in range(5):
+        for engine, found in reached.items():
+            _, history = _fit(seed, x, y, 5, engine=engine, precision="fast" if engine == "native" else "exact")
+            assert flatout.explain()[-1].engine == engine
+            found.append(max(history["val_accuracy"]))
+    means = [float(np.mean(found)) for found in reached.values()]
+    assert means[0] == pytest.approx(means[1], abs=0.003), reached
+
+
+def test_auto_chooses_it_and_callbacks_see_the_weights_of_their_moment(launcher: Any) -> None:
+    class Watcher(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen: list[np.ndarray] = []
+
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            self.seen.append(self.model.get_weights()[0].copy())
+            if epoch == 1:
+                # What a callback changes, the next epoch starts from.
+                self.model.layers[-1].bias.assign(np.linspace(-1, 1, 10))
+                self.model.optimizer.learning_rate = 1e-4
+
+    x, y = _blobs(120 * 32)
+    seen = []
+    for options in ({"engine": "auto", "force": True}, {"engine": keras.config.backend()}):
+        watcher = Watcher()
+        with flatout.options(**options):
+            model, history = _fit(2, x, y, 4, callbacks=[watcher])
+        expected = "native" if options["engine"] == "auto" else keras.config.backend()
+        assert flatout.explain()[-1].engine == expected
+        seen.append((watcher.seen, model.get_weights(), history["loss"], history["val_loss"]))
+    (ours, final, *losses), (theirs, others, *others_losses) = seen
+    for a, b in zip([*ours, *final], [*theirs, *others], strict=True):
+        assert np.linalg.norm(a - b) <= 1e-3 * np.linalg.norm(b)
+    assert losses[0] == pytest.approx(others_losses[0], rel=1e-4)
+    assert losses[1] == pytest.approx(others_losses[1], rel=1e-4)
+
+
+def test_auto_leaves_other_models_to_the_backend(launcher: Any) -> None:
+    x, y = _blobs(40 * 32)
+    model = keras.Sequential([layers.Input((28, 28)), layers.Flatten(), layers.Dropout(0.1), layers.Dense(10)])
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss)
+    with flatout.options(force=True):
+        flatout.fit(model, x, y, batch_size=32, epochs=1, verbose=0)
+    assert flatout.explain()[-1].engine == keras.config.backend()
 
 
 def test_out_of_range_is_noticed_and_nothing_is_lost(launcher: Any) -> None:

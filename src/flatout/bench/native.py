@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import statistics
 import time
@@ -47,6 +48,7 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     workload = WORKLOADS["seed"]
     steps = steps or workload.gpu_steps
     x, y = workload.data(steps)
+    batch_size = workload.batch_size
     backend = keras.config.backend()
     engines = {"stock Keras": ("stock", "exact"), f"flatout, engine {backend}": (backend, "exact")}
     if (why := why_not_here()) is None:
@@ -56,7 +58,7 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
         for way in ways:
             engine, precision = engines[way]
-            timed, until_first, loss = _fit(engine, precision, x, y, workload.batch_size, epochs)
+            timed, until_first, loss = _fit(engine, precision, x, y, batch_size, epochs)
             seconds[way] += timed[1:]
             report = explain()[-1]
             form = next((why.message for why in report.reasons if why.code == "native_form"), "")
@@ -64,15 +66,44 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
     if why is not None:
         return [*lines, Line("flatout, native", None, None, None, str(why))]
-    lines.append(_kernels_alone(x, y, workload.batch_size, steps, epochs))
+    lines.append(_kernels_alone(x, y, batch_size, steps, epochs))
     kernels: tuple[tuple[Precision, str], ...] = (("exact", "float32"), ("exact", "pixels"), ("fast", "float32"))
     for precision, data in kernels:
-        lines.append(_one_kernel_alone(precision, data, x, y, workload.batch_size, steps, epochs))
+        lines.append(_one_kernel_alone(precision, data, x, y, batch_size, steps, epochs))
     if backend == "jax":
         from . import scan
 
         lines.append(Line("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+    if importlib.util.find_spec("torch") is not None:
+        from . import torch_graph
+
+        lines.append(Line("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None))
+    lines.append(_whole_training(x, y, batch_size, steps))
     return lines
+
+
+def _whole_training(x: Any, y: Any, batch_size: int, steps: int) -> Line:
+    """100 epochs with validation, from the call of `fit` to its return, after one epoch that compiles."""
+    held_out = min(10_000, len(x) // 6)
+    seconds = []
+    for epochs in (1, 100, 100, 100):
+        keras.utils.set_random_seed(SEED)
+        model = WORKLOADS["seed"].build()
+        began = time.perf_counter()
+        history = fit(
+            model,
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            validation_data=(x[:held_out], y[:held_out]),
+            verbose=0,
+            engine="native",
+        )
+        seconds.append(time.perf_counter() - began)
+    whole, loss = statistics.median(seconds[1:]), float(history.history["loss"][-1])
+    note = f"{whole:.3f} s for 100 epochs, each validated on {held_out:,} rows"
+    return Line("100 epochs, native, exact", whole / (100 * steps) * 1e6, None, loss, note)
 
 
 def _fit(engine: str, precision: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:

@@ -91,7 +91,9 @@ def test_a_training_is_the_same_as_with_resident_rows(fetched: list[int], argume
         keras.utils.set_random_seed(5)
         trained = model()
         with flatout.options(force=True, strict=True):
-            history = flatout.fit(trained, x, y, batch_size=32, epochs=3, verbose=0, data=data, **arguments)
+            history = flatout.fit(
+                trained, x, y, batch_size=32, epochs=3, verbose=0, data=data, engine=keras.config.backend(), **arguments
+            )
         runs[data] = (history.history["loss"], trained.get_weights())
         assert bool(fetched) == (data == "streamed")
     np.testing.assert_allclose(runs["streamed"][0], runs["resident"][0], rtol=1e-6)

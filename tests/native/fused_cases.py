@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from flatout.native.fused import Precision
-from flatout.native.fused_run import FusedRunner
+from flatout.native.fused_run import FusedRunner, candidates
 from flatout.native.lower import lowered
 from flatout.native.session import Session, logs_of
 
@@ -43,7 +43,8 @@ def fused_session(
     x, y = case.data()
     model._symbolic_build(data_batch=(x[: case.batch_size], y[: case.batch_size]))
     session = Session(lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, False), launcher)
-    session.fused = FusedRunner(session, precision, cluster)
+    plan = None if cluster is None else next(one for one in candidates(session, precision) if one.cluster == cluster)
+    session.fused = FusedRunner(session, precision, plan)
     session.bind(x, y)
     return session
 

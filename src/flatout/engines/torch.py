@@ -68,8 +68,8 @@ class TorchEngine:
 
         def convert(sliceable: Any) -> torch.Tensor:
             rows = sliceable.convert_to_torch_compatible(sliceable[0 : sliceable.array.shape[0]])
-            if self.reuses_memory and isinstance(rows, np.ndarray):
-                # Keras would copy it on the host first.
+            if self.reuses_memory and isinstance(rows, np.ndarray) and rows.flags.writeable:
+                # Keras would copy it on the host first. torch warns of arrays that it must not write to.
                 rows = _as_tensor(rows)
             return convert_to_tensor(rows)
 

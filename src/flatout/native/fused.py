@@ -106,7 +106,7 @@ class FusedPlan:
 def plans(
     network: Network, batch: int, x_type: str, weighted: bool, precision: Precision, is_scaled_by_one: bool = True
 ) -> list[FusedPlan]:
-    """The ways to train a network in one kernel, the fastest first.
+    """The shapes of a kernel that trains a network in one go, the most promising first.
 
     Args:
         network: The network.
@@ -132,7 +132,6 @@ def plans(
         if (dense.outputs != 8 * cluster and dense.outputs % (16 * cluster)) or batch % cluster:
             continue
         planes = 1 if is_raw or precision == "fast" else 2
-        # The first number of warps that fits is the best for this cluster.
         for warps in _warps(dense, planes, batch):
             tiles = _padded_tiles(math.ceil(dense.inputs / 16), warps)
             slots = len(network.optimizer.slots)
@@ -152,12 +151,13 @@ def plans(
             )
             if plan.shared_bytes <= SHARED_BYTES and plan.registers <= _REGISTERS[warps]:
                 found.append(plan)
-                break
     if not found:
         what = f"{dense.inputs} to {dense.outputs} values with a batch of {batch}"
         raise Refusal(reason("native_form", f"one kernel a stage, because {what} do not fit a cluster of blocks"))
-    # Eight units a block fill the matrix tiles with both halves of the operands.
-    return sorted(found, key=lambda plan: plan.units)
+    # Eight units a block fill the matrix tiles with both halves of the operands. For each cluster the first number of
+    # warps is the most promising.
+    firsts = {plan.cluster: plan for plan in reversed(found)}
+    return sorted(found, key=lambda plan: (firsts[plan.cluster] is not plan, plan.units))
 
 
 def _denses(layers: tuple[Layer, ...]) -> list[Dense]:

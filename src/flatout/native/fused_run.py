@@ -26,6 +26,26 @@ _LEAST_FEATURE = 2.0**-12
 _EPSILONS = (1e-9, 1e8)
 
 
+def candidates(session: Session, precision: Precision) -> list[FusedPlan]:
+    """Shapes of the kernel that serve a session's program, the most promising first.
+
+    Raises:
+        Refusal: There is none.
+    """
+    obstacle = session.launcher.why_no_clusters()
+    if obstacle is not None:
+        raise _refusal(obstacle)
+    staged = session.program
+    return plans(
+        staged.network,
+        staged.batch_size,
+        staged.layout["x"].dtype,
+        "weight" in staged.layout,
+        precision,
+        _is_scaled_by_one(staged),
+    )
+
+
 class FusedRunner:
     """Runs whole chunks of full batches in one kernel.
 
@@ -34,27 +54,17 @@ class FusedRunner:
         program: The kernels.
     """
 
-    def __init__(self, session: Session, precision: Precision, cluster: int | None = None):
-        """Compile the kernel for the session's program; `cluster` asks for that many blocks.
+    def __init__(self, session: Session, precision: Precision, plan: FusedPlan | None = None):
+        """Compile the kernel for the session's program: of the shape that is the fastest here, or of that of `plan`.
 
         Raises:
             Refusal: There is none for it.
         """
-        staged = session.program
+        from .tuning import in_order_of_speed
+
         self._launcher: Launcher = session.launcher
-        obstacle = self._launcher.why_no_clusters()
-        if obstacle is not None:
-            raise _refusal(obstacle)
-        found = plans(
-            staged.network,
-            staged.batch_size,
-            staged.layout["x"].dtype,
-            "weight" in staged.layout,
-            precision,
-            _is_scaled_by_one(staged),
-        )
-        found = [plan for plan in found if cluster in (None, plan.cluster)]
-        self.plan, self.program, self._module = self._first_that_loads(staged, found)
+        found = [plan] if plan is not None else in_order_of_speed(self._launcher, candidates(session, precision))
+        self.plan, self.program, self._module = self._first_that_loads(session.program, found)
         self._buffers: dict[str, DeviceArray] = {
             name: self._launcher.empty(buffer.shape, np.dtype(buffer.dtype))
             for name, buffer in self.program.layout.items()

@@ -56,6 +56,9 @@ class Launcher(Protocol):
 
     name: str
 
+    @property
+    def device_name(self) -> str: ...
+
     def load(self, program: Program) -> Module: ...
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray: ...
     def adopt(self, array: Any) -> DeviceArray | None:

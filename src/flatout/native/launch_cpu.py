@@ -85,6 +85,10 @@ class CpuLauncher:
     def synchronize(self) -> None:
         """Nothing runs in the background."""
 
+    @property
+    def device_name(self) -> str:
+        return "emulated"
+
     def why_no_clusters(self) -> str | None:
         return None
 

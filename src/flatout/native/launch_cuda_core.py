@@ -107,6 +107,10 @@ class CudaCoreLauncher:
         if resident < 1:
             raise Refusal(reason("native_device", f"the GPU holds no cluster of {kernel.cluster} such blocks"))
 
+    @property
+    def device_name(self) -> str:
+        return str(self._device.name)
+
     def why_no_clusters(self) -> str | None:
         major, minor = self._device.compute_capability
         return None if major >= 9 else f"the GPU is sm_{major}{minor}, and clusters of blocks need sm_90"

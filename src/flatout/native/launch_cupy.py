@@ -40,6 +40,10 @@ class CupyLauncher:
     def adopt(self, array: Any) -> DeviceArray | None:
         return adopted(array, self._fetch, self._fill)
 
+    @property
+    def device_name(self) -> str:
+        return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
+
     def why_no_clusters(self) -> str | None:
         return "CuPy launches no clusters of blocks"
 

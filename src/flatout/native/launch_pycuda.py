@@ -25,7 +25,7 @@ class PycudaLauncher:
     name = "pycuda"
 
     def load(self, program: Program) -> PycudaModule:
-        module = SourceModule(program.source, no_extern_c=True, options=["-std=c++17"])
+        module = SourceModule(program.source, no_extern_c=True, options=["-std=c++17", "-w"])
         return PycudaModule({name: module.get_function(name) for name in program.kernels})
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
@@ -36,6 +36,10 @@ class PycudaLauncher:
 
     def adopt(self, array: Any) -> DeviceArray | None:
         return adopted(array, self._fetch, self._fill)
+
+    @property
+    def device_name(self) -> str:
+        return driver.Device(0).name()
 
     def why_no_clusters(self) -> str | None:
         return "PyCUDA launches no clusters of blocks"

@@ -211,6 +211,38 @@ class Program:
         totals = session.run("train", 0, most if steps is None else steps, taken)
         return {name: float(value) for name, value in logs_of(self.binding, totals[-1]).items()} if totals else {}
 
+    def tune(self, x: Any, y: Any, *, precision: Literal["exact", "fast"] = "exact") -> list[Any]:
+        """Time every shape in which one kernel can train the model on this GPU, and have `fit` take the fastest.
+
+        Which blocks and warps those are is remembered in the user's cache, for this GPU and models of these sizes. The
+        model is not changed. A shape takes about a second to compile.
+
+        Args:
+            x: Rows to train on; a few hundred batches are enough.
+            y: Their targets.
+            precision: As given to `fit`.
+
+        Returns:
+            A `Timing` for each shape, the fastest first: its `plan` and `us_per_step`.
+
+        Raises:
+            CannotLower: No single kernel serves this model, or this GPU.
+        """
+        from ..errors import CannotLower, Refusal
+        from .launch import default_launcher, make_launcher
+        from .lower import lowered
+        from .session import Session
+        from .tuning import tune
+
+        x, y = self._checked(np.asarray(x), np.asarray(y))
+        if len(x) < self.batch_size:
+            raise ValueError(f"Expected at least a batch of {self.batch_size} rows. Received: {len(x)}.")
+        program = lowered(self.model, "train", self.batch_size, x.dtype.name, y.dtype.name, False)
+        try:
+            return tune(Session(program, make_launcher(default_launcher())), precision, x, y)
+        except Refusal as refusal:
+            raise CannotLower(refusal.reason) from None
+
     def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
         from .data import targets_fit
 

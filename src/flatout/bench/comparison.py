@@ -123,6 +123,7 @@ def train(
     epochs: int,
     planned: int | None = None,
     precision: str = "exact",
+    engine: str | None = None,
     **arguments: Any,
 ) -> Run:
     """Build the workload's model from the seed and fit it for `epochs`, the first ones of `planned`."""
@@ -138,7 +139,7 @@ def train(
         epochs=planned or epochs,
         verbose=0,
         callbacks=[timer],
-        engine=ENGINES[side],
+        engine=engine or ENGINES[side],
         precision=precision,
         **arguments,
     )

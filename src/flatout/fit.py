@@ -2,18 +2,14 @@
 
     source ──► plan ──► feed ──► engine ──► ledger ──► History
 
-Each function below follows Keras' own method of the same name line by line; what differs is that many steps run in
-one dispatch (`passes.py`) on data that were placed on the device before step 0 (`prepare.py`).
+A call is planned and prepared here, or handed to stock Keras with the reasons; `loops.py` runs what was prepared.
 """
 
 from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from . import validation
 from .arguments import bound, resolved
@@ -22,14 +18,12 @@ from .data.output_paths import OutputPaths
 from .data.plan import Plan
 from .engines import stock
 from .errors import FallbackRefused, Reason, Refusal
+from .loops import evaluate_pass, fit_epochs, predict_all, predict_pass
 from .losses.in_fit import about_losses
 from .losses.tables.key_checks import check_inputs
 from .options import current, options
-from .prepare import Prepared, make_plan, prepare
+from .prepare import make_plan, prepare
 from .report import RunReport, record
-
-if TYPE_CHECKING:
-    from .ledger import Ledger
 
 
 def fit(
@@ -191,14 +185,14 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         cached = validation.prepared_for(model)
         if cached is not None:
             call = bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
-            return _evaluate(model, call, cached)[0]
+            return evaluate_pass(model, call, cached)[0]
         return stock.original(method)(model, *args, **kwargs)
     started = time.perf_counter()
     call = bound(method, args, kwargs)
     arrays = resolved(method, model, call)
     if arrays is not call:
         call, args, kwargs = arrays, (), arrays
-    run = {"fit": _fit, "evaluate": _evaluate, "predict": _predict}[method]
+    run = {"fit": fit_epochs, "evaluate": evaluate_pass, "predict": predict_all}[method]
     try:
         if method == "fit":
             call = validation.split(call)
@@ -251,119 +245,6 @@ def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:
         )
 
 
-def _callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: int = 1, **extra: Any) -> Any:
-    import keras
-
-    callbacks, verbose = call["callbacks"], call["verbose"]
-    if isinstance(callbacks, keras.callbacks.CallbackList):
-        return callbacks
-    return keras.callbacks.CallbackList(
-        callbacks, add_progbar=verbose != 0, verbose=verbose, epochs=epochs, steps=steps, model=model, **extra
-    )
-
-
-def _has_users_callbacks(callbacks: Any) -> bool:
-    """Whether code of the user runs between epochs; it may have changed what the model's Python reads."""
-    import keras
-
-    return any(
-        not type(callback).__module__.startswith("keras.") or isinstance(callback, keras.callbacks.LambdaCallback)
-        for callback in callbacks.callbacks
-    )
-
-
-def _fit(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
-    import keras
-
-    from .ledger import Ledger
-    from .passes import run_pass
-
-    engine, feed = prepared.engine, prepared.feed
-    epochs = call["epochs"]
-    max_epochs = keras.config.max_epochs()
-    if max_epochs and max_epochs < epochs:
-        warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=4)
-        epochs = max_epochs
-    model._eval_epoch_iterator = None
-    callbacks = _callback_list(model, call, feed.steps, epochs, add_history=True)
-    model.make_train_function()
-    model.stop_training = False
-    training_logs: dict[str, Any] | None = None
-    training_finished = False
-    steps = 0
-    feed.reset()
-    validation.take_reasons(model)
-    watched = _has_users_callbacks(callbacks)
-    callbacks.on_train_begin()
-    try:
-        mark = prepared.engine.mark if feed.placement == "streamed" else None
-        ledger = Ledger(callbacks, model, "train", model.steps_per_execution, mark)
-        for epoch in range(model._initial_epoch or call["initial_epoch"], epochs):
-            engine.reset_metrics(model)
-            callbacks.on_epoch_begin(epoch)
-            engine.begin_epoch(model, "train")
-            if watched:
-                prepared.program.renew(is_first=steps == 0)
-            done = run_pass(model, prepared, ledger)
-            steps += done.steps
-            prepared.program.end_pass()
-            epoch_logs = engine.epoch_logs(model, done.logs)
-            engine.end_epoch(model, "train")
-            if call["validation_data"] is not None and model._should_eval(epoch, call["validation_freq"]):
-                val_logs = validation.run(model, call, callbacks, _evaluate, prepared.program.engine == "native")
-                epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
-            callbacks.on_epoch_end(epoch, epoch_logs)
-            training_logs = epoch_logs
-            if model.stop_training or feed.is_exhausted:
-                break
-        training_finished = True
-    finally:
-        prepared.program.end_pass()
-        finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0
-        if finalizes and (training_finished or engine.finalizes_after_errors):
-            model.optimizer.finalize_variable_values(model.trainable_weights)
-        validation.forget(model)
-        if getattr(model, "_eval_epoch_iterator", None) is not None:
-            del model._eval_epoch_iterator
-        if training_finished:
-            callbacks.on_train_end(logs=training_logs)
-        engine.end_run(model)
-    return model.history, steps
-
-
-def _evaluate(model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None) -> tuple[Any, int]:
-    from keras.src.utils.python_utils import pythonify_logs
-
-    from .ledger import Ledger
-    from .passes import run_pass
-
-    engine = prepared.engine
-    prepared.feed.reset()
-    callbacks = _callback_list(model, call, prepared.feed.steps)
-    engine.begin_epoch(model, "test")
-    model.make_test_function()
-    model.stop_evaluating = False
-    callbacks.on_test_begin()
-    engine.reset_metrics(model)
-    try:
-        ledger = ledger or Ledger(callbacks, model, "test", model.steps_per_execution)
-        done = run_pass(model, prepared, ledger)
-    finally:
-        prepared.program.end_pass()
-    logs = pythonify_logs(engine.epoch_logs(model, done.logs))
-    callbacks.on_test_end(logs)
-    engine.end_run(model)
-    return (logs if call["return_dict"] else model._flatten_metrics_in_order(logs)), done.steps
-
-
-def _predict(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
-    from keras import tree
-
-    done = _predict_pass(model, call, prepared)
-    outputs = tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
-    return outputs, done.steps
-
-
 def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) -> Any:
     from keras import tree
 
@@ -388,7 +269,7 @@ def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
                     message = f"An interrupted prediction to {paths} is started anew: {files.started_anew}."
                     warnings.warn(message, stacklevel=3)
                 first_step = files.steps
-                done = _predict_pass(model, call, prepared, first_step, appending(model, prepared, files))
+                done = predict_pass(model, call, prepared, first_step, appending(model, prepared, files))
         finally:
             prepared.feed.close()
     seconds, plan, steps = time.perf_counter() - started, prepared.plan, done.steps - first_step
@@ -396,29 +277,3 @@ def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     feed = prepared.feed
     record(RunReport("predict", plan.accelerated, plan.engine, feed.placement, steps, seconds, why, tuple(feed.loads)))
     return files.result()
-
-
-def _predict_pass(
-    model: Any,
-    call: dict[str, Any],
-    prepared: Prepared,
-    first_step: int = 0,
-    take_outputs: Callable[[list[Any]], None] | None = None,
-) -> Any:
-    from .ledger import Ledger
-    from .passes import run_pass
-
-    engine = prepared.engine
-    callbacks = _callback_list(model, call, prepared.feed.steps)
-    engine.begin_epoch(model, "predict")
-    model.make_predict_function()
-    model.stop_predicting = False
-    callbacks.on_predict_begin()
-    try:
-        ledger = Ledger(callbacks, model, "predict", model.steps_per_execution)
-        done = run_pass(model, prepared, ledger, first_step, take_outputs)
-    finally:
-        prepared.program.end_pass()
-    callbacks.on_predict_end()
-    engine.end_run(model)
-    return done

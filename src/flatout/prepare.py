@@ -198,7 +198,8 @@ def _feed_rows(
     if method == "fit" and current().engine == "auto" and plan.data in ("resident", "direct"):
         from .native.choice import one_kernel_is_better
 
-        if one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps):
+        is_better = one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps)
+        if is_better and not _looks_at_batches(call["callbacks"]):
             engine, plan = engine_for("native"), dataclasses.replace(plan, engine="native")
     loads: tuple[DirectReport, ...] = ()
     placement = plan.data
@@ -294,6 +295,15 @@ def _feed_batches(
         stream.close()
         raise
     return stream.program, stream
+
+
+def _looks_at_batches(callbacks: Any) -> bool:
+    """Whether a callback wants each step's logs or looks at the model between steps: then many launches are short."""
+    from .ledger import service_for
+
+    found = getattr(callbacks, "callbacks", callbacks) or []
+    each = found if isinstance(found, list | tuple) else [found]
+    return any(service_for(callback, "train") not in ("none", "chunk") for callback in each)
 
 
 def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: Any, steps: int | None) -> Any:

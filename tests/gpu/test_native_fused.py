@@ -215,6 +215,17 @@ def test_auto_chooses_it_and_callbacks_see_the_weights_of_their_moment(launcher:
     assert losses[1] == pytest.approx(others_losses[1], rel=1e-4)
 
 
+def test_auto_leaves_it_to_the_backend_where_a_callback_looks_at_every_step(launcher: Any) -> None:
+    class Counter(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            pass
+
+    x, y = _blobs(40 * 32)
+    with flatout.options(force=True):
+        _fit(1, x, y, 1, callbacks=[Counter()])
+    assert flatout.explain()[-1].engine == keras.config.backend()
+
+
 def test_auto_leaves_other_models_to_the_backend(launcher: Any) -> None:
     x, y = _blobs(40 * 32)
     model = keras.Sequential([layers.Input((28, 28)), layers.Flatten(), layers.Dropout(0.1), layers.Dense(10)])

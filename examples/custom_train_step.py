@@ -71,7 +71,7 @@ class Denoiser(keras.Model):
 
 keras.utils.set_random_seed(0)
 basis = np.random.normal(size=(8, 64)).astype("float32")
-signals = np.random.normal(size=(20_000, 8)).astype("float32") @ basis / 3
+signals = np.random.normal(size=(8_000, 8)).astype("float32") @ basis / 3
 
 model = Denoiser()
 model.compile(optimizer=keras.optimizers.Adam(1e-3))

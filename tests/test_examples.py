@@ -38,8 +38,8 @@ def words_and_numbers(printed: str) -> tuple[str, list[float]]:
     [
         ["functional_early_stopping.py"],
         ["custom_train_step.py"],
-        pytest.param(["slow_generator.py", "--wait", "0.005", "--steps", "40"], marks=ONCE),
-        pytest.param(["parallel_models.py", "--epochs", "2", "--rows", "4000", "--widths", "8", "16"], marks=ONCE),
+        pytest.param(["slow_generator.py", "--wait", "0.005", "--steps", "12", "--epochs", "2"], marks=ONCE),
+        pytest.param(["parallel_models.py", "--epochs", "2", "--rows", "1000", "--widths", "8", "16"], marks=ONCE),
     ],
     ids=lambda command: command[0],
 )

@@ -75,7 +75,7 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     rows=st.integers(1, 90),
     batch_size=st.integers(1, 40),
@@ -120,6 +120,7 @@ def build_named() -> keras.Model:
     return model
 
 
+@pytest.mark.slow
 def test_files_in_a_dict(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X.astype("float16"))
     np.save(tmp_path / "y.npy", Y)

@@ -114,6 +114,7 @@ def test_moving_averages_survive_evaluate_after_fit() -> None:
     assert len(fit(model).history["loss"]) == 1
 
 
+@pytest.mark.slow
 def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an accelerator does, done on the CPU."""
     from flatout.engines import jax_metrics

@@ -158,6 +158,7 @@ def _model(loss):
     return model
 
 
+@pytest.mark.slow
 def test_trains_as_the_original_does(forced: None) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
     losses = [

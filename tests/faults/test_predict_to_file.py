@@ -163,7 +163,7 @@ def test_killed_and_interrupted_at_any_moment_it_goes_on_to_the_same_bytes(folde
     for wanted, how in ((1, signal.SIGKILL), (200, signal.SIGINT)):
         process = start(folder, script())
         while process.poll() is None and steps() < wanted:
-            time.sleep(0.0005)
+            time.sleep(0.003)
         process.send_signal(how)
         process.communicate(timeout=60)
         assert steps() >= reached or process.returncode == 0

@@ -71,11 +71,11 @@ class Denoiser(keras.Model):
 
 keras.utils.set_random_seed(0)
 basis = np.random.normal(size=(8, 64)).astype("float32")
-signals = np.random.normal(size=(20_000, 8)).astype("float32") @ basis / 3
+signals = np.random.normal(size=(8_000, 8)).astype("float32") @ basis / 3
 
 model = Denoiser()
 model.compile(optimizer=keras.optimizers.Adam(1e-3))
-history = model.fit(signals, batch_size=64, epochs=5, verbose=2)
+history = model.fit(signals, batch_size=64, epochs=3, verbose=2)
 
 restored = model.predict(signals[:1000], verbose=0)
 print(f"training loss: {history.history['loss'][0]:.4f} at first, {history.history['loss'][-1]:.4f} at last")

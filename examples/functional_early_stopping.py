@@ -12,9 +12,9 @@ keras.utils.set_random_seed(42)
 
 # Eight ingredients and the age of the concrete; made up here, so that the script needs no download.
 rng = np.random.default_rng(42)
-ingredients = rng.uniform(0, 1, (10_000, 8)).astype("float32")
-age = rng.uniform(1, 365, (10_000, 1)).astype("float32")
-strength = 30 * ingredients[:, :1] * np.log(age) - 10 * ingredients[:, 1:2] ** 2 + rng.normal(0, 2, (10_000, 1))
+ingredients = rng.uniform(0, 1, (4_000, 8)).astype("float32")
+age = rng.uniform(1, 365, (4_000, 1)).astype("float32")
+strength = 30 * ingredients[:, :1] * np.log(age) - 10 * ingredients[:, 1:2] ** 2 + rng.normal(0, 2, (4_000, 1))
 
 mix_input = keras.Input((8,), name="ingredients")
 age_input = keras.Input((1,), name="age")

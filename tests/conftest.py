@@ -17,6 +17,8 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 # A shell without job control starts background work with Ctrl-C ignored; the tests that press it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 _HOME = Path(tempfile.mkdtemp(prefix="flatout-tests-"))
+_KEPT, _MOST_KEPT = ("jax", "kernels"), 300 * 2**20
+_HAS_GPU = shutil.which("nvidia-smi") is not None
 
 
 def _isolate() -> None:
@@ -28,12 +30,47 @@ def _isolate() -> None:
         os.environ[variable] = str(_HOME / folder)
     for variable in [name for name in os.environ if name == "FLATOUT" or name.startswith("FLATOUT_")]:
         del os.environ[variable]
+    # Tests compile programs for longer than they run them. tests/numerics has the optimizations back, GPUs keep them.
+    if not _HAS_GPU:
+        os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+
+
+def _bound_kept_programs(cache: pytest.Cache) -> None:
+    for name in _KEPT:
+        folder = cache.mkdir(name)
+        if sum(file.stat().st_size for file in folder.iterdir()) > _MOST_KEPT:
+            shutil.rmtree(folder)
+
+
+def _keep_compiled_programs(cache: pytest.Cache) -> None:
+    """What jax and the C++ compiler made of the same source is taken from the last run; `--cache-clear` forgets it."""
+    programs, kernels = (cache.mkdir(name) for name in _KEPT)
+    (_HOME / ".cache" / "flatout").mkdir()
+    (_HOME / ".cache" / "flatout" / "kernels").symlink_to(kernels)
+    if BACKEND == "jax" and not _HAS_GPU:
+        import jax
+
+        # Not by variables, which the scripts that tests start and kill would see: jax writes these files in place.
+        jax.config.update("jax_compilation_cache_dir", str(programs))
+        jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
+        jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
 
 
 # Pytest reads this file also for Keras' own tests when they are run from the project's folder: those want the
 # user's FLATOUT_FORCE and one device.
-if "flatout.runner.pytest_plugin" not in sys.modules:
+_IS_OURS = "flatout.runner.pytest_plugin" not in sys.modules
+if _IS_OURS:
     _isolate()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not _IS_OURS or not hasattr(config, "cache"):
+        return
+    is_worker = hasattr(config, "workerinput")
+    if not is_worker:
+        _bound_kept_programs(config.cache)
+    if is_worker or not config.getoption("numprocesses", None):
+        _keep_compiled_programs(config.cache)
 
 
 def pytest_unconfigure() -> None:
@@ -41,12 +78,11 @@ def pytest_unconfigure() -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    has_gpu = shutil.which("nvidia-smi") is not None
     for item in items:
         marker = item.get_closest_marker("backend")
         if marker and BACKEND not in marker.args:
             item.add_marker(pytest.mark.skip(reason=f"is about {', '.join(marker.args)}, this is {BACKEND}"))
-        if item.get_closest_marker("gpu") and not has_gpu:
+        if item.get_closest_marker("gpu") and not _HAS_GPU:
             item.add_marker(pytest.mark.skip(reason="needs an NVIDIA GPU"))
 
 

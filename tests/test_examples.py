@@ -15,7 +15,7 @@ import flatout
 EXAMPLES = Path(__file__).parents[1] / "examples"
 SOURCE = Path(flatout.__file__).parents[1]
 TIMES = re.compile(r"\d+m?s - \d+[mu]?s/(step|epoch) - ")
-# What these two show has little to do with the backend.
+# What these show has little to do with the backend.
 ONCE = pytest.mark.backend("jax")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 
@@ -36,10 +36,10 @@ def words_and_numbers(printed: str) -> tuple[str, list[float]]:
 @pytest.mark.parametrize(
     "command",
     [
-        ["functional_early_stopping.py"],
+        pytest.param(["functional_early_stopping.py"], marks=ONCE),
         ["custom_train_step.py"],
-        pytest.param(["slow_generator.py", "--wait", "0.005", "--steps", "40"], marks=ONCE),
-        pytest.param(["parallel_models.py", "--epochs", "2", "--rows", "4000", "--widths", "8", "16"], marks=ONCE),
+        pytest.param(["slow_generator.py", "--wait", "0.005", "--steps", "12", "--epochs", "2"], marks=ONCE),
+        pytest.param(["parallel_models.py", "--epochs", "2", "--rows", "1000", "--widths", "8", "16"], marks=ONCE),
     ],
     ids=lambda command: command[0],
 )

@@ -142,6 +142,7 @@ def test_help_names_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
     assert all(name in printed for name in WORKLOADS)
 
 
+@pytest.mark.slow
 @pytest.mark.backend("jax")
 def test_damaged_data_are_an_error_not_a_traceback(tmp_path: Path, data: Path) -> None:
     (data / "train-labels-idx1-ubyte.gz").write_bytes(b"nothing")

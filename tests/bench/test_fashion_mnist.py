@@ -54,6 +54,7 @@ def test_debian_package_is_found(folder: Path, tmp_path: Path, monkeypatch: pyte
     assert fashion_mnist.load().origin == str(folder)
 
 
+@pytest.mark.slow
 def test_without_files_and_network_a_stand_in_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import keras
 

@@ -100,7 +100,7 @@ def assert_equal(got: Any, expected: np.ndarray) -> None:
     np.testing.assert_array_equal(np.asarray(got), expected)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     data=st.data(),
     rows=st.integers(1, 90),

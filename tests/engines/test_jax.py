@@ -60,6 +60,7 @@ def test_a_constant_in_the_loss_is_part_of_the_program() -> None:
     assert results[1] > 2 * results[0]
 
 
+@pytest.mark.slow
 def test_python_called_back_from_the_program_is_part_of_it() -> None:
     import jax
 
@@ -77,6 +78,7 @@ def test_python_called_back_from_the_program_is_part_of_it() -> None:
     assert results == [1.0, 5.0]
 
 
+@pytest.mark.slow
 def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner loop, single steps at its end, and all outputs kept: the forms that a GPU uses."""
     from flatout.engines.jax import JaxEngine
@@ -112,6 +114,7 @@ def test_moving_averages_survive_evaluate_after_fit() -> None:
     assert len(fit(model).history["loss"]) == 1
 
 
+@pytest.mark.slow
 def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an accelerator does, done on the CPU."""
     from flatout.engines import jax_metrics

@@ -133,7 +133,9 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+# On torch it is killed and interrupted at any moment, below; what is on disk is the same for all of them.
 @pytest.mark.slow
+@pytest.mark.backend("jax")
 def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(folder: Path) -> None:
     process = start(folder, script(stop_at=400))
     assert process.stdout is not None
@@ -161,7 +163,7 @@ def test_killed_and_interrupted_at_any_moment_it_goes_on_to_the_same_bytes(folde
     for wanted, how in ((1, signal.SIGKILL), (200, signal.SIGINT)):
         process = start(folder, script())
         while process.poll() is None and steps() < wanted:
-            time.sleep(0.0005)
+            time.sleep(0.003)
         process.send_signal(how)
         process.communicate(timeout=60)
         assert steps() >= reached or process.returncode == 0

@@ -40,6 +40,7 @@ def test_keras_own_losses_and_metrics_are_silent(folder: str) -> None:
     assert list(findings.values()) == []
 
 
+@pytest.mark.slow
 def test_flatouts_own_source_is_silent() -> None:
     import flatout
 

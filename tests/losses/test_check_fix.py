@@ -158,6 +158,7 @@ def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture
     _assert_same_value(text, fixed, 5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("unsafe", [False, True])
 def test_a_rewrite_that_is_not_proven_is_written_if_that_is_asked_for(
     unsafe: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -177,6 +178,7 @@ def test_a_rewrite_that_is_not_proven_is_written_if_that_is_asked_for(
     _assert_same_value(text, fixed, 100)
 
 
+@pytest.mark.slow
 def test_a_rewrite_for_one_rank_is_not_written_where_the_original_takes_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

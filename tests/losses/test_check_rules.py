@@ -58,6 +58,7 @@ def test_lines_have_the_findings_that_they_should(path: Path) -> None:
         assert not quiet & set(loud), f"{path.name}:{line}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_codes_do_not_depend_on_the_backend_only_severities_do(backend: Backend) -> None:
     def places(found: list[Finding]) -> set[tuple[str, str, int, int]]:

@@ -125,6 +125,7 @@ def test_every_source_carries_keys(name: str) -> None:
     np.testing.assert_allclose(_weights_of(model), _weights_of(expected), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forced")
 def test_evaluate_and_validation_join_too_and_predict_needs_no_keys() -> None:
     x, y, weights, frame = _data()
@@ -139,6 +140,7 @@ def test_evaluate_and_validation_join_too_and_predict_needs_no_keys() -> None:
     np.testing.assert_allclose(model.predict(x, verbose=0), predicted, rtol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("forced")
 def test_validation_split_keeps_keys_with_their_rows() -> None:
     x, y, weights, frame = _data()

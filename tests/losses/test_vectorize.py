@@ -94,6 +94,7 @@ def test_strict_raises_with_the_reason() -> None:
     assert fine.applied
 
 
+@pytest.mark.slow
 def test_other_ranks_are_proven_on_their_own() -> None:
     quick = flatout.vectorize(loop)
     rng = np.random.default_rng(1)
@@ -130,6 +131,7 @@ def test_a_constant_that_decided_a_branch_is_watched(monkeypatch: pytest.MonkeyP
     assert float(quick(y_true, y_pred)) == pytest.approx(float(branching(y_true, y_pred)), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_loss_objects_and_classes() -> None:
     loss = MarginLoss(margin=0.7)
     quick = flatout.vectorize(loss)
@@ -156,6 +158,7 @@ def _model(loss):
     return model
 
 
+@pytest.mark.slow
 def test_trains_as_the_original_does(forced: None) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
     losses = [

@@ -181,6 +181,7 @@ def _verdict(slow, fast, ranks=None):
     return verify.verify(slow, fast, recipes, "")
 
 
+@pytest.mark.slow
 def test_a_nan_gradient_is_rejected() -> None:
     verdict = _verdict(distances, naive_distances)
     assert not verdict.equal
@@ -225,6 +226,7 @@ def test_inputs_cover_empty_groups_ties_and_nan() -> None:
     assert not made["zero predictions"]["y_pred"].any()
 
 
+@pytest.mark.slow
 def test_missing_targets_never_spoil_the_gradient() -> None:
     """NaN fails the comparison, and the loop leaves missing targets out: so must the rewrite, in the gradient too."""
 

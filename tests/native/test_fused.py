@@ -23,6 +23,8 @@ from .fused_cases import OTHERS, SMALL, Pixels, by_fused, case_of, fused_session
 from .parity import by_keras, distance
 
 pytestmark = pytest.mark.slow
+# The kernels are the same for all of them; Keras, whose results are wanted, compiles nothing on torch.
+_QUICKEST = pytest.mark.backend("torch")
 
 
 def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
@@ -47,7 +49,7 @@ def test_the_small_model(emulated: Any, cluster: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
+@_QUICKEST
 def test_the_reference_model(emulated: Any) -> None:
     """784-128-10 with batches of 32, in the very shape that a GPU runs: 16 blocks of 8 warps."""
     _check(
@@ -55,7 +57,7 @@ def test_the_reference_model(emulated: Any) -> None:
     )
 
 
-@pytest.mark.backend("jax")
+@_QUICKEST
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=[] if name in _ALWAYS else [pytest.mark.slow]) for name in OTHERS]
 )
@@ -84,7 +86,7 @@ def _family(draw: st.DrawFn) -> Case:
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
+@_QUICKEST
 @pytest.mark.timeout(600)
 @settings(
     max_examples=8,
@@ -103,7 +105,7 @@ def test_models_of_its_family_drawn_at_random(emulated: Any, case: Case) -> None
         reject()
 
 
-@pytest.mark.backend("jax")
+@_QUICKEST
 def test_pixels_are_one_plane(emulated: Any) -> None:
     case = Pixels(**{**vars(SMALL), "shape": (9, 9)})
     runner = fused_session(case, emulated).fused
@@ -113,7 +115,7 @@ def test_pixels_are_one_plane(emulated: Any) -> None:
     _check(case, emulated)
 
 
-@pytest.mark.backend("jax")
+@_QUICKEST
 def test_fast_precision_is_near(emulated: Any) -> None:
     expected, expected_logs = by_keras(SMALL)
     found, logs = by_fused(SMALL, emulated, precision="fast")

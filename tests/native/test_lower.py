@@ -132,6 +132,7 @@ def test_every_kernel_is_in_the_source_and_names_what_it_touches() -> None:
     assert "#include" not in program.source
 
 
+@pytest.mark.slow
 def test_run_trains_the_model_as_fit_does(emulated: Any) -> None:
     random = np.random.default_rng(0)
     x, y = random.random((70, 28, 28)).astype("float32"), random.integers(0, 10, 70)

@@ -236,7 +236,7 @@ def test_fit_says_which_form_trained(emulated: Any, batch_size: int, form: str) 
         assert np.linalg.norm(one - other) <= 1e-4 * np.linalg.norm(other) + 1e-6
 
 
-@pytest.mark.slow
+@_QUICKEST
 def test_the_fastest_shape_is_remembered(emulated: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     model, (x, y) = SMALL.build(), SMALL.data()
@@ -257,6 +257,7 @@ def test_the_fastest_shape_is_remembered(emulated: Any, tmp_path: Path, monkeypa
     assert fused_session(SMALL, emulated).fused.plan == candidates(fused_session(SMALL, emulated), "exact")[0]
 
 
+@_QUICKEST
 def test_a_model_that_no_single_kernel_serves_cannot_be_tuned(emulated: Any) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

@@ -58,7 +58,7 @@ def test_many_rows_and_few_weights_are_summed_in_parts(emulated: Any) -> None:
 @pytest.mark.timeout(600)
 @settings(
     # Compiling for Keras takes most of the time on jax and tensorflow.
-    max_examples=20 if keras.config.backend() == "torch" else 4,
+    max_examples=30 if keras.config.backend() == "torch" else 4,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

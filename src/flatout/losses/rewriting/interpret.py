@@ -95,6 +95,8 @@ class Interpreter(Branching, Looping):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self._loops > self._outer_loops:
             raise Refused("The function returns from inside a loop: early exit.", "FO101", statement.lineno)
+        if isinstance(condition, Tensor):
+            self.lift.changes.add("FO202")
         results: list[Any] = []
         for body in ([*statement.body, *rest], [*statement.orelse, *rest]):
             inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from . import bindings
 from .algebra import elementwise
 from .branches import Masked
 from .comprehensions import few_steps
+from .counting import counted
 from .lifting import Lifting
 from .loops import MOST_UNROLLED, assigned_names, finished
 from .running import advanced, running_totals
@@ -49,9 +49,8 @@ class Looping:
 
     def _while(self, node: ast.While, scope: Scope) -> None:
         """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-        name, stop, body = bindings.counted(self, node, scope)
-        start = scope.variables[name]
-        self.loop(Range(start, stop), ast.Name(name, ast.Store()), body, scope)
+        name, steps, body = counted(self, node, scope)
+        self.loop(steps, ast.Name(name, ast.Store()), body, scope)
         scope.variables[name] = Unknown(f"The counter {name!r} is read behind its loop.")
 
     def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:

@@ -239,7 +239,7 @@ def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node)
     taken |= {"ops", "keras", name}
     printer = Printer(run.lift.graph, taken, ops_name, is_unsized=_may_be_unsized())
     body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
-    arguments = copy.deepcopy(tree.args)
+    arguments = copy.deepcopy(getattr(tree, "as_written", tree.args))
     made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
     lines = [
         f"{kept} = {ast.unparse(ast.fix_missing_locations(Printer(run.lift.graph, set(), ops_name)._inline(node)))}"

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, front, number, operand
+from .algebra import align, front, is_one, number, operand
 from .graph import Node
 from .indexing import index, listing_to_tensor, positions
 from .lifting import Lifting
@@ -79,6 +79,9 @@ def _spread(lift: Lifting, node: Node, pattern: Tensor, part: Tensor) -> Node:
 
 def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     if isinstance(x, Listing):
+        rows = _rows_of_one(lift, x, axis)
+        if rows is not None:
+            return rows
         made = listing_to_tensor(lift, x)
         return replace(made, is_loose=True)  # The rows of all elements, one after the other.
     if not isinstance(x, Items):
@@ -93,6 +96,19 @@ def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     fresh = Axis("joined", lift.graph.size(node, place))
     inner = tuple(fresh if axis is over else axis for axis in parts[0].inner)
     return replace(parts[0], node=node, dims=inner, inner=inner, domain=None)
+
+
+def _rows_of_one(lift: Lifting, x: Listing, axis: Any) -> Tensor | None:
+    """Arrays that have one row each, joined along it: as many rows as there are arrays."""
+    element = tensor(lift, x.element)
+    if not element.rank or len(x.axes) != 1 or x.keep is not None:
+        return None
+    (over,) = axes_of(element, axis if axis is not None else number(lift, 0))
+    if not is_one(over.size):
+        return None
+    place = element.inner.index(over)
+    each = index(lift, element, [*[slice(None)] * place, number(lift, 0)])
+    return stack(lift, replace(x, element=each), number(lift, place))
 
 
 def expand(lift: Lifting, x: Any, axis: Any) -> Tensor:

@@ -26,6 +26,12 @@ _ALIASES = {
     "arg_max": "argmax", "topk": "top_k", "reverse": "flip", "bincount": "", "unique": "",
 }  # fmt: skip
 
+# Where libraries mean different things by one name.
+_MEANINGS = {
+    ("torch", "gather"): "", ("torch", "split"): "split_by_size", ("tensorflow", "split"): "split_by_count_or_sizes",
+    ("torch", "select"): "select_one", ("numpy", "select"): "", ("torch", "chunk"): "chunk",
+}  # fmt: skip
+
 _KEYWORDS = {
     "dim": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "input": "x", "input_tensor": "x", "a": "x",
     "values": "x", "tensor": "x", "logits": "x", "tensors": "x", "arrays": "x", "arys": "x", "clip_value_min": "x_min",
@@ -70,6 +76,15 @@ def is_random(path: str | None) -> bool:
     )
 
 
+def draws(value: Any) -> bool:
+    """Whether an object is a generator of random numbers: `random.Random`, NumPy's, TensorFlow's, torch's."""
+    return any(
+        base.__name__ in ("Generator", "RandomState", "Random", "RandomGenerator")
+        and base.__module__.partition(".")[0] in ("numpy", "random", "tensorflow", "torch")
+        for base in type(value).__mro__
+    )
+
+
 def may_define_gradient(function: Any) -> bool:
     """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a user's function."""
     kind = f"{type(function).__module__}.{type(function).__qualname__}"
@@ -83,8 +98,9 @@ def may_define_gradient(function: Any) -> bool:
 def canonical(path: str) -> str:
     """The name in `keras.ops` of what a library calls otherwise; empty where it has none here."""
     name = path.rpartition(".")[2]
-    if path.startswith("torch") and name == "gather":
-        return ""
+    library = path.partition(".")[0]
+    if (library, name) in _MEANINGS:
+        return _MEANINGS[library, name]
     return _ALIASES.get(name, name)
 
 

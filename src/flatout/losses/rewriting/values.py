@@ -126,7 +126,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """`zip`, `enumerate` or `product` of values, or `combinations` of two of one."""
+    """`zip`, `enumerate` or `product` of values, or `combinations` or `permutations` of two of one."""
 
     how: str
     values: tuple[Any, ...]
@@ -198,6 +198,15 @@ class Method:
 
     of: Any
     name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A function some of whose arguments are given already."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from .algebra import both, elementwise, named, number, operand, where
 from .expressions import truth
 from .lifting import Lifting
-from .loops import Splice
 from .scopes import Scope
 from .shelter import sheltered
 from .values import (  # fmt: skip
@@ -19,6 +18,7 @@ from .values import (  # fmt: skip
     Method,
     Refused,
     Row,
+    Splice,
     Static,
     Sum,
     Tensor,

@@ -20,6 +20,7 @@ from .reductions import reduce
 from .scopes import Scope, as_local
 from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
+from .torch_losses import torch_loss
 from .values import Items, Local, Method, Partial, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
 
 # A file is read once, when the rewrite is made, and not at every call.
@@ -215,6 +216,9 @@ def _array_function(run: Any, function: Static, path: str, args: list[Any], kwar
     both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
     if both is not None:
         return both
+    loss = torch_loss(run.lift, function.value, path, args, kwargs)
+    if loss is not None:
+        return loss
     if name in python_calls.SHAPES:
         return python_calls.SHAPES[name](run, *args)
     if operations.known(name):

@@ -67,15 +67,21 @@ def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: 
     """Prove the array form, if need be with what is left out replaced before the arithmetic."""
     answers: dict[Any, Any] = {}
     decision = prove(function, found, holder, shapes, answers)
-    if decision.verdict is not None and "NaN" in decision.verdict.reason:
-        careful = rewrite_function(function, ranks, holder, is_careful=True)
-        if isinstance(careful, Rewrite) and careful.source != found.source:
-            again = prove(function, careful, holder, shapes, answers)
+    reason = "" if decision.verdict is None else decision.verdict.reason
+    if "nan" not in reason.lower():
+        return decision
+    forms = [(True, False)]
+    if "the original gives nan" in reason:
+        forms += [(False, True), (True, True)]
+    for is_careful, is_exact in forms:
+        other = rewrite_function(function, ranks, holder, is_careful, is_exact)
+        if isinstance(other, Rewrite) and other.source != found.source:
+            again = prove(function, other, holder, shapes, answers)
             if again.function is not None:
                 return again
-        if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
-            again = prove(function, found, holder, shapes, answers, lenient=True)
-            return again if again.function is not None else decision
+    if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
+        again = prove(function, found, holder, shapes, answers, lenient=True)
+        return again if again.function is not None else decision
     return decision
 
 

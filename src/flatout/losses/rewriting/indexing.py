@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, operand
+from .algebra import align, cast, elementwise, front, operand
 from .graph import Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
@@ -74,6 +74,9 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
         return _ragged(lift, tensor, axis, item), 1
+    if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
+        at = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
+        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None), 1
     largest = _largest(lift, tensor, axis, bounds)
     if largest is not None:
         return largest, 1
@@ -107,6 +110,8 @@ def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
         return _minus(lift, axis.size, start.value)
     if start is None and isinstance(stop, Static) and stop.value < 0:
         return _minus(lift, axis.size, -stop.value)
+    if all(isinstance(bound, Static) for bound in (start, stop)) and start.value >= 0 > stop.value:
+        return _minus(lift, axis.size, start.value - stop.value)
     return None
 
 
@@ -263,8 +268,18 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
         inner = (*tensor.inner[:here], *codes.inner, *tensor.inner[here + 1 :])
         return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
     if item.rank:
-        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
+        return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
+
+
+def _reordered(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
+    """`row[order]`, where both are vectors of the same loops."""
+    if tensor.rank != 1 or codes.rank != 1 or set(tensor.axes) != set(codes.axes):
+        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
+    tensor, codes = front(lift, tensor), front(lift, codes)
+    node = lift.graph.call("ops.take_along_axis", tensor.node, codes.node, axis=lift.graph.const(-1))
+    fresh = codes.inner[0]
+    return replace(tensor, node=node, dims=(*tensor.axes, fresh), inner=(fresh,), position=None, domain=None)
 
 
 def _gathered_along(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .algebra import binary, both, elementwise, named, number, operand, where
+from .entries import entries_set
 from .graph import Node
-from .indexing import listing_to_tensor
 from .lifting import Lifting
 from .reductions import reduce
 from .shelter import sheltered
@@ -18,6 +18,7 @@ from .values import (  # fmt: skip
     Items,
     Listing,
     Refused,
+    Splice,
     Static,
     Sum,
     Tensor,
@@ -114,13 +115,6 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
 
 
-@dataclass(frozen=True, eq=False)
-class Splice:
-    """Elements that are appended one by one, not as a list of their own."""
-
-    listing: Listing
-
-
 def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     """A list behind a loop that filled it."""
     if len(after.terms) != 1:
@@ -132,11 +126,9 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             both(lift, keep, element.listing.keep),
             element.listing.element,
         )
-    filled = Listing(in_order(lift, element, axes) if after.slot is None else element, axes, keep)
-    if after.slot is not None:
-        if after.slot not in flow.axes or keep is not None or len(axes) != 1 or after.slot.start is not None:
-            raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
-        return listing_to_tensor(lift, filled) if isinstance(before, Tensor) else filled
+    if after.slot:
+        return entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
+    filled = Listing(in_order(lift, element, axes), axes, keep)
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")

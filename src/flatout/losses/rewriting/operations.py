@@ -197,6 +197,34 @@ def _norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: An
     return replace(elementwise(lift, "sqrt", (guarded(lift, total),), "float"), is_host=x.is_host)
 
 
+def _unit_of_torch(lift: Lifting, x: Any, p: Any = None, axis: Any = None, eps: Any = None, **rest: Any) -> Tensor:
+    """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
+    x = tensor(lift, x)
+    total = _squares(lift, x, p, axis if axis is not None else number(lift, 1))
+    nonzero = elementwise(lift, "greater", (total, number(lift, 0.0)), "bool", ">")
+    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
+    norm = where(lift, nonzero, safe, number(lift, 0.0))
+    least = eps if eps is not None else number(lift, 1e-12)
+    return binary(lift, "/", x, elementwise(lift, "maximum", (norm, least), "float"))
+
+
+def _unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = None, **rest: Any) -> Tensor:
+    """`tf.math.l2_normalize`: the square of the norm is kept away from 0, not the norm."""
+    x = tensor(lift, x)
+    least = epsilon if epsilon is not None else number(lift, 1e-12)
+    total = elementwise(lift, "maximum", (_squares(lift, x, None, axis), least), "float")
+    return binary(lift, "*", x, elementwise(lift, "rsqrt", (total,), "float"))
+
+
+def _squares(lift: Lifting, x: Tensor, p: Any, axis: Any) -> Tensor:
+    if p is not None and (not isinstance(p, Static) or p.value != 2):
+        raise Refused("A norm other than the Euclidean one is not known here.")
+    if x.valid is not None or x.is_loose:
+        raise Refused("A selection of elements is normalized.", "FO108")
+    squares = elementwise(lift, "square", (x,), x.kind)
+    return _reduction(lift, "sum", squares, axis, number(lift, True))
+
+
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
@@ -334,5 +362,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
     **SPLITTING,
+    "normalize_of_torch": _unit_of_torch,
+    "normalize_of_tensorflow": _unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
 }  # fmt: skip

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .graph import Graph
+from .records import separated
 from .values import Local, Refused, Static
 
 
@@ -101,7 +102,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
-    return found
+    return separated(found)
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:

@@ -183,6 +183,8 @@ def filled(function: str) -> Callable[..., Tensor]:
         sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
         if isinstance(shape, Static) and isinstance(shape.value, (tuple, list)):
             sizes = tuple(number(lift, size) for size in shape.value)
+        # torch takes sizes one by one; what else may come second is a type.
+        sizes += tuple(size for size in more if isinstance(size, Host) or type(getattr(size, "value", None)) is int)
         if any(not isinstance(size, (Static, Host)) for size in sizes):
             raise Refused("An array is made with a size that depends on the data.", "FO108")
         inner = tuple(Axis("made", size.node) for size in sizes)

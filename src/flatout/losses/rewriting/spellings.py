@@ -22,14 +22,15 @@ _ALIASES = {
     "float32": "as_float", "float64": "as_float", "int32": "as_int", "int64": "as_int", "argsort": "argsort",
     "variable": "", "batch_dot": "", "detach": "stop_gradient", "int_shape": "shape", "vstack": "stack",
     "logical_and": "logical_and", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
-    "masked_select": "boolean_mask", "l2_normalize": "normalize", "inner": "dot", "vdot": "dot",
+    "masked_select": "boolean_mask", "inner": "dot", "vdot": "dot",
     "arg_max": "argmax", "topk": "top_k", "reverse": "flip", "bincount": "", "unique": "",
 }  # fmt: skip
 
 # Where libraries mean different things by one name.
 _MEANINGS = {
     ("torch", "gather"): "", ("torch", "split"): "split_by_size", ("tensorflow", "split"): "split_by_count_or_sizes",
-    ("torch", "select"): "select_one", ("numpy", "select"): "", ("torch", "chunk"): "chunk",
+    ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
+    ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip
 
 _KEYWORDS = {

@@ -39,13 +39,15 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
         cuts = list(itertools.accumulate(sections.value))[:-1] if is_size else list(sections.value)
         bounds = [None, *(number(lift, cut) for cut in cuts), None]
         return Items(tuple(part(*pair) for pair in itertools.pairwise(bounds)), True)
-    is_single = isinstance(sections, Static) and sections.value == 1 if is_size else sections.node is over.size
+    is_single = isinstance(sections, Static) and sections.value == 1 if is_size else isinstance(sections, Host)
     if is_single:
+        if not is_size and sections.node is not over.size:
+            lift.guards.append((lift.graph.binary("==", sections.node, over.size), True))
         loop = Axis("part", over.size)
         named = positions(lift, loop)
         row = index(lift, x, [*[slice(None)] * place, replace(named, position=(loop, 0))])
         return Listing(index(lift, row, [*[slice(None)] * place, None]), (loop,))
-    if is_size or isinstance(sections, Host):
+    if is_size or not isinstance(sections, Static):
         raise Refused("An array is split into a number of parts that depends on its size.", "FO108")
     graph, count = lift.graph, int(sections.value)
     if over.size.kind == "const":
@@ -76,10 +78,8 @@ def _by_count_or_sizes(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
     """`tf.split`: a number is how many parts, a list has the sizes."""
     x = words.pop("value", x)
     sections, axis = _arguments(args, words, ("num_or_size_splits",))
-    is_list = isinstance(sections, Items) or (
-        isinstance(sections, Static) and isinstance(sections.value, (list, tuple))
-    )
-    return split(lift, x, sections, axis, is_size=is_list)
+    is_count = isinstance(sections, Host) or (isinstance(sections, Static) and isinstance(sections.value, int))
+    return split(lift, x, sections, axis, is_size=not is_count)
 
 
 def _arguments(args: tuple[Any, ...], words: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:

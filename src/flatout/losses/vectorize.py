@@ -238,7 +238,7 @@ def _with_defaults(partial: functools.partial[Any]) -> types.FunctionType:
         )
     made = types.FunctionType(function.__code__, function.__globals__, function.__name__, closure=function.__closure__)
     functools.update_wrapper(made, function)
-    del made.__wrapped__
+    del made.__wrapped__  # type: ignore[attr-defined]
     given = inspect.signature(partial).parameters
     held = [one for one in given.values() if one.default is not one.empty]
     spec = inspect.getfullargspec(function)

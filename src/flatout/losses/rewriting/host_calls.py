@@ -142,7 +142,22 @@ def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return replace(result, inner=shape, is_host=True)
 
 
+def _partition(name: str) -> Callable[..., Any]:
+    """`numpy.partition(x, k)`, `argpartition`: the whole order has every entry in its place, the k-th as well."""
+
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        from . import operations
+
+        words = dict(zip(("x", "kth", "axis"), args, strict=False)) | {k: v for k, v in kwargs.items() if k != "a"}
+        values = on_host(run, tensor(run.lift, words["x"]))
+        run.lift.changes.add("FO205")
+        return operations.apply(run.lift, name, [values], {"axis": words["axis"]} if "axis" in words else {})
+
+    return function
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "numpy.partition": _partition("sort"), "numpy.argpartition": _partition("argsort"),
     "numpy.select": _select, "numpy.vectorize": _vectorize, "numpy.vectorize.each": _each,
     "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,

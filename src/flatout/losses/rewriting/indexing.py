@@ -75,8 +75,8 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
         return _ragged(lift, tensor, axis, item), 1
     if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
-        at = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
-        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None), 1
+        behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
+        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
     largest = _largest(lift, tensor, axis, bounds)
     if largest is not None:
         return largest, 1

@@ -140,6 +140,9 @@ def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
     axis = Axis("i", size, start)
     at = variable(lift, axis)
     keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
+    for bound in (over.start, over.stop):
+        if isinstance(bound, Tensor) and bound.domain:
+            lift.hints.append(("count", bound.domain, size))
     if isinstance(over.start, Tensor):
         later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
         keep = elementwise(lift, "logical_and", (keep, later), "bool")

@@ -104,8 +104,8 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         if left.how not in (None, how):
             raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
         return Sum(left.name, how, (*left.terms, right))
-    if how == "sum" and isinstance(left, Static) and left.value == 0:
-        return right
+    if isinstance(left, Static) and (left.value is None or (how == "sum" and left.value == 0)):
+        return right  # None: the first step has nothing to join.
     if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and how in ("sum", "prod"):
         return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
     if isinstance(left, Static) and not isinstance(left.value, (int, float)):

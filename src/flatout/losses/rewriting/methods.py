@@ -15,7 +15,7 @@ from .scopes import as_local
 from .shaping import tensor
 from .spellings import draws, library_of
 from .subscripts import pick
-from .values import Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
+from .values import Bag, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
 
 # They give the same numbers, elsewhere or otherwise typed.
 _NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
@@ -31,6 +31,8 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Static):
         return _of_static(run, of, name, args, kwargs)
+    if isinstance(of, Bag) and name == "intersection" and args and all(isinstance(value, Bag) for value in args):
+        return Bag(of.entries, (*of.others, *(one for value in args for one in (value.entries, *value.others))))
     if isinstance(of, Match) and name in ("item", "squeeze") and of.column is not None:
         return entry(run.lift, of)
     if isinstance(of, Match) and name == "to_numpy":

@@ -194,18 +194,23 @@ def _norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: An
     x = tensor(lift, x)
     squares = elementwise(lift, "square", (x,), x.kind)
     total = _reduction(lift, "sum", squares, axis, keepdims)
-    return replace(elementwise(lift, "sqrt", (guarded(lift, total),), "float"), is_host=x.is_host)
+    root = _root(lift, total) if lift.is_careful else elementwise(lift, "sqrt", (guarded(lift, total),), "float")
+    return replace(root, is_host=x.is_host)
+
+
+def _root(lift: Lifting, total: Tensor) -> Tensor:
+    """A square root whose slope at 0 is 0, as that of torch's norm is."""
+    nonzero = elementwise(lift, "not_equal", (total, number(lift, 0.0)), "bool", "!=")  # NaN stays NaN.
+    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
+    return where(lift, nonzero, safe, number(lift, 0.0))
 
 
 def _unit_of_torch(lift: Lifting, x: Any, p: Any = None, axis: Any = None, eps: Any = None, **rest: Any) -> Tensor:
     """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
     x = tensor(lift, x)
     total = _squares(lift, x, p, axis if axis is not None else number(lift, 1))
-    nonzero = elementwise(lift, "greater", (total, number(lift, 0.0)), "bool", ">")
-    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
-    norm = where(lift, nonzero, safe, number(lift, 0.0))
     least = eps if eps is not None else number(lift, 1e-12)
-    return binary(lift, "/", x, elementwise(lift, "maximum", (norm, least), "float"))
+    return binary(lift, "/", x, elementwise(lift, "maximum", (_root(lift, total), least), "float"))
 
 
 def _unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = None, **rest: Any) -> Tensor:

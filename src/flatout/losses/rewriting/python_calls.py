@@ -171,6 +171,20 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return Bag(entries)
 
 
+def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`dict(zip(keys, values))` of constants, and `dict(table)`."""
+    if len(args) != 1 or kwargs:
+        raise Refused("A dict is made of other than constants.")
+    (value,) = args
+    graph = run.lift.graph
+    if isinstance(value, Several) and value.how == "zip" and all(isinstance(one, Static) for one in value.values):
+        pairs = graph.call("zip", *(one.node for one in value.values))
+        return Static(dict(zip(*(one.value for one in value.values), strict=False)), graph.call("dict", pairs))
+    if isinstance(value, Static):
+        return Static(dict(value.value), graph.call("dict", value.node))
+    raise Refused("A dict is made of other than constants.")
+
+
 def _sorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`sorted(values)`, perhaps in reverse: numbers alone."""
     reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
@@ -284,7 +298,8 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
     "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
     "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-    "builtins.set": _set, "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
+    "builtins.set": _set, "builtins.dict": _dict,
+    "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
     "builtins.sorted": _sorted, "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,

@@ -53,7 +53,7 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
     if over.size.kind == "const":
         if int(over.size.parts[0]) % count:
             raise WrongRank(f"A dimension of {over.size.parts[0]} is split into {count} parts.")
-        sizes = [number(lift, int(over.size.parts[0]) // count * k) for k in range(count + 1)]
+        sizes: list[Any] = [number(lift, int(over.size.parts[0]) // count * k) for k in range(count + 1)]
     else:
         lift.guards.append((graph.binary("==", graph.binary("%", over.size, graph.const(count)), graph.const(0)), True))
         one = graph.binary("//", over.size, graph.const(count))

@@ -13,7 +13,7 @@ from .host_values import on_host
 from .lookups import intervals
 from .reductions import reduce
 from .shaping import tensor
-from .values import Axis, Items, Partial, Refused, Static, Tensor, WrongRank
+from .values import Axis, Bag, Items, Partial, Refused, Static, Tensor, WrongRank
 
 
 def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -142,6 +142,14 @@ def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return replace(result, inner=shape, is_host=True)
 
 
+def _intersection(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.intersect1d(a, b)`, of which the size is asked."""
+    sets = [on_host(run, tensor(run.lift, value)) for value in args]
+    if kwargs or len(sets) != 2 or any(one.rank != 1 for one in sets):
+        raise Refused("numpy.intersect1d() of other than two vectors.", "FO205")
+    return Bag(sets[0], (sets[1],))
+
+
 def _partition(name: str) -> Callable[..., Any]:
     """`numpy.partition(x, k)`, `argpartition`: the whole order has every entry in its place, the k-th as well."""
 
@@ -158,6 +166,7 @@ def _partition(name: str) -> Callable[..., Any]:
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "numpy.partition": _partition("sort"), "numpy.argpartition": _partition("argsort"),
+    "numpy.intersect1d": _intersection,
     "numpy.select": _select, "numpy.vectorize": _vectorize, "numpy.vectorize.each": _each,
     "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,

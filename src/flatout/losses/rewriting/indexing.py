@@ -17,7 +17,9 @@ def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
     counted += sum(item.rank for item in items if _is_mask(item))
     if counted > tensor.rank:
         raise WrongRank(f"An index of {counted} places does not fit an array of rank {tensor.rank}.")
-    if tensor.is_loose or (tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))):
+    only_adds = all(item is None or (isinstance(item, slice) and item == slice(None)) for item in items)
+    selects = tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))
+    if tensor.is_loose or (selects and not only_adds):
         raise Refused("A selection of elements is indexed; its length depends on the data.", "FO108")
     place = 0
     for at, item in enumerate(items):
@@ -325,7 +327,8 @@ def _selected(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor
     labels = dict(zip(mask.inner, tensor.inner[place : place + mask.rank], strict=True))
     dims = tuple(labels.get(axis, axis) for axis in mask.dims)
     valid = replace(mask, dims=dims, inner=(), valid=None)
-    return replace(tensor, valid=valid, is_loose=True, position=None)
+    # Chosen by one dimension, `a[mask]` has the dimensions of `a`; by several, these are one in the user's code.
+    return replace(tensor, valid=valid, is_loose=mask.rank > 1, position=None)
 
 
 def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:

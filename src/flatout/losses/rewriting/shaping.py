@@ -130,8 +130,14 @@ def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) 
     order = axes if axes is not None else rest.get("perm", rest.get("dims"))
     if order is None:
         return replace(x, inner=x.inner[::-1])
-    values = order.values if isinstance(order, Items) else (order, *more)
-    return replace(x, inner=tuple(x.inner[value.value] for value in values))
+    if isinstance(order, Static) and isinstance(order.value, (list, tuple)):
+        places = list(order.value)
+    else:
+        values = order.values if isinstance(order, Items) else (order, *more)
+        places = [value.value if isinstance(value, Static) else None for value in values]
+    if sorted(place % x.rank if isinstance(place, int) else -1 for place in places) != list(range(x.rank)):
+        raise WrongRank("The dimensions of an array are put into an order that does not fit it.")
+    return replace(x, inner=tuple(x.inner[place] for place in places))
 
 
 def swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:

@@ -254,6 +254,8 @@ def _same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choos
         assert gradient is not None
         slope = np.zeros_like(gradient)
     if gradient is None:
+        if not np.all(np.isfinite(slope)):
+            return _Trial(problem="the rewrite's gradient is NaN or infinite", is_only_slope=True)
         if np.any(slope):
             return _Trial(problem="the original has no gradient, the rewrite has one")
         return _Trial()

@@ -11,7 +11,13 @@ from typing import Any, Literal
 import numpy as np
 
 from . import inputs
-from .gradients import heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
+from .gradients import (
+    compiled_if_small,
+    heard_from_tensorflow,
+    outside_tracing,
+    unknown_length,
+    value_and_gradient,
+)
 from .inputs import Recipe
 
 VALUE_TOLERANCE = 2e-5
@@ -99,7 +105,9 @@ def _odd(recipe: Recipe) -> int:
 def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
     try:
         with outside_tracing():
-            value, _ = value_and_gradient(slow, inputs.ordinary(recipe, _odd(recipe)), None)
+            arrays = inputs.ordinary(recipe, _odd(recipe))
+            quick = compiled_if_small(slow, arrays, recipe.predicted)
+            value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
         return bool(np.all(np.isfinite(value)))
     except Exception:
         return False
@@ -151,12 +159,8 @@ def verify(
             for name, arrays, has_ties in trials:
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
-                answer = answers.get((number, name))
-                if answer is None:
-                    answer = answers[number, name] = _answer(slow, arrays, recipe.predicted)
-                # At an adversarial input the original's gradient may fail; on an ordinary batch that is no excuse.
-                wrt = recipe.predicted if name.startswith("batch of") else answer[3]
-                trial = _compare(answer[:3], fast, arrays, wrt, has_ties, is_kinked, is_tie_sensitive, scale)
+                kinks = _Kinks(has_ties, is_kinked, is_tie_sensitive)
+                trial = _tried(slow, fast, recipe, name, arrays, kinks, scale, answers, (number, name))
                 if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
                     trial = _Trial(
                         note="Where values that are sorted are NaN, their order differs from the original's."
@@ -187,30 +191,68 @@ def verify(
     return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16], unsized)
 
 
-def _answer(slow: Any, arrays: Any, wrt: str) -> tuple[Any, Any, str, str | None]:
-    """The original's value and gradient, or the name of what it raises; and what its gradient can be asked for."""
+@dataclass(frozen=True)
+class _Kinks:
+    """Whether inputs hold ties, and whether the rewrite has kinks there, or orders what ties."""
+
+    has_ties: bool
+    is_kinked: bool
+    is_tie_sensitive: bool
+
+
+def _tried(
+    slow: Any,
+    fast: Any,
+    recipe: Recipe,
+    name: str,
+    arrays: Any,
+    kinks: _Kinks,
+    scale: float,
+    answers: dict[Any, Any],
+    key: Any,
+) -> _Trial:
+    """One input. Where the original, compiled as a whole, gives something else, it is asked step by step."""
+    answer = answers.get(key)
+    if answer is None:
+        answer = answers[key] = _answer(slow, arrays, recipe.predicted)
+    trial = _compare(answer, fast, arrays, recipe.predicted, name, kinks, scale)
+    if trial.problem and answer[4]:
+        answer = answers[key] = _answer(slow, arrays, recipe.predicted, is_exact=True)
+        trial = _compare(answer, fast, arrays, recipe.predicted, name, kinks, scale)
+    return trial
+
+
+def _answer(slow: Any, arrays: Any, wrt: str, is_exact: bool = False) -> tuple[Any, Any, str, str | None, bool]:
+    """The original's value and gradient, or the name of what it raises.
+
+    Then what its gradient can be asked for, and whether the original was compiled as a whole, which `is_exact` forbids.
+    """
     try:
-        return (*value_and_gradient(slow, arrays, wrt), "", wrt)
+        quick = None if is_exact else compiled_if_small(slow, arrays, wrt)
+        if quick is not None:
+            return (*quick, "", wrt, True)
+        return (*value_and_gradient(slow, arrays, wrt), "", wrt, False)
     except Exception as error:
         try:
-            return (*value_and_gradient(slow, arrays, None), "", None)
+            return (*value_and_gradient(slow, arrays, None), "", None, False)
         except Exception:
-            return None, None, type(error).__name__, None
+            return None, None, type(error).__name__, None, False
 
 
 def _compare(
-    answer: tuple[Any, Any, str],
+    answer: tuple[Any, Any, str, str | None, bool],
     fast: Any,
     arrays: Any,
-    wrt: str | None,
-    has_ties: bool,
-    is_kinked: bool,
-    is_tie_sensitive: bool,
+    predicted: str,
+    name: str,
+    kinks: _Kinks,
     scale: float,
 ) -> _Trial:
-    value, gradient, raised = answer
+    value, gradient, raised, differentiable, _ = answer
     if raised:
         return _Trial(skipped=f"the original raises {raised}")
+    # At an adversarial input the original's gradient may fail; on an ordinary batch that is no excuse.
+    wrt = predicted if name.startswith("batch of") else differentiable
     try:
         # On jax one compilation is sooner done than each operation on its own.
         other, slope = value_and_gradient(fast, arrays, wrt, compiled=_backend() == "jax")
@@ -226,12 +268,12 @@ def _compare(
     if is_finite and undefined.any():
         return _Trial(skipped="the original is NaN")
     if not _close(value, other):
-        if is_tie_sensitive and has_ties:
+        if kinks.is_tie_sensitive and kinks.has_ties:
             return _Trial(note="Equal where no two entries tie: how ties are ordered differs.")
         return _Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
     if not np.all(np.isfinite(value)):
         return _Trial()
-    return _same_slope(gradient, slope, has_ties and is_kinked, scale)
+    return _same_slope(gradient, slope, kinks.has_ties and kinks.is_kinked, scale)
 
 
 def _backend() -> str:

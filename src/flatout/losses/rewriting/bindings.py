@@ -9,12 +9,7 @@ from typing import Any
 
 from .algebra import number
 from .scopes import Scope
-from .values import (  # fmt: skip
-    Items,
-    Refused,
-    Static,
-    Tensor,
-)
+from .values import Items, Refused, Static, Tensor
 
 
 def paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:

@@ -11,19 +11,7 @@ from .expressions import truth
 from .lifting import Lifting
 from .scopes import Scope
 from .shelter import sheltered
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Method,
-    Refused,
-    Row,
-    Splice,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-)
+from .values import Host, Items, Listing, Method, Refused, Row, Splice, Static, Sum, Tensor, Unknown
 
 
 class Masked:

@@ -21,7 +21,7 @@ from .scopes import Scope, as_local
 from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .torch_losses import torch_loss
-from .values import Items, Local, Method, Partial, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
+from .values import Items, Local, Method, Partial, Refused, Static, Sum, Tensor, WrongRank
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")

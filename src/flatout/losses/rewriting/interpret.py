@@ -11,18 +11,7 @@ from .lifting import Lifting
 from .loop_statements import Looping
 from .loops import join
 from .scopes import Scope, check_decorators
-from .values import (  # fmt: skip
-    Axis,
-    Host,
-    Items,
-    Listing,
-    Local,
-    Refused,
-    Splice,
-    Static,
-    Sum,
-    Tensor,
-)
+from .values import Axis, Host, Items, Listing, Local, Refused, Splice, Static, Sum, Tensor
 
 _DEEPEST = 12
 

@@ -14,19 +14,7 @@ from .loops import MOST_UNROLLED, assigned_names, finished
 from .running import advanced, running_totals
 from .scopes import Scope
 from .streams import Stream, stream, variable
-from .values import (  # fmt: skip
-    Axis,
-    Host,
-    Items,
-    Local,
-    Range,
-    Refused,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-    WrongRank,
-)
+from .values import Axis, Host, Items, Local, Range, Refused, Static, Sum, Tensor, Unknown, WrongRank
 
 
 class Looping:

@@ -13,17 +13,7 @@ from .lifting import Lifting
 from .reductions import reduce
 from .shelter import sheltered
 from .streams import Stream, in_order
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Refused,
-    Splice,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-)
+from .values import Host, Items, Listing, Refused, Splice, Static, Sum, Tensor, Unknown
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16

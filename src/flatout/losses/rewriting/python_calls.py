@@ -16,7 +16,7 @@ from .loops import _over_axes, join
 from .reductions import reduce
 from .shaping import tensor
 from .streams import Stream, stream
-from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank  # fmt: skip
+from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
 
 
 def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -12,19 +12,7 @@ from .graph import Node
 from .indexing import index
 from .lifting import Lifting
 from .lookups import distinct
-from .values import (  # fmt: skip
-    Axis,
-    Bag,
-    Host,
-    Items,
-    Listing,
-    Range,
-    Refused,
-    Several,
-    Static,
-    Tensor,
-    WrongRank,
-)
+from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
 
 
 @dataclass(frozen=True, eq=False)

@@ -11,13 +11,7 @@ from typing import Any, Literal
 import numpy as np
 
 from . import inputs
-from .gradients import (
-    compiled_if_small,
-    heard_from_tensorflow,
-    outside_tracing,
-    unknown_length,
-    value_and_gradient,
-)
+from .gradients import compiled_if_small, heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
 from .inputs import Recipe
 
 VALUE_TOLERANCE = 2e-5

@@ -1,7 +1,11 @@
 """Kinds of losses that public questions are about, in other words: boxes, lengths, households, stores, ranks."""
 
+import collections
+import functools
 import itertools
+import operator
 
+import keras
 import numpy as np
 import pandas as pd
 from keras import ops
@@ -17,6 +21,10 @@ COSTS = COST.set_index(["g", "t", "q"])["c"]
 STORES = pd.DataFrame({"store": [3, 7, 9], "mean": [1.0, -2.0, 0.5], "std": [2.0, 0.5, 1.0]})
 EDGES = np.array([0.0, 1.0, 5.0, 20.0])
 W = np.array([0.1, 1.0, 4.0, 10.0], "float32")
+MATRIX = [[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [2.0, 1.0, 0.0]]
+DEFAULTS = collections.defaultdict(lambda: 1.0, {0: 2.0, 2: 3.0})
+COUNTS = collections.Counter({0: 3, 2: 1})
+THRESH = 0.5
 
 
 def counted_lengths_loss(y_true, y_pred, lens):  # codes: FO101 FO201
@@ -220,3 +228,94 @@ def growing_slices_loss(y_true, y_pred):  # codes: FO102
     for t in range(1, y_pred.shape[1] + 1):
         loss += ops.mean(ops.abs(ops.sum(y_pred[:, :t], axis=1) - ops.sum(y_true[:, :t], axis=1)))
     return loss / y_pred.shape[1]
+
+
+def list_of_lists_loss(y_true, y_pred):  # codes: FO101
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        row = MATRIX[int(y_true[i])]
+        for c in range(3):
+            total = total + row[c] * y_pred[i, c]
+    return total / y_pred.shape[0]
+
+
+def matrix_of_lists_loss(y_true, y_pred):  # codes: FO103
+    n = y_pred.shape[0]
+    d = ops.stack([ops.stack([ops.sum(ops.abs(y_pred[i] - y_pred[j])) for j in range(n)]) for i in range(n)])
+    s = ops.cast(y_true[:, None] == y_true[None, :], "float32")
+    return ops.sum(s * d) / n
+
+
+def worst_by_key_loss(y_true, y_pred):  # codes: FO101 FO201
+    e = ops.mean(ops.square(y_true - y_pred), axis=1)
+    worst = max(range(e.shape[0]), key=lambda i: float(e[i]))
+    return e[worst]
+
+
+def windows_loss(y_true, y_pred):  # codes: FO102
+    k = 2
+    out = []
+    for s in range(y_pred.shape[1] - k + 1):
+        a = ops.mean(y_pred[:, s : s + k], axis=1)
+        b = ops.mean(y_true[:, s : s + k], axis=1)
+        out.append(ops.mean(ops.square(a - b)))
+    return ops.mean(ops.stack(out))
+
+
+def covariance_loss(y_true, y_pred):  # codes: FO101
+    mean = ops.mean(y_pred, axis=0)
+    cov = ops.zeros((y_pred.shape[1], y_pred.shape[1]))
+    for row in y_pred:
+        d = row - mean
+        cov = cov + ops.outer(d, d)
+    return ops.sum(ops.square(cov / len(y_pred))) + ops.mean(y_true)
+
+
+def members_of_classes_loss(y_true, y_pred):  # codes: FO107|FO101
+    total = 0.0
+    for c in sorted({int(v) for v in y_true}):
+        members = [y_pred[i] for i in range(len(y_true)) if int(y_true[i]) == c]
+        centre = sum(members) / len(members)
+        total = total + sum(ops.square(m - centre) for m in members)
+    return total
+
+
+def default_dict_loss(y_true, y_pred):  # codes: FO101 FO401
+    return ops.mean(ops.stack([DEFAULTS[int(c)] * ops.square(p) for c, p in zip(y_true, y_pred, strict=False)]))
+
+
+def counter_table_loss(y_true, y_pred):  # codes: FO101 FO401
+    total = 0.0
+    for c, p in zip(y_true, y_pred, strict=False):
+        total = total + (1.0 + COUNTS[int(c)]) * ops.square(p)
+    return total
+
+
+def smallest_pair_loss(y_true, y_pred):  # codes: FO101 FO201
+    t, p = min(zip(y_true, y_pred, strict=False), key=lambda pair: float(pair[0]))
+    return ops.square(t - p)
+
+
+def product_of_rows_loss(y_true, y_pred):  # codes: FO101
+    like = functools.reduce(operator.mul, [ops.sigmoid(ops.sum(t * p)) for t, p in zip(y_true, y_pred, strict=False)])
+    return -ops.log(like + 1e-12)
+
+
+def all_within_metric(y_true, y_pred):  # codes: FO101 FO201|FO202
+    hits = 0
+    for t, p in zip(y_true, y_pred, strict=False):
+        if all(bool(ops.abs(a - b) < THRESH) for a, b in zip(t, p, strict=False)):
+            hits += 1
+    return hits / len(y_true)
+
+
+class RankingPairs(keras.losses.Loss):  # codes: FO103
+    margin = 0.1
+
+    def pair(self, i, j, y_true, y_pred):
+        sign = ops.sign(y_true[i] - y_true[j])
+        return ops.relu(self.margin - sign * (y_pred[i] - y_pred[j]))
+
+    def call(self, y_true, y_pred):
+        n = y_pred.shape[0]
+        return sum(self.pair(i, j, y_true, y_pred) for i in range(n) for j in range(i)) / max(1, n * (n - 1) // 2)

@@ -112,9 +112,8 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     joined = apply(run, function, _path(function), [carried, flow.element], {})
     if not isinstance(joined, Sum) or len(joined.terms) != 1 or joined.terms[0] is not flow.element:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
-    if joined.how == "sum":
-        return finished(run.lift, number(run.lift, 0), joined, carried.name, flow)
-    raise Refused("reduce() by other than a sum of a list.")
+    nothing = Static(None, run.lift.graph.const(None))
+    return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
 def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -44,7 +45,21 @@ def lookup(
     `frame` is the DataFrame that a Series is a column of: all of its columns share one index.
     """
     values, levels = _columns(lift, table, frame)
+    if default is None and hasattr(type(table.value), "__missing__"):
+        default = _missing(lift, table.value)
     return _looked_up(lift, values, levels, keys, default, by_position)
+
+
+def _missing(lift: Lifting, table: Any) -> Static | None:
+    """What a `defaultdict` or `Counter` gives for a key that it does not have; None: it raises."""
+    if isinstance(table, collections.Counter):
+        return number(lift, 0)
+    if not isinstance(table, collections.defaultdict):
+        raise Refused("A table of a kind that makes entries as they are read.", "FO401")
+    made = None if table.default_factory is None else table.default_factory()
+    if made is not None and not isinstance(made, (int, float)):
+        raise Refused("A table makes entries that are no numbers as they are read.", "FO401")
+    return None if made is None else number(lift, made)
 
 
 def entry(lift: Lifting, match: Match) -> Tensor:
@@ -93,6 +108,8 @@ def _tensor(key: Any) -> Tensor:
 def is_nested(table: Any) -> bool:
     """Whether a table is a dict of dicts."""
     content = table.value if isinstance(table, Static) else None
+    if hasattr(type(content), "__missing__"):
+        return False
     return isinstance(content, Mapping) and bool(content) and all(isinstance(row, Mapping) for row in content.values())
 
 

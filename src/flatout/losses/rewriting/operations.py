@@ -11,6 +11,7 @@ from .algebra import binary, cast, elementwise, front, guarded, number, where
 from .graph import FUNCTIONS
 from .indexing import gather, index
 from .lifting import Lifting
+from .norms import norm, unit_of_tensorflow, unit_of_torch
 from .reductions import reduce
 from .shaping import (
     arange,
@@ -187,49 +188,6 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
     return _matmul(lift, a, b)
 
 
-def _norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = None, p: Any = None) -> Tensor:
-    order = ord if ord is not None else p
-    if order is not None and (not isinstance(order, Static) or order.value not in (2, None, "euclidean", "fro")):
-        raise Refused("A norm other than the Euclidean one is not known here.")
-    x = tensor(lift, x)
-    squares = elementwise(lift, "square", (x,), x.kind)
-    total = _reduction(lift, "sum", squares, axis, keepdims)
-    root = _root(lift, total) if lift.is_careful else elementwise(lift, "sqrt", (guarded(lift, total),), "float")
-    return replace(root, is_host=x.is_host)
-
-
-def _root(lift: Lifting, total: Tensor) -> Tensor:
-    """A square root whose slope at 0 is 0, as that of torch's norm is."""
-    nonzero = elementwise(lift, "not_equal", (total, number(lift, 0.0)), "bool", "!=")  # NaN stays NaN.
-    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
-    return where(lift, nonzero, safe, number(lift, 0.0))
-
-
-def _unit_of_torch(lift: Lifting, x: Any, p: Any = None, axis: Any = None, eps: Any = None, **rest: Any) -> Tensor:
-    """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
-    x = tensor(lift, x)
-    total = _squares(lift, x, p, axis if axis is not None else number(lift, 1))
-    least = eps if eps is not None else number(lift, 1e-12)
-    return binary(lift, "/", x, elementwise(lift, "maximum", (_root(lift, total), least), "float"))
-
-
-def _unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = None, **rest: Any) -> Tensor:
-    """`tf.math.l2_normalize`: the square of the norm is kept away from 0, not the norm."""
-    x = tensor(lift, x)
-    least = epsilon if epsilon is not None else number(lift, 1e-12)
-    total = elementwise(lift, "maximum", (_squares(lift, x, None, axis), least), "float")
-    return binary(lift, "*", x, elementwise(lift, "rsqrt", (total,), "float"))
-
-
-def _squares(lift: Lifting, x: Tensor, p: Any, axis: Any) -> Tensor:
-    if p is not None and (not isinstance(p, Static) or p.value != 2):
-        raise Refused("A norm other than the Euclidean one is not known here.")
-    if x.valid is not None or x.is_loose:
-        raise Refused("A selection of elements is normalized.", "FO108")
-    squares = elementwise(lift, "square", (x,), x.kind)
-    return _reduction(lift, "sum", squares, axis, number(lift, True))
-
-
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
@@ -359,7 +317,7 @@ def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
 
 _DTYPED = ("cast", "convert_to_tensor")
 _OTHERS: dict[str, Callable[..., Any]] = {
-    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": _norm, "clip": _clip, "cast": _cast,
+    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": norm, "clip": _clip, "cast": _cast,
     "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
@@ -367,7 +325,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
     **SPLITTING,
-    "normalize_of_torch": _unit_of_torch,
-    "normalize_of_tensorflow": _unit_of_tensorflow,
+    "normalize_of_torch": unit_of_torch,
+    "normalize_of_tensorflow": unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
 }  # fmt: skip

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import host_calls, iterating, operations
-from .algebra import binary, cast, elementwise, front, number, operand, relabelled
+from . import host_calls, iterating, operations, ordering
+from .algebra import binary, cast, elementwise, front, number, operand
 from .attributes import shape
 from .host_values import on_host
-from .indexing import gather, listing_to_tensor
+from .indexing import listing_to_tensor
 from .lookups import distinct, members
 from .loops import _over_axes, join
 from .reductions import reduce
@@ -99,6 +99,8 @@ def _reducing(how: str) -> Callable[..., Any]:
         if len(args) > 1 and how in ("max", "min"):
             return _largest(run, how, args)
         value = args[0]
+        if how in ("max", "min") and "key" in kwargs:
+            return ordering.extreme_by(run, how, kwargs.pop("key"), value)
         begin = args[1] if len(args) > 1 else kwargs.pop("start", None)
         if set(kwargs) - {"default"}:
             raise Refused(f"{how}() with further arguments.")
@@ -185,61 +187,6 @@ def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise Refused("A dict is made of other than constants.")
 
 
-def _sorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`sorted(values)`, perhaps in reverse: numbers alone."""
-    reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
-    if kwargs or (reverse is not None and not isinstance(reverse, Static)):
-        raise Refused("sorted() in an order that depends on the data.", "FO205")
-    if key is not None and not (isinstance(key, Static) and key.value is None):
-        return _sorted_by(run, key, args[0], reverse is not None and bool(reverse.value))
-    values = tensor(run.lift, args[0])
-    if values.rank != 1 or values.valid is not None:
-        raise Refused("sorted() of a selection, or of rows.", "FO205")
-    run.lift.changes.add("FO205")
-    rising = operations.apply(run.lift, "sort", [values], {})
-    return operations.apply(run.lift, "flip", [rising], {}) if reverse is not None and reverse.value else rising
-
-
-def _sorted_by(run: Any, key: Any, value: Any, is_falling: bool) -> Any:
-    """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
-    from .calls import _path, apply
-
-    flow = stream(run.lift, value)
-    if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
-        raise Refused("sorted() of a selection, or of values of different kinds.", "FO205")
-    (axis,) = flow.axes
-    run._loops += 1
-    try:
-        keys = tensor(run.lift, apply(run, key, _path(key), [flow.element], {}))
-    finally:
-        run._loops -= 1
-    if keys.rank or axis not in keys.dims or keys.valid is not None:
-        raise Refused("sorted() by a key that is no number for each element.", "FO205")
-    run.lift.changes.add("FO205")
-    stacked = replace(on_host(run, keys), inner=(axis,), position=None)
-    order = operations.apply(
-        run.lift, "argsort", [stacked], {"descending": number(run.lift, True)} if is_falling else {}
-    )
-    return _in_order(run, flow.element, axis, order)
-
-
-def _in_order(run: Any, element: Any, axis: Axis, order: Tensor) -> Any:
-    """What a loop gives, rearranged, as a list."""
-    place = Axis("place", axis.size)
-    at = replace(relabelled(order, {order.inner[0]: place}), inner=())
-    return Listing(_picked(run, element, axis, at), (place,))
-
-
-def _picked(run: Any, element: Any, axis: Axis, at: Tensor) -> Any:
-    if isinstance(element, Items):
-        return Items(tuple(_picked(run, item, axis, at) for item in element.values), element.is_list)
-    if not isinstance(element, Tensor) or axis not in element.dims:
-        return element
-    if element.position == (axis, 0) and axis.start is None:
-        return replace(at, kind="int", is_host=True)
-    return gather(run.lift, replace(element, inner=(axis, *element.inner), position=None), 0, at)
-
-
 def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     if kwargs or len(args) != 1:
@@ -302,7 +249,8 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
-    "builtins.sorted": _sorted, "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
+    "builtins.sorted": ordering.sorted_values,
+    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
     "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1), "numpy.median": _median,
     "tensorflow.py_function": lambda run, args, kwargs: _refuse("A call leaves the graph (py_function).", "FO204"),
     "tensorflow.numpy_function": lambda run, args, kwargs: _refuse("A call leaves the graph.", "FO204"),

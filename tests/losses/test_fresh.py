@@ -95,7 +95,7 @@ def test_the_codes_are_reported(file: str) -> None:
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("file", ["clean", "respelled_clean"])
+@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts"])
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_clean_losses_raise_no_alarm(file: str, backend: Any) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], backend)

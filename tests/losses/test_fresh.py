@@ -26,7 +26,7 @@ _OF = {
     "torch": ("with_torch", "with_torch_methods", "respelled_torch"),
 }
 # Modules of torch are examined, not vectorized.
-_ONLY_CHECKED = ("WeightedLoss",)
+_ONLY_CHECKED = ("WeightedLoss", "RootError")
 
 
 def _marked(file: str, mark: str) -> list[tuple[str, list[str]]]:

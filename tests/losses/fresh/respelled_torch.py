@@ -179,3 +179,8 @@ def bce_rows_loss(y_true, y_pred):  # codes: FO101
     for i in range(y_true.shape[0]):
         loss += F.binary_cross_entropy_with_logits(y_pred[i], y_true[i])
     return loss / y_true.shape[0]
+
+
+class RootError(nn.Module):  # codes: FO101
+    def forward(self, y_true, y_pred):
+        return torch.stack([torch.sqrt(torch.sum((t - p) ** 2) + 1e-6) for t, p in zip(y_true, y_pred, strict=True)])

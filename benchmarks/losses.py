@@ -5,6 +5,7 @@
 
 `loop`: a loss that loops over the batch, inside stock `fit`, as it is and with `flatout.vectorize`: the time to the
 first step (compilation included), that of a step after that, and how long the proof took, which is not part of `fit`.
+The floor is the first step of the same model with a loss of Keras' own: what compiling the model costs.
 
 `class`: a margin loss with two columns of a class table. Stock Keras looks each label up in pandas, as users write it,
 which needs `run_eagerly=True`; flatout compiles the same loss with a `flatout.Table`.

@@ -19,14 +19,14 @@ from flatout.losses.rewriting.gradients import value_and_gradient
 pytestmark = pytest.mark.slow
 
 _FOLDER = Path(__file__).parent / "fresh"
-_OPS = ("with_ops", "more_ops", "tables_and_ranks")
+_OPS = ("with_ops", "more_ops", "tables_and_ranks", "respelled_ops", "respelled_tables")
 _OF = {
     "jax": (),
-    "tensorflow": ("with_tensorflow", "with_tensorflow_loops"),
-    "torch": ("with_torch", "with_torch_methods"),
+    "tensorflow": ("with_tensorflow", "with_tensorflow_loops", "respelled_tensorflow"),
+    "torch": ("with_torch", "with_torch_methods", "respelled_torch"),
 }
 # Modules of torch are examined, not vectorized.
-_ONLY_CHECKED = ("WeightedLoss",)
+_ONLY_CHECKED = ("WeightedLoss", "RootError")
 
 
 def _marked(file: str, mark: str) -> list[tuple[str, list[str]]]:
@@ -65,16 +65,23 @@ def test_is_rewritten_and_equal(file: str, name: str) -> None:
         np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max() + 1e-9)
 
 
-@pytest.mark.parametrize(("name", "codes"), _marked("negatives", "refused"), ids=lambda value: str(value))
-def test_is_refused_with_the_reason(name: str, codes: list[str]) -> None:
-    loss = getattr(importlib.import_module("losses.fresh.negatives"), name)
+_REFUSED = [
+    pytest.param(file, name, codes, id=name)
+    for file in ("negatives", "respelled_negatives")
+    for name, codes in _marked(file, "refused")
+]
+
+
+@pytest.mark.parametrize(("file", "name", "codes"), _REFUSED)
+def test_is_refused_with_the_reason(file: str, name: str, codes: list[str]) -> None:
+    loss = getattr(importlib.import_module(f"losses.fresh.{file}"), name)
     quick = flatout.vectorize(loss() if isinstance(loss, type) else loss)
     assert not quick.applied, quick.source
     assert quick.reason.split(":")[0] in codes, quick.reason
 
 
 @pytest.mark.backend("jax")  # The source is read, not run.
-@pytest.mark.parametrize("file", [*_OPS, *_OF["tensorflow"], *_OF["torch"]])
+@pytest.mark.parametrize("file", [*_OPS, *_OF["tensorflow"], *_OF["torch"], "steps_and_callbacks"])
 def test_the_codes_are_reported(file: str) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], "torch")
     for name, codes in _marked(file, "codes"):
@@ -88,7 +95,8 @@ def test_the_codes_are_reported(file: str) -> None:
 
 
 @pytest.mark.backend("jax")
+@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts"])
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
-def test_clean_losses_raise_no_alarm(backend: Any) -> None:
-    found = check_paths([_FOLDER / "clean.py"], backend)
+def test_clean_losses_raise_no_alarm(file: str, backend: Any) -> None:
+    found = check_paths([_FOLDER / f"{file}.py"], backend)
     assert [one for one in found if one.severity != "info"] == []

@@ -50,6 +50,11 @@ def _each(value: Any) -> Any:
         return {key: _each(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_each(item) for item in value)
+    if isinstance(value, functools.partial) and _is_users(value.func):
+        try:
+            return vectorize(value)
+        except TypeError:  # It was given arguments by place: its arrays cannot be told from them.
+            return value
     return vectorize(value) if _is_users(value) else value
 
 

@@ -76,8 +76,14 @@ class Vectorized:
             return True
         from .rewriting.scopes import outside_of
 
-        names = _Defaults({"len": len, **outside_of(self._function), **given})
-        return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
+        defaults = {
+            name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
+        }
+        names = _Defaults({"len": len, **outside_of(self._function), **defaults, **given})
+        try:
+            return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
+        except Exception:  # What cannot be asked does not hold.
+            return False
 
     @property
     def applied(self) -> bool:
@@ -208,6 +214,8 @@ def vectorize(loss: Any = None, /, *, strict: bool = False, example: Mapping[str
         made: Any = Vectorized(loss, example=example)
     elif isinstance(loss, types.MethodType) and isinstance(loss.__func__, types.FunctionType):
         made = Vectorized(loss.__func__, loss.__self__, example)
+    elif isinstance(loss, functools.partial):
+        made = Vectorized(_with_defaults(loss), example=example)
     elif isinstance(getattr(type(loss), "call", None), types.FunctionType):
         made = _object(loss, example)
     else:
@@ -217,6 +225,30 @@ def vectorize(loss: Any = None, /, *, strict: bool = False, example: Mapping[str
         )
     if strict and not made.applied:
         raise CannotVectorize(f"{getattr(loss, '__name__', type(loss).__name__)}: {made.reason}")
+    return made
+
+
+def _with_defaults(partial: functools.partial[Any]) -> types.FunctionType:
+    """The function of a `functools.partial` that was given its last arguments by name, with these as defaults."""
+    function = partial.func
+    if not isinstance(function, types.FunctionType) or partial.args:
+        raise TypeError(
+            f"vectorize() takes a partial of a plain function with arguments by name. Received: {partial!r}. "
+            "Write a function that calls it."
+        )
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, closure=function.__closure__)
+    functools.update_wrapper(made, function)
+    del made.__wrapped__  # type: ignore[attr-defined]
+    given = inspect.signature(partial).parameters
+    held = [one for one in given.values() if one.default is not one.empty]
+    spec = inspect.getfullargspec(function)
+    made.__defaults__ = tuple(one.default for one in held if one.name in spec.args)
+    made.__kwdefaults__ = {one.name: one.default for one in held if one.name in spec.kwonlyargs}
+    if [one.name for one in held if one.name in spec.args] != spec.args[len(spec.args) - len(made.__defaults__) :]:
+        raise TypeError(
+            f"vectorize() takes a partial that was given its last arguments. Received: {partial!r}. "
+            "Write a function that calls it."
+        )
     return made
 
 

@@ -40,6 +40,7 @@ NO_ROOT = re.compile(
     re.IGNORECASE,
 )
 ANNOTATED = re.compile(r"\b(str|int|float|bool|dict|list|Path|Callable|DataFrame|Sequence|Iterable)\b")
+TENSOR_LIBRARIES = frozenset({"F", "K", "backend", "jax", "jnp", "keras", "nn", "ops", "tf", "th", "torch"})
 BATCH_HOOKS = re.compile(r"^on_(train_|test_|predict_)?batch_(begin|end)$")
 EPOCH_HOOKS = re.compile(r"^on_(epoch|train|test|predict)_(begin|end)$")
 

@@ -138,9 +138,16 @@ def family_of(of: Class) -> str:
             return "callback"
         if last == "Module" and re.search(r"loss|criterion", of.node.name.value, re.IGNORECASE):
             return "loss"
-    call = of.methods.get("__call__")
-    if isinstance(call, Function) and not any(isinstance(base, (Class, External)) for base in of.bases):
-        names = [parameter.name.value for parameter in call.node.params.params[1:3]]
-        if len(names) == 2 and named_as_loss(names):
+        if last == "Module" and _takes_targets(of.methods.get("forward")):
             return "loss"
+    if _takes_targets(of.methods.get("__call__")) and not any(isinstance(base, (Class, External)) for base in of.bases):
+        return "loss"
     return ""
+
+
+def _takes_targets(method: object) -> bool:
+    """Whether a method's parameters are called like targets and outputs."""
+    if not isinstance(method, Function):
+        return False
+    names = [parameter.name.value for parameter in method.node.params.params[1:3]]
+    return len(names) == 2 and named_as_loss(names)

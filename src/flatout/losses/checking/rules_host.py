@@ -276,6 +276,9 @@ def _library_as_argument(event: Called, scene: Scene) -> None:
         scene.report("FO205", event.node, f"`{short}` is given data of the batch, on the host.", severity="slow")
 
 
+_RUNS_THE_MODEL = ("predict", "evaluate", "predict_on_batch", "test_on_batch")
+
+
 def _in_callback(event: Called, scene: Scene) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
     if not scene.root.every_batch or scene.in_branch:
@@ -283,6 +286,12 @@ def _in_callback(event: Called, scene: Scene) -> None:
     if FILES.match(event.name) or event.method in _FILE_METHODS:
         message = f"`{_function(event, scene)}` uses a file or a process after every batch."
         scene.report("FO206", event.node, message, "Collect in memory, and write in on_epoch_end.", severity="slow")
+    elif event.method in _RUNS_THE_MODEL and "model" in dotted(event.node.func):
+        message = f"`{_function(event, scene)}` runs the model once more, and reads its outputs, after every batch."
+        scene.report("FO201", event.node, message, "Run it in on_epoch_end, or every n-th batch.", severity="slow")
+    elif event.name.startswith("sklearn."):
+        message = f"`{_function(event, scene)}` is called on the host after every batch."
+        scene.report("FO205", event.node, message, "Compute it in on_epoch_end.", severity="slow")
     elif event.method in ("numpy", "get_weights") or event.operation in TO_HOST:
         message = f"`{_function(event, scene)}` reads from the device after every batch."
         scene.report("FO201", event.node, message, "Read in on_epoch_end, or every n-th batch.", severity="slow")

@@ -198,7 +198,21 @@ def _looped(event: Looped, scene: Scene) -> None:
 
 
 def _label(loop: Loop) -> str:
-    return settled(loop.labels[0], loop.variables)
+    label = settled(loop.labels[0], loop.variables)
+    return loop.labels[0] if label == CLASSES and _is_time(loop) else label
+
+
+def _is_time(loop: Loop) -> bool:
+    """Whether the body says that the loop runs along time, not classes: `y[:, k, :]`, `y[:, k]` reduced, `y[k:]`."""
+    text = "".join(loop.file.code(loop.node).split()) if loop.variables else ""
+    for name in loop.variables:
+        if (
+            f"[:,{name},:" in text
+            or f"[{name}:]" in text
+            or (f"[:,{name}]" in text and re.search(r"(axis|dim)=-1\b", text))
+        ):
+            return True
+    return False
 
 
 def _code_of(loop: Loop, scene: Scene) -> str:

@@ -18,11 +18,12 @@ from .naming import (
     NO_ROOT,
     NO_TENSORS,
     PRED_NAMES,
+    TENSOR_LIBRARIES,
     TRUE_NAMES,
     named_as_loss,
 )
 from .reading.file_facts import Facts, facts_of
-from .reading.source import SourceFile, children_of, walk
+from .reading.source import SourceFile, children_of, dotted, walk
 from .reading.values import UNKNOWN, Class, Data, Function, Instance, Static, Tuple, Value
 from .reading.walk import Walk
 from .root import Root, family_of
@@ -106,8 +107,8 @@ def _of_function(
             kind = "loss"
         elif by_names:
             kind = "metric" if METRIC.search(name) else "loss" if by_title else "function"
-            if kind == "function" and min(map(len, names[:2])) == 1:
-                # `def f(t, p)` may be anything.
+            if kind == "function" and (min(map(len, names[:2])) == 1 or not _is_of_tensors(function, names)):
+                # `def f(t, p)` may be anything, and `scores, labels` may be arrays of NumPy.
                 kind = None
         elif by_decorator:
             kind = "loss"
@@ -134,6 +135,14 @@ def _of_function(
         true_name=names[true],
         pred_name=names[pred],
     )
+
+
+def _is_of_tensors(function: Function, names: list[str]) -> bool:
+    """Whether parameters are called as Keras calls them, or the function calls a library of tensors."""
+    if any(name.startswith("y_") for name in names[:2]):
+        return True
+    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, cst.Attribute)}
+    return any(root in TENSOR_LIBRARIES for root in roots)
 
 
 def _annotated(parameters: list[cst.Param]) -> bool:

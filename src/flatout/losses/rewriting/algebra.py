@@ -98,18 +98,24 @@ def _aligned(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tens
     order = canonical
     if set(largest.dims) == set(canonical) and tuple(axis for axis in largest.dims if axis in inner) == tuple(inner):
         order = largest.dims if all(_is_subsequence(tensor.dims, largest.dims) for tensor in renamed) else canonical
-    valid = _common_mask(lift, [tensor.valid for tensor in renamed if tensor.valid is not None])
+    valid = _common_mask(lift, [tensor.valid for tensor in renamed if tensor.valid is not None], inner)
     nodes = [_placed(lift, tensor, order) for tensor in renamed]
     loose = any(tensor.is_loose for tensor in renamed)
     return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=loose), renamed
 
 
-def _common_mask(lift: Lifting, masks: list[Tensor]) -> Tensor | None:
-    """The one selection that several operands have; slices with the same bounds are the same selection."""
-    kinds = {(lift.slices.get(mask.node, mask.node), mask.dims) for mask in masks}
-    if len(kinds) > 1:
-        raise Refused("Two selections of different elements are combined.", "FO108")
-    return masks[0] if masks else None
+def _common_mask(lift: Lifting, masks: list[Tensor], inner: Sequence[Axis]) -> Tensor | None:
+    """The selection that several operands have, each along dimensions of its own, or all of them the same.
+
+    Slices with the same bounds are the same selection.
+    """
+    kinds = {(lift.slices.get(mask.node, mask.node), mask.dims): mask for mask in masks}
+    joint: Tensor | None = None
+    for mask in kinds.values():
+        if joint is not None and set(mask.dims) & set(joint.dims) & set(inner):
+            raise Refused("Two selections of different elements are combined.", "FO108")
+        joint = both(lift, joint, mask)
+    return joint
 
 
 def _is_subsequence(part: Sequence[Any], whole: Sequence[Any]) -> bool:

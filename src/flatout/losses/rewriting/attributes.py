@@ -34,6 +34,8 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         return pick_column(run, value, Static(name, node))
     if isinstance(value, Row):
         return Method(value, name) if name in ("item", "to_dict") else _column(run, value, name)
+    if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
+        return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, (Items, Listing, Bag, Method)):
         return Method(value, name)
     if isinstance(value, Sum) and name == "write":

@@ -1,4 +1,4 @@
-"""What assignments, counting loops and imports bind."""
+"""What assignments and imports bind."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ import types
 from typing import Any
 
 from .algebra import number
-from .expressions import apply_operator
 from .scopes import Scope
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Refused,
-    Static,
-    Tensor,
-)
+from .values import Items, Refused, Static, Tensor
 
 
 def paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
@@ -54,41 +47,6 @@ def unpacked(run: Any, value: Any, count: int) -> list[Any]:
 
         raise WrongRank(f"{len(value.values)} values are assigned to {count} variables.")
     raise Refused(f"Something of unknown length is assigned to {count} variables.")
-
-
-def counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Any, list[ast.stmt]]:
-    """The counter, the bound and the body of `while i < n: ...; i += 1`."""
-    refused = Refused(
-        "A while loop that does not count: how many steps it takes depends on the data.", "FO101", node.lineno
-    )
-    test = node.test
-    if node.orelse or not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
-        raise refused
-    name = test.left.id
-    steps = [at for at, part in enumerate(node.body) if _is_increment(part, name)]
-    changed = sum(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        for statement in node.body
-        for part in ast.walk(statement)
-    )
-    if len(steps) != 1 or changed != 1 or steps[0] != len(node.body) - 1:
-        raise refused
-    if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)):
-        raise refused
-    stop = run.expression(test.comparators[0], scope)
-    if isinstance(test.ops[0], ast.LtE):
-        stop = apply_operator(run, "+", stop, number(run.lift, 1))
-    elif not isinstance(test.ops[0], (ast.Lt, ast.NotEq)):
-        raise refused
-    if not isinstance(scope.variables.get(name), (Static, Host)):
-        if isinstance(scope.variables.get(name), Tensor):
-            return name, stop, node.body[:-1]
-        raise refused
-    return name, stop, node.body[:-1]
-
-
-def _is_increment(node: ast.stmt, name: str) -> bool:
-    return ast.unparse(node) in (f"{name} += 1", f"{name} = {name} + 1", f"{name} = 1 + {name}")
 
 
 def bring_in(run: Any, node: Any, scope: Scope) -> None:

@@ -9,21 +9,9 @@ from typing import TYPE_CHECKING, Any
 from .algebra import both, elementwise, named, number, operand, where
 from .expressions import truth
 from .lifting import Lifting
-from .loops import Splice
 from .scopes import Scope
 from .shelter import sheltered
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Method,
-    Refused,
-    Row,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-)
+from .values import Host, Items, Listing, Method, Refused, Row, Splice, Static, Sum, Tensor, Unknown
 
 
 class Masked:

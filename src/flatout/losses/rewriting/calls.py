@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import ast
+import functools
 import logging
 import types
 from typing import Any
 
 from . import methods, operations, python_calls
 from .algebra import front
+from .bindings import unpacked
 from .graph import Node
 from .host_values import on_host
 from .lifting import Lifting
 from .mapped_calls import mapped_call
+from .pairs import pair
 from .reductions import reduce
 from .scopes import Scope, as_local
 from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
-from .values import Items, Local, Method, Refused, Static, Sum, Tensor, WrongRank  # fmt: skip
+from .torch_losses import torch_loss
+from .values import Items, Local, Method, Partial, Refused, Static, Sum, Tensor, WrongRank
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
@@ -27,15 +31,35 @@ _PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "iter
 def call(run: Any, node: ast.Call, scope: Scope) -> Any:
     """The value of a call."""
     function = run.expression(node.func, scope)
-    if any(isinstance(arg, ast.Starred) for arg in node.args) or any(word.arg is None for word in node.keywords):
-        raise Refused("A call with a varying number of arguments.")
     path = _path(function)
-    args = [run.expression(arg, scope) for arg in node.args]
-    kwargs = {str(word.arg): run.expression(word.value, scope) for word in node.keywords}
+    args = [value for arg in node.args for value in _positional(run, arg, scope)]
+    kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
     for value in (*args, *kwargs.values()):
         if isinstance(value, Sum) and not _may_carry(path):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
+
+
+def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:
+    """What an argument gives a function: one value, or, with a star, those of a list of known length."""
+    if not isinstance(node, ast.Starred):
+        return [run.expression(node, scope)]
+    several = run.expression(node.value, scope)
+    if isinstance(several, Items):
+        return list(several.values)
+    if isinstance(several, Static) and isinstance(several.value, (list, tuple)):
+        return unpacked(run, several, len(several.value))
+    raise Refused("A call with a varying number of arguments.")
+
+
+def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]:
+    value = run.expression(word.value, scope)
+    if word.arg is not None:
+        return [(word.arg, value)]
+    if isinstance(value, Static) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
+        graph = run.lift.graph
+        return [(key, Static(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
+    raise Refused("A call with a varying number of arguments.")
 
 
 def _path(function: Any) -> str | None:
@@ -64,6 +88,11 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         return run.function(function, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
+    if isinstance(function, Static) and isinstance(function.value, functools.partial):
+        function = _opened(run, function)
+    if isinstance(function, Partial):
+        held = function.function
+        return apply(run, held, _path(held), [*function.args, *args], {**function.kwargs, **kwargs})
     if not isinstance(function, Static):
         raise Refused("Something is called that is no function.")
     if is_random(path):
@@ -93,6 +122,17 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
+
+
+def _opened(run: Any, function: Static) -> Partial:
+    """A `functools.partial` that was made outside the loss."""
+    graph, made = run.lift.graph, function.value
+    args, words = (graph.make("attribute", function.node, name) for name in ("args", "keywords"))
+    return Partial(
+        Static(made.func, graph.make("attribute", function.node, "func")),
+        tuple(Static(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
+        {key: Static(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
+    )
 
 
 def _is_static(value: Any) -> bool:
@@ -173,6 +213,12 @@ def _array_function(run: Any, function: Static, path: str, args: list[Any], kwar
             raise
         except Refused:
             return mapped_call(run, function, path, args, kwargs)
+    both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
+    if both is not None:
+        return both
+    loss = torch_loss(run.lift, function.value, path, args, kwargs)
+    if loss is not None:
+        return loss
     if name in python_calls.SHAPES:
         return python_calls.SHAPES[name](run, *args)
     if operations.known(name):

@@ -11,16 +11,7 @@ import numpy as np
 from .algebra import both, number
 from .scopes import Scope
 from .streams import in_order, stream
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Range,
-    Refused,
-    Several,
-    Static,
-    Tensor,
-)
+from .values import Host, Items, Listing, Range, Refused, Several, Static, Tensor
 
 
 def comprehension(run: Any, node: Any, scope: Scope) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import concurrent.futures
 import contextlib
 import functools
@@ -67,15 +68,21 @@ def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: 
     """Prove the array form, if need be with what is left out replaced before the arithmetic."""
     answers: dict[Any, Any] = {}
     decision = prove(function, found, holder, shapes, answers)
-    if decision.verdict is not None and "NaN" in decision.verdict.reason:
-        careful = rewrite_function(function, ranks, holder, is_careful=True)
-        if isinstance(careful, Rewrite) and careful.source != found.source:
-            again = prove(function, careful, holder, shapes, answers)
+    reason = "" if decision.verdict is None else decision.verdict.reason
+    if "nan" not in reason.lower():
+        return decision
+    forms = [(True, False)]
+    if "the original gives nan" in reason:
+        forms += [(False, True), (True, True)]
+    for is_careful, is_exact in forms:
+        other = rewrite_function(function, ranks, holder, is_careful, is_exact)
+        if isinstance(other, Rewrite) and other.source != found.source:
+            again = prove(function, other, holder, shapes, answers)
             if again.function is not None:
                 return again
-        if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
-            again = prove(function, found, holder, shapes, answers, lenient=True)
-            return again if again.function is not None else decision
+    if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
+        again = prove(function, found, holder, shapes, answers, lenient=True)
+        return again if again.function is not None else decision
     return decision
 
 
@@ -172,11 +179,21 @@ def compiled(function: Any, rewrite: Rewrite) -> Any:
     cells |= {name: types.CellType(value) for name, value in rewrite.names.items()}
     # Wrapped in a function with these variables, so that they are closed over and globals stay the original's own.
     wrapped = f"def make({', '.join(cells)}):\n{textwrap.indent(text, '    ')}\n    return {_name_in(text)}\n"
-    exec(compile(wrapped, file, "exec"), scratch)
+    exec(compile(_without_defaults(wrapped), file, "exec"), scratch)
     code = scratch["make"](*(None for _ in cells)).__code__
     made = types.FunctionType(code, function.__globals__, closure=tuple(cells[name] for name in code.co_freevars))
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return made
+
+
+def _without_defaults(text: str) -> ast.Module:
+    """What makes the function: its defaults are the original's own, and the names that made them may be gone."""
+    tree = ast.parse(text)
+    made = tree.body[0].body[0]  # type: ignore[attr-defined]
+    nothing = ast.Constant(None)
+    made.args.defaults = [ast.copy_location(nothing, default) for default in made.args.defaults]
+    made.args.kw_defaults = [old and ast.copy_location(nothing, old) for old in made.args.kw_defaults]
+    return ast.fix_missing_locations(tree)
 
 
 def _name_in(text: str) -> str:

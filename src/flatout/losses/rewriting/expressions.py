@@ -14,19 +14,7 @@ from .lookups import is_series
 from .loops import join
 from .reductions import reduce
 from .scopes import Scope
-from .values import (  # fmt: skip
-    Bag,
-    Host,
-    Items,
-    Listing,
-    Local,
-    Match,
-    Refused,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-)
+from .values import Bag, Host, Items, Listing, Local, Match, Refused, Static, Sum, Tensor, Unknown
 
 SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",

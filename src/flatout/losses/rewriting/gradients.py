@@ -38,6 +38,51 @@ def value_and_gradient(
         return run(function, arrays, wrt if wrt and arrays[wrt].dtype.kind == "f" else None, compiled)
 
 
+def compiled_if_small(
+    function: Callable[..., Any], arrays: Arrays, wrt: str | None
+) -> tuple[np.ndarray, np.ndarray | None] | None:
+    """The same of a loss that was written to be slow, sooner where jax can compile it as a whole.
+
+    Outside compiled code jax compiles every operation by itself, for every shape and every place that a slice is taken
+    from: a program of a few hundred operations is compiled sooner.
+
+    Returns:
+        As `value_and_gradient`; None on other backends, for a program that is large, and for one that cannot be traced
+        because it reads values on the host.
+    """
+    import keras
+
+    if keras.backend.backend() != "jax":
+        return None
+    wrt = wrt if wrt and arrays[wrt].dtype.kind == "f" else None
+    shapes = tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        program = _small_program(function, wrt, shapes)
+        if program is None:
+            return None
+        value, gradient = program(dict(arrays))
+    return np.asarray(value), None if gradient is None else np.asarray(gradient)
+
+
+# Of a program that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
+_MOST_EQUATIONS = 300
+
+
+@functools.lru_cache(maxsize=64)
+def _small_program(function: Any, wrt: str | None, shapes: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
+    import jax
+
+    given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
+    try:
+        traced = jax.jit(_differentiated(function, wrt)).trace(given)
+    except Exception:
+        return None
+    if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
+        return None
+    return traced.lower().compile()
+
+
 @contextlib.contextmanager
 def outside_tracing() -> Iterator[None]:
     """Runs operations at once, even while a step is being compiled around them."""

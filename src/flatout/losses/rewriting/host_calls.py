@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import binary, cast, elementwise, number, relabelled
+from .algebra import binary, cast, elementwise, number, relabelled, where
 from .host_values import on_host
 from .lookups import intervals
 from .reductions import reduce
 from .shaping import tensor
-from .values import Axis, Items, Refused, Static, Tensor, WrongRank
+from .values import Axis, Bag, Items, Partial, Refused, Static, Tensor, WrongRank
 
 
 def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -99,7 +99,75 @@ def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return values
 
 
+def _select(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
+    words = dict(zip(("condlist", "choicelist", "default"), args, strict=False)) | kwargs
+    conditions, choices = words["condlist"], words["choicelist"]
+    if isinstance(choices, Static) and isinstance(choices.value, (list, tuple)):
+        choices = Items(tuple(number(run.lift, value) for value in choices.value))
+    if not isinstance(conditions, Items) or not isinstance(choices, Items):
+        raise Refused("numpy.select() of lists that are not written out.", "FO205")
+    run.lift.changes.add("FO205")
+    chosen: Any = words.get("default", number(run.lift, 0))
+    for condition, choice in reversed(list(zip(conditions.values, choices.values, strict=True))):
+        chosen = where(run.lift, *(on_host(run, tensor(run.lift, one)) for one in (condition, choice, chosen)))
+    return replace(chosen, is_host=True)
+
+
+def _vectorize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.vectorize(f)`: f of every entry."""
+    if len(args) != 1 or set(kwargs) - {"otypes"}:
+        raise Refused("numpy.vectorize() with further arguments.", "FO205")
+    return Partial(Static(_each, run.lift.graph.const(None), "numpy.vectorize.each"), (args[0],), {})
+
+
+def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    from .calls import _path, apply
+
+    function, *values = args
+    arrays = [on_host(run, tensor(run.lift, value)) for value in values]
+    shape = next((array.inner for array in arrays if array.rank), ())
+    if kwargs or any(array.rank not in (0, len(shape)) for array in arrays):
+        raise Refused("numpy.vectorize() of arrays of different ranks.", "FO205")
+    run.lift.changes.add("FO205")
+    # Every dimension is that of a loop while the function is read: it sees one entry.
+    entries = [replace(relabelled(array, dict(zip(array.inner, shape, strict=False))), inner=()) for array in arrays]
+    run._loops += 1
+    try:
+        result = tensor(run.lift, apply(run, function, _path(function), entries, {}))
+    finally:
+        run._loops -= 1
+    if result.rank or not set(shape) <= set(result.dims):
+        raise Refused("numpy.vectorize() of a function that does not give a number for each entry.", "FO205")
+    return replace(result, inner=shape, is_host=True)
+
+
+def _intersection(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.intersect1d(a, b)`, of which the size is asked."""
+    sets = [on_host(run, tensor(run.lift, value)) for value in args]
+    if kwargs or len(sets) != 2 or any(one.rank != 1 for one in sets):
+        raise Refused("numpy.intersect1d() of other than two vectors.", "FO205")
+    return Bag(sets[0], (sets[1],))
+
+
+def _partition(name: str) -> Callable[..., Any]:
+    """`numpy.partition(x, k)`, `argpartition`: the whole order has every entry in its place, the k-th as well."""
+
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        from . import operations
+
+        words = dict(zip(("x", "kth", "axis"), args, strict=False)) | {k: v for k, v in kwargs.items() if k != "a"}
+        values = on_host(run, tensor(run.lift, words["x"]))
+        run.lift.changes.add("FO205")
+        return operations.apply(run.lift, name, [values], {"axis": words["axis"]} if "axis" in words else {})
+
+    return function
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "numpy.partition": _partition("sort"), "numpy.argpartition": _partition("argsort"),
+    "numpy.intersect1d": _intersection,
+    "numpy.select": _select, "numpy.vectorize": _vectorize, "numpy.vectorize.each": _each,
     "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,
     "numpy.searchsorted": _searchsorted, "bisect.bisect_left": _bisect("left"), "bisect.bisect": _bisect("right"),

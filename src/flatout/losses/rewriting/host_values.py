@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .lifting import Lifting
-from .values import Items, Listing, Tensor  # fmt: skip
+from .values import Items, Listing, Tensor
 
 
 def on_host(run: Any, value: Any) -> Any:

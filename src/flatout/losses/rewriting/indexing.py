@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, operand
+from .algebra import align, cast, elementwise, front, operand
 from .graph import Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
@@ -17,7 +17,9 @@ def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
     counted += sum(item.rank for item in items if _is_mask(item))
     if counted > tensor.rank:
         raise WrongRank(f"An index of {counted} places does not fit an array of rank {tensor.rank}.")
-    if tensor.is_loose or (tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))):
+    only_adds = all(item is None or (isinstance(item, slice) and item == slice(None)) for item in items)
+    selects = tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))
+    if tensor.is_loose or (selects and not only_adds):
         raise Refused("A selection of elements is indexed; its length depends on the data.", "FO108")
     place = 0
     for at, item in enumerate(items):
@@ -74,6 +76,9 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
         return _ragged(lift, tensor, axis, item), 1
+    if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
+        behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
+        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
     largest = _largest(lift, tensor, axis, bounds)
     if largest is not None:
         return largest, 1
@@ -107,6 +112,8 @@ def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
         return _minus(lift, axis.size, start.value)
     if start is None and isinstance(stop, Static) and stop.value < 0:
         return _minus(lift, axis.size, -stop.value)
+    if all(isinstance(bound, Static) for bound in (start, stop)) and start.value >= 0 > stop.value:
+        return _minus(lift, axis.size, start.value - stop.value)
     return None
 
 
@@ -263,8 +270,18 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
         inner = (*tensor.inner[:here], *codes.inner, *tensor.inner[here + 1 :])
         return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
     if item.rank:
-        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
+        return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
+
+
+def _reordered(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
+    """`row[order]`, where both are vectors of the same loops."""
+    if tensor.rank != 1 or codes.rank != 1 or set(tensor.axes) != set(codes.axes):
+        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
+    tensor, codes = front(lift, tensor), front(lift, codes)
+    node = lift.graph.call("ops.take_along_axis", tensor.node, codes.node, axis=lift.graph.const(-1))
+    fresh = codes.inner[0]
+    return replace(tensor, node=node, dims=(*tensor.axes, fresh), inner=(fresh,), position=None, domain=None)
 
 
 def _gathered_along(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
@@ -310,7 +327,8 @@ def _selected(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor
     labels = dict(zip(mask.inner, tensor.inner[place : place + mask.rank], strict=True))
     dims = tuple(labels.get(axis, axis) for axis in mask.dims)
     valid = replace(mask, dims=dims, inner=(), valid=None)
-    return replace(tensor, valid=valid, is_loose=True, position=None)
+    # Chosen by one dimension, `a[mask]` has the dimensions of `a`; by several, these are one in the user's code.
+    return replace(tensor, valid=valid, is_loose=mask.rank > 1, position=None)
 
 
 def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:

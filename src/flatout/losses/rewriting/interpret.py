@@ -9,18 +9,9 @@ from . import bindings, calls, expressions
 from .branches import Branching, Masked
 from .lifting import Lifting
 from .loop_statements import Looping
-from .loops import Splice, join
+from .loops import join
 from .scopes import Scope, check_decorators
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Local,
-    Refused,
-    Static,
-    Sum,
-    Tensor,
-)
+from .values import Axis, Host, Items, Listing, Local, Refused, Splice, Static, Sum, Tensor
 
 _DEEPEST = 12
 
@@ -95,6 +86,8 @@ class Interpreter(Branching, Looping):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self._loops > self._outer_loops:
             raise Refused("The function returns from inside a loop: early exit.", "FO101", statement.lineno)
+        if isinstance(condition, Tensor):
+            self.lift.changes.add("FO202")
         results: list[Any] = []
         for body in ([*statement.body, *rest], [*statement.orelse, *rest]):
             inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
@@ -226,17 +219,25 @@ class Interpreter(Branching, Looping):
         assert isinstance(target.value, ast.Name)
         name = target.value.id
         held = scope.variables.get(name)
-        at = self.expression(target.slice, scope)
-        if (
-            isinstance(held, Sum)
-            and held.how is None
-            and isinstance(at, Tensor)
-            and at.position
-            and at.position[1] == 0
-        ):
-            scope.variables[name] = Sum(held.name, "list", (value,), slot=at.position[0])
+        slot = self._slot(target.slice, scope)
+        if isinstance(held, Sum) and held.how is None and slot:
+            scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
             return
         raise Refused(f"An entry is changed: {ast.unparse(target)}", "FO106" if held is not None else "FO303")
+
+    def _slot(self, at: ast.expr, scope: Scope) -> tuple[Axis | None, ...]:
+        """Which loops' variables say where an entry goes; None for `:`. Empty: it goes where the data say."""
+        slot: list[Axis | None] = []
+        for part in at.elts if isinstance(at, ast.Tuple) else [at]:
+            if isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None:
+                slot.append(None)
+                continue
+            place = None if isinstance(part, ast.Slice) else self.expression(part, scope)
+            if not isinstance(place, Tensor) or not place.position or place.position[1]:
+                return ()
+            slot.append(place.position[0])
+        axes = [axis for axis in slot if axis is not None]
+        return tuple(slot) if axes and len(set(axes)) == len(axes) else ()
 
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         return expressions.evaluate(self, node, scope)

@@ -9,7 +9,7 @@ from .algebra import number
 from .indexing import listing_to_tensor
 from .loops import finished
 from .streams import stream
-from .values import Items, Listing, Local, Range, Refused, Several, Static, Sum, Tensor
+from .values import Items, Listing, Local, Partial, Range, Refused, Several, Static, Sum, Tensor
 
 
 def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
@@ -29,9 +29,9 @@ def _several(how: str) -> Callable[..., Several]:
         if how == "product" and kwargs:
             (repeat,) = kwargs.values()
             args = args * int(repeat.value)
-        if how == "combinations":
-            if not isinstance(args[1], Static) or args[1].value != 2:
-                raise Refused("Combinations of more than two.", "FO103")
+        if how in ("combinations", "permutations"):
+            if len(args) != 2 or not isinstance(args[1], Static) or args[1].value != 2:
+                raise Refused(f"{how.capitalize()} of other than two.", "FO103")
             args = args[:1]
         return Several(how, tuple(args))
 
@@ -112,12 +112,16 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     joined = apply(run, function, _path(function), [carried, flow.element], {})
     if not isinstance(joined, Sum) or len(joined.terms) != 1 or joined.terms[0] is not flow.element:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
-    if joined.how == "sum":
-        return finished(run.lift, number(run.lift, 0), joined, carried.name, flow)
-    raise Refused("reduce() by other than a sum of a list.")
+    nothing = Static(None, run.lift.graph.const(None))
+    return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
+
+
+def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:
+    return Partial(args[0], tuple(args[1:]), kwargs)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "functools.partial": _partial, "itertools.permutations": _several("permutations"),
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
     "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,

@@ -35,12 +35,14 @@ class Lifting:
         changes: What was changed, by rule code; empty: there is nothing to rewrite.
         hints: What was learned of the values that a parameter may take, for the verifier's inputs.
         is_careful: Whether what arrays hold where the statement does not run is kept out: padding may be NaN.
+        is_exact: Whether the mean of no element at all is NaN, as it is in the original, and not 0.
         guards: Constants that decided a branch; the rewrite holds while they have the same truth.
     """
 
-    def __init__(self, gradient_of: str | None = None, is_careful: bool = False) -> None:
+    def __init__(self, gradient_of: str | None = None, is_careful: bool = False, is_exact: bool = False) -> None:
         self.graph = Graph()
         self.is_careful = is_careful
+        self.is_exact = is_exact
         self.masks: list[Tensor] = []
         self.notes: list[str] = []
         self.changes: set[str] = set()

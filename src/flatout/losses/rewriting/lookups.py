@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -13,7 +14,7 @@ from .graph import Node
 from .indexing import gather, positions
 from .lifting import Lifting
 from .reductions import reduce
-from .values import Axis, Listing, Match, Refused, Static, Tensor
+from .values import Axis, Listing, Match, Refused, Row, Static, Tensor
 
 # Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.
 _MOST_KEYS = 4096
@@ -44,7 +45,21 @@ def lookup(
     `frame` is the DataFrame that a Series is a column of: all of its columns share one index.
     """
     values, levels = _columns(lift, table, frame)
+    if default is None and hasattr(type(table.value), "__missing__"):
+        default = _missing(lift, table.value)
     return _looked_up(lift, values, levels, keys, default, by_position)
+
+
+def _missing(lift: Lifting, table: Any) -> Static | None:
+    """What a `defaultdict` or `Counter` gives for a key that it does not have; None: it raises."""
+    if isinstance(table, collections.Counter):
+        return number(lift, 0)
+    if not isinstance(table, collections.defaultdict):
+        raise Refused("A table of a kind that makes entries as they are read.", "FO401")
+    made = None if table.default_factory is None else table.default_factory()
+    if made is not None and not isinstance(made, (int, float)):
+        raise Refused("A table makes entries that are no numbers as they are read.", "FO401")
+    return None if made is None else number(lift, made)
 
 
 def entry(lift: Lifting, match: Match) -> Tensor:
@@ -88,6 +103,38 @@ def _tensor(key: Any) -> Tensor:
     if isinstance(key, Tensor):
         return key
     raise Refused("A table is read with a key that is no tensor.", "FO401")
+
+
+def is_nested(table: Any) -> bool:
+    """Whether a table is a dict of dicts."""
+    content = table.value if isinstance(table, Static) else None
+    if hasattr(type(content), "__missing__"):
+        return False
+    return isinstance(content, Mapping) and bool(content) and all(isinstance(row, Mapping) for row in content.values())
+
+
+def nested_entry(lift: Lifting, row: Row, inner: Any) -> Tensor:
+    """`table[key][inner]` of a dict of dicts; `inner` is a constant, or a key from the data as well."""
+    graph, content = lift.graph, row.table.value
+    name = _text(row.table.node)
+    if isinstance(inner, Static):
+        if any(inner.value not in one for one in content.values()):
+            raise Refused(f"A dict of dicts has no entry {inner.value!r} in some of its rows.", "FO401")
+        at = graph.make("raw", f"[row[{inner.value!r}] for row in {name}.values()]")
+        values = Static([one[inner.value] for one in content.values()], at)
+        return _looked_up(
+            lift, values, [Static(list(content), graph.call("list", row.table.node))], row.keys, None, False
+        )
+    pairs = [(key, other, value) for key, one in content.items() for other, value in one.items()]
+    texts = (
+        f"[value for row in {name}.values() for value in row.values()]",
+        f"[key for key, row in {name}.items() for _ in row]",
+        f"[key for row in {name}.values() for key in row]",
+    )
+    values, *levels = (
+        Static([pair[at] for pair in pairs], graph.make("raw", text)) for at, text in zip((2, 0, 1), texts, strict=True)
+    )
+    return _looked_up(lift, values, levels, [*row.keys, inner], None, False)
 
 
 def _columns(lift: Lifting, table: Static, frame: Static | None) -> tuple[Static, list[Static]]:

@@ -5,28 +5,16 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from . import bindings
 from .algebra import elementwise
 from .branches import Masked
 from .comprehensions import few_steps
+from .counting import counted
 from .lifting import Lifting
 from .loops import MOST_UNROLLED, assigned_names, finished
 from .running import advanced, running_totals
 from .scopes import Scope
 from .streams import Stream, stream, variable
-from .values import (  # fmt: skip
-    Axis,
-    Host,
-    Items,
-    Local,
-    Range,
-    Refused,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-    WrongRank,
-)
+from .values import Axis, Host, Items, Local, Range, Refused, Static, Sum, Tensor, Unknown, WrongRank
 
 
 class Looping:
@@ -49,9 +37,8 @@ class Looping:
 
     def _while(self, node: ast.While, scope: Scope) -> None:
         """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-        name, stop, body = bindings.counted(self, node, scope)
-        start = scope.variables[name]
-        self.loop(Range(start, stop), ast.Name(name, ast.Store()), body, scope)
+        name, steps, body = counted(self, node, scope)
+        self.loop(steps, ast.Name(name, ast.Store()), body, scope)
         scope.variables[name] = Unknown(f"The counter {name!r} is read behind its loop.")
 
     def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
@@ -141,6 +128,9 @@ def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
     axis = Axis("i", size, start)
     at = variable(lift, axis)
     keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
+    for bound in (over.start, over.stop):
+        if isinstance(bound, Tensor) and bound.domain:
+            lift.hints.append(("count", bound.domain, size))
     if isinstance(over.start, Tensor):
         later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
         keep = elementwise(lift, "logical_and", (keep, later), "bool")

@@ -3,26 +3,17 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from .algebra import binary, both, elementwise, named, number, operand, where
+from .entries import entries_set
 from .graph import Node
-from .indexing import listing_to_tensor
 from .lifting import Lifting
 from .reductions import reduce
 from .shelter import sheltered
 from .streams import Stream, in_order
-from .values import (  # fmt: skip
-    Host,
-    Items,
-    Listing,
-    Refused,
-    Static,
-    Sum,
-    Tensor,
-    Unknown,
-)
+from .values import Host, Items, Listing, Refused, Splice, Static, Sum, Tensor, Unknown
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
@@ -103,8 +94,8 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         if left.how not in (None, how):
             raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
         return Sum(left.name, how, (*left.terms, right))
-    if how == "sum" and isinstance(left, Static) and left.value == 0:
-        return right
+    if isinstance(left, Static) and (left.value is None or (how == "sum" and left.value == 0)):
+        return right  # None: the first step has nothing to join.
     if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and how in ("sum", "prod"):
         return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
     if isinstance(left, Static) and not isinstance(left.value, (int, float)):
@@ -112,13 +103,6 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     if how in ("sum", "prod"):
         return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
-
-
-@dataclass(frozen=True, eq=False)
-class Splice:
-    """Elements that are appended one by one, not as a list of their own."""
-
-    listing: Listing
 
 
 def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
@@ -132,11 +116,9 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             both(lift, keep, element.listing.keep),
             element.listing.element,
         )
-    filled = Listing(in_order(lift, element, axes) if after.slot is None else element, axes, keep)
-    if after.slot is not None:
-        if after.slot not in flow.axes or keep is not None or len(axes) != 1 or after.slot.start is not None:
-            raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
-        return listing_to_tensor(lift, filled) if isinstance(before, Tensor) else filled
+    if after.slot:
+        return entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
+    filled = Listing(in_order(lift, element, axes), axes, keep)
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")

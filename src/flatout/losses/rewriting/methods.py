@@ -10,11 +10,12 @@ from . import operations, python_calls, spellings
 from .attributes import shape
 from .host_values import on_host
 from .lookups import entry, is_series, is_table, lookup
+from .pairs import pair
 from .scopes import as_local
 from .shaping import tensor
-from .spellings import library_of
+from .spellings import draws, library_of
 from .subscripts import pick
-from .values import Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
+from .values import Bag, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
 
 # They give the same numbers, elsewhere or otherwise typed.
 _NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
@@ -30,6 +31,8 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Static):
         return _of_static(run, of, name, args, kwargs)
+    if isinstance(of, Bag) and name == "intersection" and args and all(isinstance(value, Bag) for value in args):
+        return Bag(of.entries, (*of.others, *(one for value in args for one in (value.entries, *value.others))))
     if isinstance(of, Match) and name in ("item", "squeeze") and of.column is not None:
         return entry(run.lift, of)
     if isinstance(of, Match) and name == "to_numpy":
@@ -39,7 +42,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
         if isinstance(at, Tensor) and at.position and at.position[1] == 0:
-            return Sum(of.name, "list", (args[1],), slot=at.position[0])
+            return Sum(of.name, "list", (args[1],), slot=(at.position[0],))
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 
@@ -68,8 +71,9 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
     if name in ("t",):
         return replace(of, inner=of.inner[::-1])
     canonical = spellings.canonical(f"torch.{name}")
-    if canonical in ("max", "min") and args and not isinstance(args[0], Tensor):
-        raise Refused("torch's max() along a dimension gives two arrays.")
+    both = None if of.is_host else pair(lift, canonical, [of, *args], spellings.keywords(kwargs))
+    if both is not None:
+        return both
     if operations.known(canonical):
         return operations.apply(lift, canonical, [of, *args], spellings.keywords(kwargs))
     raise Refused(f"A call of .{name}(), which has no array form here.")
@@ -89,6 +93,11 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
             tuple(
                 Items((Static(k, graph.const(k)), Static(v, graph.index(of.node, (graph.const(k),))))) for k, v in pairs
             )
+        )
+    if draws(of.value):
+        raise Refused(
+            f"Random numbers are drawn (.{name}()): one draw for the whole batch would change their number and order.",
+            "FO304",
         )
     function = getattr(getattr(of.value, name, None), "__func__", None)
     module = getattr(function, "__module__", None) or ""

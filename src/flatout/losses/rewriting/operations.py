@@ -11,6 +11,7 @@ from .algebra import binary, cast, elementwise, front, guarded, number, where
 from .graph import FUNCTIONS
 from .indexing import gather, index
 from .lifting import Lifting
+from .norms import norm, unit_of_tensorflow, unit_of_torch
 from .reductions import reduce
 from .shaping import (
     arange,
@@ -27,6 +28,7 @@ from .shaping import (
     transpose,
     unstack,
 )
+from .splitting import SPLITTING
 from .values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
 
 _UNARY = {
@@ -113,12 +115,16 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     if x.valid is not None or x.is_loose:
         raise Refused(f"ops.{name} of a selection of elements has no masked form here.", "FO108")
     if any(
-        isinstance(value, Static) and value.value not in (None, True, False, 2, "quicksort", "stable")
+        isinstance(value, Static)
+        and value.value not in (None, True, False, 2, "quicksort", "stable", "ASCENDING", "DESCENDING")
         for value in rest.values()
     ):
         raise Refused(f"ops.{name} with further arguments is not known here.")
-    descending = rest.get("descending") or rest.get("direction")
-    if descending is not None and (not isinstance(descending, Static) or descending.value not in (False, None)):
+    if _is_descending(rest):
+        if name == "argsort":
+            return _along(lift, name, algebra.negative(lift, x), axis)
+        if name == "sort":
+            return _along(lift, "flip", _along(lift, name, x, axis), axis if axis is not None else number(lift, -1))
         raise Refused(f"ops.{name} in descending order is not known here.")
     if axis is None and name in ("cumsum", "cumprod", "flip", "normalize") and x.rank != 1:
         raise WrongRank(f"ops.{name} without an axis flattens the array.")
@@ -132,6 +138,14 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     place = lift.graph.const(x.dims.index(over[0]) - len(x.dims))
     node = lift.graph.call(f"ops.{name}", x.node, axis=place)
     return replace(x, node=node, kind=_ALONG[name] or x.kind, position=None, domain=None, is_distinct=name == "argsort")
+
+
+def _is_descending(words: dict[str, Any]) -> bool:
+    """Whether torch's `descending` or TensorFlow's `direction` asks for the largest first."""
+    order = words.get("descending") or words.get("direction")
+    if order is not None and not isinstance(order, Static):
+        raise Refused("An order that depends on the data.")
+    return order is not None and order.value in (True, "DESCENDING")
 
 
 def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
@@ -172,16 +186,6 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
         product = binary(lift, "*", a, b)
         return reduce(lift, "sum", product, product.inner)
     return _matmul(lift, a, b)
-
-
-def _norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = None, p: Any = None) -> Tensor:
-    order = ord if ord is not None else p
-    if order is not None and (not isinstance(order, Static) or order.value not in (2, None, "euclidean", "fro")):
-        raise Refused("A norm other than the Euclidean one is not known here.")
-    x = tensor(lift, x)
-    squares = elementwise(lift, "square", (x,), x.kind)
-    total = _reduction(lift, "sum", squares, axis, keepdims)
-    return replace(elementwise(lift, "sqrt", (guarded(lift, total),), "float"), is_host=x.is_host)
 
 
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
@@ -313,12 +317,15 @@ def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
 
 _DTYPED = ("cast", "convert_to_tensor")
 _OTHERS: dict[str, Callable[..., Any]] = {
-    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": _norm, "clip": _clip, "cast": _cast,
+    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": norm, "clip": _clip, "cast": _cast,
     "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
     "top_k": _top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
+    **SPLITTING,
+    "normalize_of_torch": unit_of_torch,
+    "normalize_of_tensorflow": unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
 }  # fmt: skip

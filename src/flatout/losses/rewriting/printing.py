@@ -60,6 +60,8 @@ class Printer:
             return any(part.kind in ("calling", "method") for part in _order(node)[0])
         if node.kind in ("name", "const", "size", "tuple", "list", "attribute", "lambda"):
             return False
+        if node.kind == "negative" and node.parts[0].kind == "const":
+            return False
         if node.kind == "binary" and not any(_is_tensor_like(part) for part in node.inputs()):
             return False
         return node in self._graph.names or uses > 1

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import host_calls, iterating, operations
+from . import host_calls, iterating, operations, ordering
 from .algebra import binary, cast, elementwise, front, number, operand
 from .attributes import shape
 from .host_values import on_host
@@ -16,7 +16,7 @@ from .loops import _over_axes, join
 from .reductions import reduce
 from .shaping import tensor
 from .streams import Stream, stream
-from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank  # fmt: skip
+from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
 
 
 def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -99,6 +99,8 @@ def _reducing(how: str) -> Callable[..., Any]:
         if len(args) > 1 and how in ("max", "min"):
             return _largest(run, how, args)
         value = args[0]
+        if how in ("max", "min") and "key" in kwargs:
+            return ordering.extreme_by(run, how, kwargs.pop("key"), value)
         begin = args[1] if len(args) > 1 else kwargs.pop("start", None)
         if set(kwargs) - {"default"}:
             raise Refused(f"{how}() with further arguments.")
@@ -171,17 +173,18 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return Bag(entries)
 
 
-def _sorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`sorted(values)`, perhaps in reverse: numbers alone."""
-    reverse = kwargs.pop("reverse", None)
-    if kwargs or (reverse is not None and not isinstance(reverse, Static)):
-        raise Refused("sorted() with a key.", "FO205")
-    values = tensor(run.lift, args[0])
-    if values.rank != 1 or values.valid is not None:
-        raise Refused("sorted() of a selection, or of rows.", "FO205")
-    run.lift.changes.add("FO205")
-    rising = operations.apply(run.lift, "sort", [values], {})
-    return operations.apply(run.lift, "flip", [rising], {}) if reverse is not None and reverse.value else rising
+def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`dict(zip(keys, values))` of constants, and `dict(table)`."""
+    if len(args) != 1 or kwargs:
+        raise Refused("A dict is made of other than constants.")
+    (value,) = args
+    graph = run.lift.graph
+    if isinstance(value, Several) and value.how == "zip" and all(isinstance(one, Static) for one in value.values):
+        pairs = graph.call("zip", *(one.node for one in value.values))
+        return Static(dict(zip(*(one.value for one in value.values), strict=False)), graph.call("dict", pairs))
+    if isinstance(value, Static):
+        return Static(dict(value.value), graph.call("dict", value.node))
+    raise Refused("A dict is made of other than constants.")
 
 
 def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -242,10 +245,12 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
     "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
     "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-    "builtins.set": _set, "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
+    "builtins.set": _set, "builtins.dict": _dict,
+    "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
-    "builtins.sorted": _sorted, "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
+    "builtins.sorted": ordering.sorted_values,
+    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
     "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1), "numpy.median": _median,
     "tensorflow.py_function": lambda run, args, kwargs: _refuse("A call leaves the graph (py_function).", "FO204"),
     "tensorflow.numpy_function": lambda run, args, kwargs: _refuse("A call leaves the graph.", "FO204"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from .algebra import binary, cast, elementwise, named, number, where
 from .graph import Node
 from .lifting import Lifting, Made
-from .values import Axis, Host, Refused, Tensor
+from .values import Axis, Host, Refused, Static, Tensor
 
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
 _LOWEST = -1e30
@@ -84,12 +84,17 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
     for axis in over:
         if axis not in valid.dims and axis.size is not None:
             counted = binary(lift, "*", counted, Host(axis.size))
-    # No element selected: the mean is 0 here, where the original has NaN.
-    lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
     least = elementwise(lift, "maximum", (counted, number(lift, 1.0)), "float")
     if keepdims:
         raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
-    return replace(elementwise(lift, "divide", (named(total), least), "float", "/"), inner=total.inner)
+    mean = elementwise(lift, "divide", (named(total), least), "float", "/")
+    if lift.is_exact:
+        some_exist = elementwise(lift, "greater", (counted, number(lift, 0.0)), "bool", ">")
+        mean = where(lift, some_exist, mean, Static(float("nan"), lift.graph.make("const", 'float("nan")')))
+    else:
+        # No element selected: the mean is 0 here, where the original has NaN.
+        lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
+    return replace(mean, inner=total.inner)
 
 
 def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:

@@ -74,7 +74,7 @@ class Refusal:
 
 
 def rewrite_function(
-    function: Any, ranks: Mapping[str, int], holder: Any = None, is_careful: bool = False
+    function: Any, ranks: Mapping[str, int], holder: Any = None, is_careful: bool = False, is_exact: bool = False
 ) -> Rewrite | Refusal:
     """Rewrite a function for arrays of the given ranks.
 
@@ -83,11 +83,12 @@ def rewrite_function(
         ranks: The rank of every parameter that is an array.
         holder: The object that `self` is, for the function of a method.
         is_careful: Keep NaN in padding out of the gradient; costs an operation for every array that is read.
+        is_exact: Let the mean of nothing be NaN, as it is in the original, and not 0.
     """
     try:
         tree = tree_of(function)
         scope = Scope(outside=outside_of(function))
-        return _rewrite(tree, function.__name__, scope, function.__globals__, ranks, holder, is_careful)
+        return _rewrite(tree, function.__name__, scope, function.__globals__, ranks, holder, is_careful, is_exact)
     except Refused as refused:
         return _refusal(refused)
     except Exception as error:
@@ -149,9 +150,10 @@ def _rewrite(
     ranks: Mapping[str, int],
     holder: Any,
     is_careful: bool = False,
+    is_exact: bool = False,
 ) -> Rewrite:
     arrays = [parameter for parameter in array_parameters(tree) if parameter in ranks]
-    lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful)
+    lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful, is_exact)
     run = Interpreter(lift, module_globals)
     inside = Scope(parent=scope)
     _bind(lift, tree, inside, arrays, ranks, holder)
@@ -239,7 +241,7 @@ def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node)
     taken |= {"ops", "keras", name}
     printer = Printer(run.lift.graph, taken, ops_name, is_unsized=_may_be_unsized())
     body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
-    arguments = copy.deepcopy(tree.args)
+    arguments = copy.deepcopy(getattr(tree, "as_written", tree.args))
     made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
     lines = [
         f"{kept} = {ast.unparse(ast.fix_missing_locations(Printer(run.lift.graph, set(), ops_name)._inline(node)))}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import copy
 import inspect
 import re
 import textwrap
@@ -13,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .graph import Graph
+from .records import separated
 from .values import Local, Refused, Static
 
 
@@ -99,7 +101,29 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
         raise Refused(f"The source of {function.__name__!r} holds no function of that name.", "FO101")
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
-    return found
+    _give_defaults(found, function)
+    return separated(found)
+
+
+def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:
+    """Write the defaults that a function has, where they are constants, in place of the expressions that made them."""
+    tree.args, tree.as_written = copy.deepcopy(tree.args), tree.args  # type: ignore[attr-defined]
+    values = function.__defaults__ or ()
+    written = [None] * (len(values) - len(tree.args.defaults)) + list(tree.args.defaults)
+    made = [_constant_of(value, old) for value, old in zip(values, written, strict=False)]
+    if len(written) == len(values) and all(one is not None for one in made):
+        tree.args.defaults = made  # type: ignore[assignment]
+    named = function.__kwdefaults__ or {}
+    for at, arg in enumerate(tree.args.kwonlyargs):
+        if arg.arg in named:
+            tree.args.kw_defaults[at] = _constant_of(named[arg.arg], tree.args.kw_defaults[at])
+
+
+def _constant_of(value: Any, otherwise: ast.expr | None) -> ast.expr | None:
+    try:
+        return ast.parse(repr(value), mode="eval").body if ast.literal_eval(repr(value)) == value else otherwise
+    except (SyntaxError, ValueError):
+        return otherwise
 
 
 def check_decorators(tree: ast.FunctionDef) -> None:

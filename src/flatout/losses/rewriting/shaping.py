@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, front, number, operand
+from .algebra import align, front, is_one, number, operand
 from .graph import Node
 from .indexing import index, listing_to_tensor, positions
 from .lifting import Lifting
@@ -79,6 +79,9 @@ def _spread(lift: Lifting, node: Node, pattern: Tensor, part: Tensor) -> Node:
 
 def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     if isinstance(x, Listing):
+        rows = _rows_of_one(lift, x, axis)
+        if rows is not None:
+            return rows
         made = listing_to_tensor(lift, x)
         return replace(made, is_loose=True)  # The rows of all elements, one after the other.
     if not isinstance(x, Items):
@@ -93,6 +96,19 @@ def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     fresh = Axis("joined", lift.graph.size(node, place))
     inner = tuple(fresh if axis is over else axis for axis in parts[0].inner)
     return replace(parts[0], node=node, dims=inner, inner=inner, domain=None)
+
+
+def _rows_of_one(lift: Lifting, x: Listing, axis: Any) -> Tensor | None:
+    """Arrays that have one row each, joined along it: as many rows as there are arrays."""
+    element = tensor(lift, x.element)
+    if not element.rank or len(x.axes) != 1 or x.keep is not None:
+        return None
+    (over,) = axes_of(element, axis if axis is not None else number(lift, 0))
+    if not is_one(over.size):
+        return None
+    place = element.inner.index(over)
+    each = index(lift, element, [*[slice(None)] * place, number(lift, 0)])
+    return stack(lift, replace(x, element=each), number(lift, place))
 
 
 def expand(lift: Lifting, x: Any, axis: Any) -> Tensor:
@@ -114,8 +130,14 @@ def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) 
     order = axes if axes is not None else rest.get("perm", rest.get("dims"))
     if order is None:
         return replace(x, inner=x.inner[::-1])
-    values = order.values if isinstance(order, Items) else (order, *more)
-    return replace(x, inner=tuple(x.inner[value.value] for value in values))
+    if isinstance(order, Static) and isinstance(order.value, (list, tuple)):
+        places = list(order.value)
+    else:
+        values = order.values if isinstance(order, Items) else (order, *more)
+        places = [value.value if isinstance(value, Static) else None for value in values]
+    if sorted(place % x.rank if isinstance(place, int) else -1 for place in places) != list(range(x.rank)):
+        raise WrongRank("The dimensions of an array are put into an order that does not fit it.")
+    return replace(x, inner=tuple(x.inner[place] for place in places))
 
 
 def swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:
@@ -167,6 +189,8 @@ def filled(function: str) -> Callable[..., Tensor]:
         sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
         if isinstance(shape, Static) and isinstance(shape.value, (tuple, list)):
             sizes = tuple(number(lift, size) for size in shape.value)
+        # torch takes sizes one by one; what else may come second is a type.
+        sizes += tuple(size for size in more if isinstance(size, Host) or type(getattr(size, "value", None)) is int)
         if any(not isinstance(size, (Static, Host)) for size in sizes):
             raise Refused("An array is made with a size that depends on the data.", "FO108")
         inner = tuple(Axis("made", size.node) for size in sizes)

@@ -22,8 +22,15 @@ _ALIASES = {
     "float32": "as_float", "float64": "as_float", "int32": "as_int", "int64": "as_int", "argsort": "argsort",
     "variable": "", "batch_dot": "", "detach": "stop_gradient", "int_shape": "shape", "vstack": "stack",
     "logical_and": "logical_and", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
-    "masked_select": "boolean_mask", "l2_normalize": "normalize", "inner": "dot", "vdot": "dot",
+    "masked_select": "boolean_mask", "inner": "dot", "vdot": "dot",
     "arg_max": "argmax", "topk": "top_k", "reverse": "flip", "bincount": "", "unique": "",
+}  # fmt: skip
+
+# Where libraries mean different things by one name.
+_MEANINGS = {
+    ("torch", "gather"): "", ("torch", "split"): "split_by_size", ("tensorflow", "split"): "split_by_count_or_sizes",
+    ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
+    ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip
 
 _KEYWORDS = {
@@ -70,6 +77,15 @@ def is_random(path: str | None) -> bool:
     )
 
 
+def draws(value: Any) -> bool:
+    """Whether an object is a generator of random numbers: `random.Random`, NumPy's, TensorFlow's, torch's."""
+    return any(
+        base.__name__ in ("Generator", "RandomState", "Random", "RandomGenerator")
+        and base.__module__.partition(".")[0] in ("numpy", "random", "tensorflow", "torch")
+        for base in type(value).__mro__
+    )
+
+
 def may_define_gradient(function: Any) -> bool:
     """Whether a callable is what `custom_gradient` or `torch.autograd.Function.apply` makes of a user's function."""
     kind = f"{type(function).__module__}.{type(function).__qualname__}"
@@ -83,8 +99,9 @@ def may_define_gradient(function: Any) -> bool:
 def canonical(path: str) -> str:
     """The name in `keras.ops` of what a library calls otherwise; empty where it has none here."""
     name = path.rpartition(".")[2]
-    if path.startswith("torch") and name == "gather":
-        return ""
+    library = path.partition(".")[0]
+    if (library, name) in _MEANINGS:
+        return _MEANINGS[library, name]
     return _ALIASES.get(name, name)
 
 

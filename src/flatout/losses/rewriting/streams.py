@@ -12,19 +12,7 @@ from .graph import Node
 from .indexing import index
 from .lifting import Lifting
 from .lookups import distinct
-from .values import (  # fmt: skip
-    Axis,
-    Bag,
-    Host,
-    Items,
-    Listing,
-    Range,
-    Refused,
-    Several,
-    Static,
-    Tensor,
-    WrongRank,
-)
+from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
 
 
 @dataclass(frozen=True, eq=False)
@@ -206,16 +194,17 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         if inside.keep is not None or len(inside.axes) != 1:
             raise Refused("A selection is read from its end.", "FO108")
         return backwards(inside)
-    parts = [stream(lift, item) for item in value.values]
     if value.how == "zip":
-        return _zipped(lift, parts)
-    if value.how == "combinations":
+        return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
+    parts = [stream(lift, item) for item in value.values]
+    if value.how in ("combinations", "permutations"):
         again = stream(lift, value.values[0])
         first = parts[0]
         if isinstance(first, Items) or isinstance(again, Items) or first.keep is not None or len(first.axes) != 1:
-            raise Refused("Combinations of a list that has no array form.", "FO103")
+            raise Refused(f"{value.how.capitalize()} of a list that has no array form.", "FO103")
         left, right = (variable(lift, part.axes[0]) for part in (first, again))
-        keep = elementwise(lift, "less", (left, right), "bool", "<")
+        test, symbol = ("less", "<") if value.how == "combinations" else ("not_equal", "!=")
+        keep = elementwise(lift, test, (left, right), "bool", symbol)
         return Stream((*first.axes, *again.axes), Items((first.element, again.element)), keep)
     if any(isinstance(part, Items) for part in parts):
         raise Refused("A product of lists that have no array form.", "FO103")
@@ -225,6 +214,27 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         joint = both(lift, joint, part.keep)
     axes = tuple(axis for part in streams for axis in part.axes)
     return Stream(axes, Items(tuple(part.element for part in streams)), joint)
+
+
+def _shortened(lift: Lifting, values: tuple[Any, ...]) -> list[Any]:
+    """Arrays of which one has so many rows less than another, as `zip(x, x[1:])`: zip() ends with the shortest."""
+    lengths = [value.inner[0].size if isinstance(value, Tensor) and value.rank else None for value in values]
+    if None in lengths:
+        return list(values)
+    less = [_less(size) for size in lengths]
+    if len({size for size, _ in less}) != 1:
+        return list(values)
+    most = max(cut for _, cut in less)
+    made = []
+    for value, (_, cut) in zip(values, less, strict=True):
+        made.append(value if cut == most else index(lift, value, [slice(None, number(lift, cut - most))]))
+    return made
+
+
+def _less(size: Any) -> tuple[Node, int]:
+    """`n` and `k` of a length `n - k`."""
+    is_cut = size.kind == "binary" and size.parts[0] == "-" and size.parts[2].kind == "const"
+    return (size.parts[1], int(size.parts[2].parts[0])) if is_cut else (size, 0)
 
 
 def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
@@ -238,12 +248,25 @@ def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
     elements = []
     for part in streams:
         other = part.axes[0]
-        if other.start is not axis.start or other.is_reversed != axis.is_reversed:
+        if other.is_reversed != axis.is_reversed:
             raise Refused("zip() of arrays that are not known to have the same length.")
         if other.size is not axis.size:
             _must_agree(lift, axis.size, other.size)
-        elements.append(relabelled_value(part.element, {part.axes[0]: axis}))
+        element = part.element if other.start is axis.start else _counted_from(part.element, other, axis)
+        elements.append(relabelled_value(element, {other: axis}))
     return Stream(first.axes, Items(tuple(elements)))
+
+
+def _counted_from(element: Any, own: Axis, other: Axis) -> Any:
+    """The variable of a range, as so much more than that of a range of the same length with another start."""
+    starts = [0 if axis.start is None else _known(axis.start) for axis in (own, other)]
+    if not isinstance(element, Tensor) or element.position != (own, 0) or None in starts:
+        raise Refused("zip() of ranges that begin at different places.")
+    return replace(element, position=(own, starts[0] - starts[1]))  # type: ignore[operator]
+
+
+def _known(node: Node) -> int | None:
+    return int(node.parts[0]) if node.kind == "const" else None
 
 
 def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 
 from .algebra import both, elementwise, operand, relabelled
 from .indexing import index, listing_to_tensor, positions
-from .lookups import entry, is_frame, is_series, is_table, lookup
+from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
 from .reductions import reduce
 from .scopes import Scope
 from .values import Bag, Host, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor, WrongRank
@@ -50,6 +50,8 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         return _of_match(run, value, items)
     if is_frame(value) and isinstance(items[0], Match):
         return Match(items[0].on, items[0].key, value)
+    if isinstance(value, Row) and is_nested(value.table):
+        return nested_entry(lift, value, items[0])
     if isinstance(value, Row):
         return column_of_row(run, value, items[0].value)
     if isinstance(value, Method):
@@ -62,6 +64,8 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise Refused("Something is indexed that is no array, list or table.")
     if all(_is_known(item) for item in items):
         return _known(run, value, items, is_tuple)
+    if is_nested(value):
+        return Row(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
         keys = items[0].values if isinstance(items[0], Items) else items
         return lookup(lift, value, list(keys))

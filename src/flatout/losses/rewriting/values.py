@@ -126,7 +126,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """`zip`, `enumerate` or `product` of values, or `combinations` of two of one."""
+    """`zip`, `enumerate` or `product` of values, or `combinations` or `permutations` of two of one."""
 
     how: str
     values: tuple[Any, ...]
@@ -142,6 +142,13 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
+class Splice:
+    """Elements that are appended one by one, not as a list of their own."""
+
+    listing: Listing
+
+
+@dataclass(frozen=True, eq=False)
 class Sum:
     """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`.
 
@@ -151,8 +158,8 @@ class Sum:
     name: str
     how: str | None = None
     terms: tuple[Any, ...] = ()
-    # For `out[i] = value`: the axis of i.
-    slot: Axis | None = None
+    # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
+    slot: tuple[Axis | None, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +205,15 @@ class Method:
 
     of: Any
     name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Partial:
+    """A function some of whose arguments are given already."""
+
+    function: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
 
 
 @dataclass(frozen=True, eq=False)

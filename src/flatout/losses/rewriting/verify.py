@@ -11,11 +11,10 @@ from typing import Any, Literal
 import numpy as np
 
 from . import inputs
-from .gradients import heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
+from .gradients import compiled_if_small, heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
 from .inputs import Recipe
+from .trials import Kinks, Trial, backend, close, same_slope, tried
 
-VALUE_TOLERANCE = 2e-5
-GRADIENT_TOLERANCE = 2e-4
 _BATCHES = (1, 2)
 # Seconds after which further kinds of input are tried on one batch each only.
 _LONG = 3.0
@@ -48,18 +47,6 @@ class Verdict:
     notes: tuple[str, ...] = ()
     digest: str = ""
     unsized: Unsized = "none"
-
-
-@dataclass(frozen=True)
-class _Trial:
-    """The original's answer for one input, and what a rewrite made of it."""
-
-    problem: str | None = None
-    skipped: str | None = None
-    note: str | None = None
-    scale: float = 0.0
-    is_only_slope: bool = False
-    is_only_value: bool = False
 
 
 def find_recipes(
@@ -99,7 +86,9 @@ def _odd(recipe: Recipe) -> int:
 def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
     try:
         with outside_tracing():
-            value, _ = value_and_gradient(slow, inputs.ordinary(recipe, _odd(recipe)), None)
+            arrays = inputs.ordinary(recipe, _odd(recipe))
+            quick = compiled_if_small(slow, arrays, recipe.predicted)
+            value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
         return bool(np.all(np.isfinite(value)))
     except Exception:
         return False
@@ -151,19 +140,13 @@ def verify(
             for name, arrays, has_ties in trials:
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
-                answer = answers.get((number, name))
-                if answer is None:
-                    answer = answers[number, name] = _answer(slow, arrays, recipe.predicted)
-                # At an adversarial input the original's gradient may fail; on an ordinary batch that is no excuse.
-                wrt = recipe.predicted if name.startswith("batch of") else answer[3]
-                trial = _compare(answer[:3], fast, arrays, wrt, has_ties, is_kinked, is_tie_sensitive, scale)
+                kinks = Kinks(has_ties, is_kinked, is_tie_sensitive)
+                trial = tried(slow, fast, recipe, name, arrays, kinks, scale, answers, (number, name))
                 if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
-                    trial = _Trial(
-                        note="Where values that are sorted are NaN, their order differs from the original's."
-                    )
+                    trial = Trial(note="Where values that are sorted are NaN, their order differs from the original's.")
                 scale = scale or trial.scale
                 if lenient and trial.is_only_slope and name in inputs.SPOILT_PREDICTIONS:
-                    trial = _Trial(
+                    trial = Trial(
                         note="Where a prediction is NaN or infinite, so is the gradient; the original leaves some out."
                     )
                 if trial.problem:
@@ -187,98 +170,8 @@ def verify(
     return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16], unsized)
 
 
-def _answer(slow: Any, arrays: Any, wrt: str) -> tuple[Any, Any, str, str | None]:
-    """The original's value and gradient, or the name of what it raises; and what its gradient can be asked for."""
-    try:
-        return (*value_and_gradient(slow, arrays, wrt), "", wrt)
-    except Exception as error:
-        try:
-            return (*value_and_gradient(slow, arrays, None), "", None)
-        except Exception:
-            return None, None, type(error).__name__, None
-
-
-def _compare(
-    answer: tuple[Any, Any, str],
-    fast: Any,
-    arrays: Any,
-    wrt: str | None,
-    has_ties: bool,
-    is_kinked: bool,
-    is_tie_sensitive: bool,
-    scale: float,
-) -> _Trial:
-    value, gradient, raised = answer
-    if raised:
-        return _Trial(skipped=f"the original raises {raised}")
-    try:
-        # On jax one compilation is sooner done than each operation on its own.
-        other, slope = value_and_gradient(fast, arrays, wrt, compiled=_backend() == "jax")
-    except Exception as error:
-        return _Trial(problem=f"the rewrite raises {type(error).__name__}: {str(error)[:200]}")
-    if _backend() == "jax" and value.shape == other.shape and not _close(value, other):
-        # Compiled code may drop a NaN (XLA's minimum and maximum on a CPU do), the original's as well as ours.
-        other, slope = value_and_gradient(fast, arrays, wrt)
-    is_finite = all(np.all(np.isfinite(array)) for array in arrays.values())
-    if value.shape != other.shape:
-        return _Trial(problem=f"the original returns shape {value.shape}, the rewrite {other.shape}")
-    undefined = np.isnan(value)
-    if is_finite and undefined.any():
-        return _Trial(skipped="the original is NaN")
-    if not _close(value, other):
-        if is_tie_sensitive and has_ties:
-            return _Trial(note="Equal where no two entries tie: how ties are ordered differs.")
-        return _Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
-    if not np.all(np.isfinite(value)):
-        return _Trial()
-    return _same_slope(gradient, slope, has_ties and is_kinked, scale)
-
-
-def _backend() -> str:
-    import keras
-
-    return str(keras.backend.backend())
-
-
-def _close(value: np.ndarray, other: np.ndarray) -> bool:
-    if value.dtype.kind not in "fiub":
-        return False
-    return bool(np.allclose(value, other, rtol=VALUE_TOLERANCE, atol=VALUE_TOLERANCE, equal_nan=True))
-
-
-def _same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose: bool, scale: float) -> _Trial:
-    """Whether two gradients agree; `scale` is how large gradients of this loss ordinarily are."""
-    if gradient is None and slope is None:
-        return _Trial(note="Neither has a gradient with respect to the predictions: the values were compared.")
-    if slope is None:
-        assert gradient is not None
-        slope = np.zeros_like(gradient)
-    if gradient is None:
-        if np.any(slope):
-            return _Trial(problem="the original has no gradient, the rewrite has one")
-        return _Trial()
-    defined = np.isfinite(gradient)
-    if not defined.all():
-        if not np.all(np.isfinite(slope[defined])):
-            return _Trial(problem="the rewrite's gradient is NaN where the original's is not")
-        return _Trial(note="On some adversarial inputs the original's own gradient is NaN; it was not compared there.")
-    if not np.all(np.isfinite(slope)):
-        return _Trial(problem="the rewrite's gradient is NaN or infinite", is_only_slope=True)
-    largest = max(float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(slope), initial=0.0)))
-    if np.max(np.abs(gradient - slope), initial=0.0) <= GRADIENT_TOLERANCE * largest + 1e-6 * scale:
-        return _Trial(scale=largest)
-    if may_choose:
-        return _Trial(note="At exact ties the gradient is another one of several that hold there.")
-    off = float(np.max(np.abs(gradient - slope))) / largest
-    return _Trial(problem=f"the gradients differ by {off:.1e} of the largest entry")
-
-
-def _shown(value: np.ndarray) -> str:
-    return f"{value.item():.6g}" if value.size == 1 else f"an array of shape {value.shape}"
-
-
 def _compiles(fast: Any, slow: Any, recipe: Recipe) -> str | None:
-    if _backend() != "tensorflow":
+    if backend() != "tensorflow":
         return None  # On jax it was compiled all along; torch does not compile.
     arrays = inputs.ordinary(recipe, 5)
     try:
@@ -290,7 +183,7 @@ def _compiles(fast: Any, slow: Any, recipe: Recipe) -> str | None:
         if _lacks_an_operation(error) and _lacks_an_operation(_failure(slow, arrays, recipe.predicted)):
             return None  # XLA has no such operation: the original cannot be compiled by it, either.
         return f"the rewrite cannot be compiled: {type(error).__name__}: {str(error)[:200]}"
-    return None if _close(plain, made) else "the compiled rewrite gives another value"
+    return None if close(plain, made) else "the compiled rewrite gives another value"
 
 
 def _failure(slow: Any, arrays: Any, wrt: str) -> Exception | None:
@@ -307,7 +200,7 @@ def _lacks_an_operation(error: Exception | None) -> bool:
 
 def _unsized(fast: Any, recipe: Recipe) -> tuple[Unsized, str]:
     """Which dimensions the rewrite need not know while it is traced, and what stands against more."""
-    if _backend() != "tensorflow":
+    if backend() != "tensorflow":
         return "none", ""  # The other backends know every size.
     batches = [inputs.ordinary(recipe, batch) for batch in (5, 2)]
     known = [value_and_gradient(fast, arrays, recipe.predicted) for arrays in batches]
@@ -319,7 +212,7 @@ def _unsized(fast: Any, recipe: Recipe) -> tuple[Unsized, str]:
             said = (str(error).strip() or type(error).__name__).splitlines()[0][:160]
             continue
         pairs = list(zip(known, found, strict=True))
-        agree = all(_close(value, other) for (value, _), (other, _) in pairs)
-        if agree and not any(_same_slope(one, other, False, 0.0).problem for (_, one), (_, other) in pairs):
+        agree = all(close(value, other) for (value, _), (other, _) in pairs)
+        if agree and not any(same_slope(one, other, False, 0.0).problem for (_, one), (_, other) in pairs):
             return which, ""
     return "none", f"Where the length of a batch is not known while tracing, the original runs: {said}"

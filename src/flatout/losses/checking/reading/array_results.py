@@ -74,6 +74,8 @@ def array_result(
         return Static("number")
     if short in ("unstack", "unbind"):
         return operations.unstacked(first, axis)
+    if short in ("split", "chunk", "array_split"):
+        return _split(name, first, arguments, keywords)
     if short == "matmul" and isinstance(second, Data):
         return operations.multiplied(first, second)
     if short == "transpose":
@@ -112,8 +114,6 @@ def _shaped(
         return dataclasses.replace(first, differentiable=False)
     if short in ("zeros_like", "ones_like", "full_like"):
         return Data(axes=first.axes, rank=first.rank)
-    if short in ("split", "chunk", "array_split"):
-        return Sequence(first, STATIC)
     if short == "take":
         indices = data_in(everything[1:])
         axes = indices[0].axes if indices else first.axes
@@ -129,6 +129,23 @@ def _shaped(
     if short in ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount"):
         return dataclasses.replace(elementwise(everything, short), rank=None, thin=False)
     return elementwise(everything, short)
+
+
+def _split(name: str, first: Data, arguments: list[Value], keywords: Mapping[str, Value]) -> Sequence:
+    """Parts of an array: as many as an axis is long, where each has length 1 (torch) or their number is that length."""
+    names = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
+    given = [*arguments[1:], *(keywords[key] for key in names if key in keywords)]
+    sections = given[0] if given else None
+    axis = keywords.get("axis", keywords.get("dim", given[1] if len(given) > 1 else None))
+    if isinstance(sections, Size):
+        return Sequence(first, sections.label)
+    # A method is torch's: NumPy's arrays and TensorFlow's tensors have none of that name.
+    by_size = name.startswith("torch.") or "." not in name
+    if by_size and isinstance(sections, Static) and sections.number == 1 and "chunk" not in name:
+        at = int(axis.number) if isinstance(axis, Static) and axis.number is not None else 0
+        size = operations.size_of_axis(Shape(first.axes), at)
+        return Sequence(first, size.label if isinstance(size, Size) else STATIC)
+    return Sequence(first, STATIC)
 
 
 def host_result(name: str, everything: list[Value], arguments: list[Value], keywords: Mapping[str, Value]) -> Value:
@@ -149,6 +166,8 @@ def host_result(name: str, everything: list[Value], arguments: list[Value], keyw
     if not data:
         if any(isinstance(one, Unknown) for one in arguments) and not name.startswith("numpy."):
             return UNKNOWN
+        if short in CREATORS and arguments and isinstance(arguments[0], Tuple):
+            return Static("array", length=len(arguments[0].items))
         return Static("frame" if name.startswith(("pandas.", "polars.")) else "array")
     if short in REDUCTIONS and arguments and isinstance(arguments[0], Data):
         axis = keywords.get("axis", arguments[1] if len(arguments) > 1 else None)

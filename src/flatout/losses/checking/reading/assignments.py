@@ -12,18 +12,7 @@ from .expressions import Expressions
 from .names import Names
 from .operations import elementwise
 from .targets import unpacked
-from .values import (
-    UNKNOWN,
-    Counter,
-    Data,
-    Instance,
-    Sequence,
-    Static,
-    Tuple,
-    Value,
-    data_in,
-    merge,
-)
+from .values import UNKNOWN, Counter, Data, Instance, Sequence, Static, Tuple, Value, data_in, merge
 
 
 class Assignments(Expressions):

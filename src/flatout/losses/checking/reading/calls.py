@@ -182,6 +182,8 @@ class Calls(Methods):
             return Together(tuple(arguments), "partial")
         if name in ("functools.reduce",) and len(arguments) > 1:
             return self._mapped(node, arguments[0], [arguments[1], arguments[1]], names, "reduce")
+        if name == "numpy.vectorize":
+            return self._of_entries(arguments, node, names)
         if is_host_library(name):
             return host_result(name, everything, arguments, keywords)
         if (
@@ -196,6 +198,13 @@ class Calls(Methods):
         if short:
             return self.operation(name, short, arguments, keywords, node, names)
         return UNKNOWN if data_in(everything) else Static()
+
+    def _of_entries(self, arguments: list[Value], node: cst.Call, names: Names) -> Value:
+        """`np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
+        if arguments and isinstance(arguments[0], Function):
+            count = len(arguments[0].node.params.params)
+            self.run(arguments[0], [Data(axes=(), on_host=True)] * count, {})
+        return External("numpy.vectorize.entries")
 
     @staticmethod
     def unpacked() -> Tuple:
@@ -289,6 +298,8 @@ class Calls(Methods):
             return self._mapped(node, arguments[0], arguments[1:], names, "map")
         if name in ("max", "min", "sorted") and any(isinstance(one, Data) and not one.on_host for one in arguments):
             self.tell(Tested(node, next(one for one in arguments if isinstance(one, Data))))
+        if name in ("max", "min", "sorted") and isinstance(keywords.get("key"), Function) and first is not None:
+            self._mapped(node, keywords["key"], [first], names, "map")
         if name == "super":
             return UNKNOWN
         if name == "setattr":
@@ -302,7 +313,8 @@ class Calls(Methods):
 
     def _mapped(self, node: cst.Call, function: Value, iterated: list[Value], names: Names, how: str) -> Value:
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
-        loop = self.open_loop(node, "map", node.args[-1].value, together, None, names)
+        over = next((one.value for one in reversed(node.args) if one.keyword is None), node.args[-1].value)
+        loop = self.open_loop(node, "map", over, together, None, names)
         try:
             element = self.element_of(together, loop)
             given = list(element.items) if isinstance(element, Tuple) and len(iterated) > 1 else [element]

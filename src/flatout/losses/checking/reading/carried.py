@@ -143,10 +143,20 @@ def _reduces(name: str, value: cst.BaseExpression) -> bool:
             return _reduces(name, inner)
         return False
     if isinstance(value, cst.IfExp):
+        if _asks_for_none(name, value.test):  # The first step has nothing to join.
+            return any(_reduces(name, side) for side in (value.body, value.orelse))
         return name not in _names(value.test) and all(
             _reduces(name, side) or name not in _names(side) for side in (value.body, value.orelse)
         )
     return False
+
+
+def _asks_for_none(name: str, test: cst.BaseExpression) -> bool:
+    """`name is None` and `name is not None`."""
+    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or dotted(test.left) != name:
+        return False
+    target = test.comparisons[0]
+    return isinstance(target.operator, (cst.Is, cst.IsNot)) and dotted(target.comparator) == "None"
 
 
 def _fills(name: str, call: cst.Call) -> bool:

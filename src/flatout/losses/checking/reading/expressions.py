@@ -266,7 +266,8 @@ class Expressions(Calls):
                     index.append(one)
                     pieces.append(... if is_dots else one)
         self.tell(Subscripted(node, base, tuple(index), tuple(slices), written))
-        self.touch(base, *index, indexed=isinstance(base, (Data, Sequence)))
+        single = [pair[0] for pair in slices if all(isinstance(end, Counter) for end in pair)]  # `[i : i + 1]`
+        self.touch(base, *index, *filter(None, single), indexed=isinstance(base, (Data, Sequence)))
         return self._selected(base, pieces)
 
     def _selected(self, base: Value, pieces: list[Any]) -> Value:
@@ -343,7 +344,9 @@ class Expressions(Calls):
             self.close_loop(loop)
         if isinstance(node, cst.SetComp):
             return Sequence(element, "groups", by_data, None)
-        return Sequence(element, loop.labels[0], by_data, loop.length)
+        inside = inner if clause.inner_for_in is not None else None
+        is_pairs = isinstance(inside, Sequence) and (inside.is_pairs or inside.label == loop.labels[0])
+        return Sequence(element, loop.labels[0], by_data, loop.length, is_pairs)
 
     def touch(self, *values: Value, indexed: bool = False, compared: bool = False) -> None:
         """Note in the loops around what the values say of them."""

@@ -63,7 +63,8 @@ def domain(iterated: Value, text: str) -> Domain:
     if isinstance(iterated, Bound):
         return _bounded(iterated, text)
     if isinstance(iterated, Sequence):
-        return Domain((iterated.label,), iterated.length, by_data=iterated.selected)
+        labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
+        return Domain(labels, iterated.length, by_data=iterated.selected)
     if isinstance(iterated, Together):
         return _together(iterated, text)
     if isinstance(iterated, Tuple):

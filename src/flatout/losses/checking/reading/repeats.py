@@ -13,6 +13,7 @@ from .spellings import HEAVY, plain
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.
 _WORTH_NAMING = 4
+_OF_PAIRS = frozenset(["matmul", "einsum", "cdist", "tensordot"])
 _IMPURE = frozenset(
     [
         "random",
@@ -139,7 +140,7 @@ def _cost(node: cst.CSTNode, helpers: dict[str, cst.FunctionDef], depth: int) ->
             if name in helpers and depth < 3:
                 total += _cost(helpers[name].body, helpers, depth + 1)
             elif "." in name:
-                total += 1 + (short in HEAVY)
+                total += 1 + (short in HEAVY) + (short in _OF_PAIRS)
         elif isinstance(one, cst.SubscriptElement) and isinstance(one.slice, cst.Index):
             index = one.slice.value
             # `y[:, None]` is how pairs are made.

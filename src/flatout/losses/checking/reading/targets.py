@@ -9,9 +9,13 @@ from .values import UNKNOWN, Data, Sequence, Shape, Static, Tuple, Value, data_i
 
 
 def counted(test: cst.BaseExpression) -> tuple[str | None, cst.BaseExpression | None]:
-    """`i < n`: the counter and the bound of a `while`."""
+    """`i < n`: the counter and the bound of a `while`; one that counts down, `i > 0`, begins with its bound."""
     if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and isinstance(test.left, cst.Name):
         target = test.comparisons[0]
+        is_number = isinstance(target.comparator, (cst.Integer, cst.UnaryOperation))
+        falls = (cst.GreaterThan, cst.GreaterThanEqual, *((cst.NotEqual,) if is_number else ()))
+        if isinstance(target.operator, falls):
+            return test.left.value, test.left
         if isinstance(target.operator, (cst.LessThan, cst.LessThanEqual, cst.NotEqual)):
             return test.left.value, target.comparator
     return None, None

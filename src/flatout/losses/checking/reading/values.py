@@ -119,12 +119,15 @@ class Sequence(Value):
         element: One of its elements.
         label: The axis.
         selected: Its length depends on the data.
+        length: If known.
+        is_pairs: It holds a pair for every two steps of that axis.
     """
 
     element: Value
     label: str
     selected: bool = False
     length: int | None = None
+    is_pairs: bool = False
 
 
 @dataclass(frozen=True)

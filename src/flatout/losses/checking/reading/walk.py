@@ -21,19 +21,7 @@ from .names import Names
 from .operations import elementwise
 from .source import Project, SourceFile, dotted, walk
 from .targets import counted, names_in
-from .values import (
-    UNKNOWN,
-    Bound,
-    Class,
-    Counter,
-    Function,
-    Instance,
-    Size,
-    Static,
-    Tuple,
-    Value,
-    merge,
-)
+from .values import UNKNOWN, Bound, Class, Counter, Function, Instance, Size, Static, Tuple, Value, merge
 
 _DEEPEST = 12
 # Enough to see what a factory returns.

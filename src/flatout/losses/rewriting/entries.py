@@ -1,0 +1,56 @@
+"""Arrays that a loop fills entry by entry: `out[i] = x`, `out[i, j] = x`, `out[:, t] = x`."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .algebra import operand, relabelled, where
+from .indexing import listing_to_tensor
+from .lifting import Lifting
+from .streams import Stream
+from .values import Axis, Listing, Refused, Sum, Tensor
+
+
+def entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+    """An array behind a loop that set its entries, one at every step, perhaps under a condition.
+
+    Args:
+        lift: What is known of the function.
+        before: What the variable was before the loop.
+        after: What the body made of it: the entry as a `Splice`, and its slot.
+        flow: The loop.
+    """
+    (term,) = after.terms
+    value, keep = term.listing.element, term.listing.keep
+    mine = [axis for axis in after.slot if axis is not None and axis in flow.axes]
+    if len(mine) != 1 or len(flow.axes) != 1 or mine[0].start is not None:
+        raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
+    if isinstance(before, Sum):  # The loop around this one runs through the rest of the slot.
+        if before.how is not None or before.name != after.name:
+            raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
+        return after
+    if not isinstance(before, Tensor):
+        if keep is not None or after.slot != flow.axes:
+            raise Refused(f"Entries of {after.name!r} are set in a list of lists, or under a condition.", "FO106")
+        return Listing(value, flow.axes, None)
+    return _array(lift, before, after, operand(lift, value), keep)
+
+
+def _array(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tensor | None) -> Tensor:
+    whole = sum(axis is None for axis in after.slot)
+    if value.valid is not None or value.is_loose or before.rank < len(after.slot) or value.rank < whole:
+        raise Refused(f"Entries of {after.name!r} are set to something that does not fit.", "FO108")
+    for axis in after.slot:
+        if axis is not None and axis not in value.dims:  # The same for every step.
+            spread = listing_to_tensor(lift, Listing(value, (axis,)))
+            value = replace(spread, inner=spread.inner[1:])
+    rows = list(value.inner)
+    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in after.slot]
+    inner += rows
+    if keep is not None:
+        if len(inner) != before.rank:
+            raise Refused(f"Entries of {after.name!r} are set under a condition, to something that is spread.", "FO108")
+        old = replace(relabelled(before, dict(zip(before.inner, inner, strict=True))), inner=())
+        value = where(lift, keep, replace(value, inner=()), old)
+    return replace(value, inner=tuple(inner), position=None, domain=None)

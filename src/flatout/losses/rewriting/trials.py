@@ -1,0 +1,156 @@
+"""One trial of a proof: what the original gives for an input, and whether a rewrite gives the same."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .gradients import compiled_if_small, value_and_gradient
+from .inputs import Recipe
+
+VALUE_TOLERANCE = 2e-5
+GRADIENT_TOLERANCE = 2e-4
+
+
+@dataclass(frozen=True)
+class Trial:
+    """The original's answer for one input, and what a rewrite made of it."""
+
+    problem: str | None = None
+    skipped: str | None = None
+    note: str | None = None
+    scale: float = 0.0
+    is_only_slope: bool = False
+    is_only_value: bool = False
+
+
+@dataclass(frozen=True)
+class Kinks:
+    """Whether inputs hold ties, and whether the rewrite has kinks there, or orders what ties."""
+
+    has_ties: bool
+    is_kinked: bool
+    is_tie_sensitive: bool
+
+
+def tried(
+    slow: Any,
+    fast: Any,
+    recipe: Recipe,
+    name: str,
+    arrays: Any,
+    kinks: Kinks,
+    scale: float,
+    answers: dict[Any, Any],
+    key: Any,
+) -> Trial:
+    """One input. Where the original, compiled as a whole, gives something else, it is asked step by step."""
+    answer = answers.get(key)
+    if answer is None:
+        answer = answers[key] = _answer(slow, arrays, recipe.predicted)
+    trial = _compare(answer, fast, arrays, recipe.predicted, name, kinks, scale)
+    if trial.problem and answer[4]:
+        answer = answers[key] = _answer(slow, arrays, recipe.predicted, is_exact=True)
+        trial = _compare(answer, fast, arrays, recipe.predicted, name, kinks, scale)
+    return trial
+
+
+def _answer(slow: Any, arrays: Any, wrt: str, is_exact: bool = False) -> tuple[Any, Any, str, str | None, bool]:
+    """The original's value and gradient, or the name of what it raises.
+
+    Then what its gradient can be asked for, and whether the original was compiled as a whole, which `is_exact` forbids.
+    """
+    try:
+        quick = None if is_exact else compiled_if_small(slow, arrays, wrt)
+        if quick is not None:
+            return (*quick, "", wrt, True)
+        return (*value_and_gradient(slow, arrays, wrt), "", wrt, False)
+    except Exception as error:
+        try:
+            return (*value_and_gradient(slow, arrays, None), "", None, False)
+        except Exception:
+            return None, None, type(error).__name__, None, False
+
+
+def _compare(
+    answer: tuple[Any, Any, str, str | None, bool],
+    fast: Any,
+    arrays: Any,
+    predicted: str,
+    name: str,
+    kinks: Kinks,
+    scale: float,
+) -> Trial:
+    value, gradient, raised, differentiable, _ = answer
+    if raised:
+        return Trial(skipped=f"the original raises {raised}")
+    # At an adversarial input the original's gradient may fail; on an ordinary batch that is no excuse.
+    wrt = predicted if name.startswith("batch of") else differentiable
+    try:
+        # On jax one compilation is sooner done than each operation on its own.
+        other, slope = value_and_gradient(fast, arrays, wrt, compiled=backend() == "jax")
+    except Exception as error:
+        return Trial(problem=f"the rewrite raises {type(error).__name__}: {str(error)[:200]}")
+    if backend() == "jax" and value.shape == other.shape and not close(value, other):
+        # Compiled code may drop a NaN (XLA's minimum and maximum on a CPU do), the original's as well as ours.
+        other, slope = value_and_gradient(fast, arrays, wrt)
+    is_finite = all(np.all(np.isfinite(array)) for array in arrays.values())
+    if value.shape != other.shape:
+        return Trial(problem=f"the original returns shape {value.shape}, the rewrite {other.shape}")
+    undefined = np.isnan(value)
+    if is_finite and undefined.any():
+        return Trial(skipped="the original is NaN")
+    if not close(value, other):
+        if kinks.is_tie_sensitive and kinks.has_ties:
+            return Trial(note="Equal where no two entries tie: how ties are ordered differs.")
+        return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
+    if not np.all(np.isfinite(value)):
+        return Trial()
+    return same_slope(gradient, slope, kinks.has_ties and kinks.is_kinked, scale)
+
+
+def backend() -> str:
+    import keras
+
+    return str(keras.backend.backend())
+
+
+def close(value: np.ndarray, other: np.ndarray) -> bool:
+    if value.dtype.kind not in "fiub":
+        return False
+    return bool(np.allclose(value, other, rtol=VALUE_TOLERANCE, atol=VALUE_TOLERANCE, equal_nan=True))
+
+
+def same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose: bool, scale: float) -> Trial:
+    """Whether two gradients agree; `scale` is how large gradients of this loss ordinarily are."""
+    if gradient is None and slope is None:
+        return Trial(note="Neither has a gradient with respect to the predictions: the values were compared.")
+    if slope is None:
+        assert gradient is not None
+        slope = np.zeros_like(gradient)
+    if gradient is None:
+        if not np.all(np.isfinite(slope)):
+            return Trial(problem="the rewrite's gradient is NaN or infinite", is_only_slope=True)
+        if np.any(slope):
+            return Trial(problem="the original has no gradient, the rewrite has one")
+        return Trial()
+    defined = np.isfinite(gradient)
+    if not defined.all():
+        if not np.all(np.isfinite(slope[defined])):
+            return Trial(problem="the rewrite's gradient is NaN where the original's is not")
+        return Trial(note="On some adversarial inputs the original's own gradient is NaN; it was not compared there.")
+    if not np.all(np.isfinite(slope)):
+        return Trial(problem="the rewrite's gradient is NaN or infinite", is_only_slope=True)
+    largest = max(float(np.max(np.abs(gradient), initial=0.0)), float(np.max(np.abs(slope), initial=0.0)))
+    if np.max(np.abs(gradient - slope), initial=0.0) <= GRADIENT_TOLERANCE * largest + 1e-6 * scale:
+        return Trial(scale=largest)
+    if may_choose:
+        return Trial(note="At exact ties the gradient is another one of several that hold there.")
+    off = float(np.max(np.abs(gradient - slope))) / largest
+    return Trial(problem=f"the gradients differ by {off:.1e} of the largest entry")
+
+
+def _shown(value: np.ndarray) -> str:
+    return f"{value.item():.6g}" if value.size == 1 else f"an array of shape {value.shape}"

@@ -74,6 +74,9 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
         from . import scan
 
         lines.append(Line("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+    if default_launcher() == "cpu":
+        # The emulation is for tests; what comes now needs a GPU, or its speed.
+        return lines
     if importlib.util.find_spec("torch") is not None:
         from . import torch_graph
 

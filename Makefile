@@ -13,6 +13,8 @@ WORKERS ?= 2
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 CHEAP_JAX := JAX_DISABLE_MOST_OPTIMIZATIONS=1 JAX_COMPILATION_CACHE_DIR=$(CURDIR)/.pytest_cache/d/jax \
   JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0 JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES=-1
+# A model that asks for torch.compile is left to stock Keras, and it took most of the time to compile those.
+CHEAP_TORCH := TORCHDYNAMO_DISABLE=1
 KERAS_TESTS := keras.src.trainers keras.src.callbacks
 
 export TF_CPP_MIN_LOG_LEVEL := 3
@@ -48,7 +50,7 @@ unit: venv
 # tolerances are far above what jax' optimizations change, so it goes without them, and keeps what it compiled.
 define run-keras-tests
 	@failed=; for backend in $(BACKENDS); do echo "== Keras' own tests on $$backend, accelerated"; \
-	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(CHEAP_JAX) \
+	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(CHEAP_JAX) $(CHEAP_TORCH) \
 	  $(PYTEST) -p flatout.runner.pytest_plugin --pyargs $(1) \
 	  || failed="$$failed $$backend"; done; \
 	[ -z "$$failed" ] || { echo "Keras' own tests failed on$$failed"; exit 1; }

@@ -14,7 +14,7 @@ import flatout
 
 
 @pytest.mark.slow
-@pytest.mark.backend("jax")
+@pytest.mark.backend("torch")
 def test_keras_tests_pass_and_most_fits_are_accelerated(backend: str, tmp_path: Path) -> None:
     done = subprocess.run(
         [

@@ -207,3 +207,23 @@ def test_waiting_is_interrupted_by_ctrl_c() -> None:
 def test_take_of_nothing_is_refused() -> None:
     with Background(iter([1])) as background, pytest.raises(ValueError, match="Received: most=0"):
         background.take(0)
+
+
+def test_a_pause_does_not_wait_for_an_item_to_grow() -> None:
+    most = 3000
+
+    def growing() -> Iterator[int]:
+        while True:
+            size = 0
+            while size < most and not background.is_waited_for:
+                size += 1
+                time.sleep(0.001)
+            yield size
+
+    with Background(growing(), items=2) as background:
+        assert next(background) == 0
+        # From the second one on the thread runs ahead, and the item in its hands grows until somebody wants it.
+        next(background)
+        assert until(lambda: background._shared.is_pulling)
+        with background.paused():
+            assert all(size < most for size, _ in background._shared.ready)

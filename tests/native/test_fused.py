@@ -224,7 +224,7 @@ def test_fit_says_which_form_trained(emulated: Any, batch_size: int, form: str) 
     for engine in ("native", "stock"):
         model = case.build()
         history = flatout.fit(
-            model, x, y, epochs=2, batch_size=batch_size, validation_split=0.1, verbose=0, engine=engine
+            model, x, y, epochs=5, batch_size=batch_size, validation_split=0.1, verbose=0, engine=engine
         )
         results.append((history.history, model.get_weights(), flatout.explain()[-1]))
     (history, weights, report), (expected, expected_weights, _) = results

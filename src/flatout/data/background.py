@@ -71,8 +71,8 @@ class Background:
 
     @property
     def is_waited_for(self) -> bool:
-        """Whether the consumer has nothing to do until the next item comes."""
-        return self._shared.is_waited_for
+        """Whether the consumer has nothing to do until the next item comes: an item in hand should not grow further."""
+        return self._shared.is_waited_for or self._shared.paused
 
     @property
     def limit(self) -> int | None:

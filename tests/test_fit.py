@@ -14,6 +14,7 @@ from keras import layers
 
 import flatout
 from flatout.engines.stock import are_replaced
+from flatout.prepare import _looks_at_batches
 
 ROWS, BATCH = 203, 16
 STEPS = 13
@@ -405,3 +406,22 @@ def test_history_can_be_written_as_json() -> None:
     history = fit(make_model(), epochs=2, validation_split=0.2)
     assert json.loads(json.dumps(history.history)).keys() == {"loss", "accuracy", "val_loss", "val_accuracy"}
     assert history.params == {"verbose": 0, "epochs": 2, "steps": 11}
+
+
+def test_which_callbacks_keep_auto_from_one_long_kernel() -> None:
+    class Batches(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            pass
+
+    known = keras.callbacks
+    harmless = [
+        known.History(),
+        known.EarlyStopping("loss"),
+        known.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
+    ]
+    assert not _looks_at_batches(None)
+    assert not _looks_at_batches(harmless)
+    assert not _looks_at_batches(known.CallbackList(harmless))
+    for one in (Batches(), known.TerminateOnNaN(), known.ModelCheckpoint("x.keras", save_freq=3)):
+        assert _looks_at_batches([*harmless, one])
+        assert _looks_at_batches(one)

@@ -11,6 +11,16 @@ from typing import Any
 import numpy as np
 
 
+def state() -> Any:
+    """The state of NumPy's global generator."""
+    return np.random.get_state()
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Whether two states will give the same draws."""
+    return one[0] == other[0] and one[2:] == other[2:] and np.array_equal(one[1], other[1])
+
+
 class NumPyForesight:
     """Foresees `np.random.permutation`, which Keras draws on jax."""
 
@@ -21,20 +31,19 @@ class NumPyForesight:
 
     def look(self, rows: int) -> None:
         """Draw what would be drawn now."""
-        state: Any = np.random.get_state()
-        if state[0] != "MT19937":
+        before = state()
+        if before[0] != "MT19937":
             return
         generator = np.random.RandomState()
-        generator.set_state(state)
-        self._order, self._before, self._after = generator.permutation(rows), state, generator.get_state()
+        generator.set_state(before)
+        self._order, self._before, self._after = generator.permutation(rows), before, generator.get_state()
 
     def take(self, rows: int) -> np.ndarray | None:
         """The permutation, as if it was drawn now; None if it was not foreseen."""
         order, before, self._order = self._order, self._before, None
         if order is None or before is None or len(order) != rows:
             return None
-        now: Any = np.random.get_state()
-        if now[0] != before[0] or now[2:] != before[2:] or not np.array_equal(now[1], before[1]):
+        if not are_same(state(), before):
             return None
         np.random.set_state(self._after)
         return order

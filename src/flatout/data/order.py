@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .foresight import NumPyForesight
+from .foresight import NumPyForesight, are_same, state
 
 
 class Order:
@@ -194,19 +194,14 @@ def _foresight(trainer_module: Any, shuffle: Any) -> Any:
 @functools.cache
 def _draws_alike() -> bool:
     """Whether the installed Keras draws its order as `NumPyForesight` thinks, and nothing else."""
-    rows, state = 100, _state()
+    rows, before = 100, state()
     try:
         numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
-        left = _state()
-        np.random.set_state(state)
-        expected, after = np.random.permutation(rows), _state()
-        return np.array_equal(numbers, expected) and np.array_equal(left[1], after[1]) and left[2:] == after[2:]
+        left = state()
+        np.random.set_state(before)
+        return np.array_equal(numbers, np.random.permutation(rows)) and are_same(state(), left)
     finally:
-        np.random.set_state(state)
-
-
-def _state() -> Any:
-    return np.random.get_state()
+        np.random.set_state(before)
 
 
 def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> Any:

@@ -192,9 +192,9 @@ class NativeProgram:
         self._take_state(session)
         session.launch(self._task, rows.start, rows.stop, self._taken)
         self._taken += stop - start
-        totals = functools.cache(session.totals)
-        logs = [Later(functools.partial(_log_of, totals, n)) for n in range(len(session.program.binding.log_names))]
-        return [dict(zip(session.program.binding.log_names, logs, strict=True))]
+        binding = session.program.binding
+        logs = functools.cache(lambda: logs_of(binding, session.totals()))
+        return [{name: Later(functools.partial(_entry, logs, name)) for name in binding.log_names}]
 
     def _run_watched(self, start: int, stop: int) -> list[Any]:
         """Run steps of which each is wanted, and after which the variables must have the state."""
@@ -241,9 +241,8 @@ class Later:
         return np.asarray(self._value(), dtype)
 
 
-def _log_of(totals: Callable[[], np.ndarray], number: int) -> np.float32:
-    total, count = totals()[number]
-    return np.float32(total / count) if count else np.float32(0.0)
+def _entry(logs: Callable[[], dict[str, np.float32]], name: str) -> np.float32:
+    return logs()[name]
 
 
 def _dtype(array: Any) -> str:

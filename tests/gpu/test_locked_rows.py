@@ -42,7 +42,15 @@ def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((784,), "float32"), ((129,), "float32"), ((28, 28), "uint8"), ((257,), "int32"), ((40_000,), "u1")],
+    [
+        ((784,), "float32"),
+        ((129,), "float32"),
+        ((28, 28), "uint8"),
+        ((257,), "int32"),
+        ((513,), "float32"),
+        ((4112,), "u1"),
+        ((40_000,), "u1"),
+    ],
 )
 @pytest.mark.parametrize("is_shuffled", [True, False])
 @pytest.mark.parametrize("label", ["float32", "float64", "int64"])

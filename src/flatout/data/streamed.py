@@ -79,6 +79,7 @@ class ArrayStream(RowFeed):
         self._drop()
         self._sender.close()
         self._reader.close()
+        super().close()
 
     def _drop(self) -> None:
         if self._chunks is not None:

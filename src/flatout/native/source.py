@@ -28,7 +28,6 @@ _FUSED_PARTS = (
     "common",
     "fused_numbers",
     "fused_layout",
-    "fused_state",
     "fused_forward",
     "fused_softmax",
     "fused_backward",
@@ -36,7 +35,7 @@ _FUSED_PARTS = (
 )
 # And of its kernel: for one hidden layer, and for several.
 _FUSED_SINGLE = ("fused",)
-_FUSED_STACK = ("fused_stack_layout", "fused_stack_exchange", "fused_stack")
+_FUSED_STACK = ("fused_stack_layout", "fused_stack_state", "fused_stack_exchange", "fused_stack")
 
 
 @functools.cache

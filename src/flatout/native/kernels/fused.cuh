@@ -32,16 +32,39 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     // ---- state into registers. The gradient's fragment has the same map of threads to elements as the weight's fragment.
     const FusedStep<C> of_tiles = FusedStep<C>::make(x_unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
+    const float role_scale = me.has_extra ? W_SCALE : 1.0f;
     float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
     float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
-    fused_load_state<C>(me, weights, slot_0, slot_1, of_tiles, of_role, W, M, V, bad);
+    UNROLL
+    for (int u = 0; u < S::UNIT_TILES; u++) {
+        UNROLL
+        for (int p = 0; p < S::SLOTS; p++) {
+            UNROLL
+            for (int i = 0; i < S::PER_TILE; i++) {
+                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, me, false);
+                const FusedStep<C>& step = p < S::TILES ? of_tiles : of_role;
+                W[u][p][i] = at >= 0 ? weights[at] * (p < S::TILES ? W_SCALE : role_scale) : 0.0f;
+                M[u][p][i] = C::SLOTS > 0 && at >= 0 ? slot_0[at] * step.m_scale : 0.0f;
+                V[u][p][i] = C::SLOTS > 1 && at >= 0 ? slot_1[at] * step.v_scale : 0.0f;
+                // Adam's shared reciprocal: a single denominator must leave room for three others.
+                bad |= !(fabsf(M[u][p][i]) <= 1e30f) || !(V[u][p][i] >= 0.0f && V[u][p][i] <= 1e24f);
+            }
+        }
+    }
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
         const int unit = i / S::STRIDE, output = i % S::STRIDE;
         const int at = C::AT_W2 + (me.rank * S::UNITS + unit) * C::OUTPUTS + output;
-        sm.w2[i] = output < C::OUTPUTS && !is_padding<C>(me, unit) ? split_word<C::EXACT>(weights[at]) : 0;
+        if constexpr (C::WIDTH < C::HIDDEN)
+            if (is_padding<C>(me, unit)) {
+                sm.w2[i] = 0;
+                continue;
+            }
+        sm.w2[i] = output < C::OUTPUTS ? split_word<C::EXACT>(weights[at]) : 0;
     }
     for (int i = thread; i < C::BATCH * S::STRIDE; i += C::WARPS * 32) sm.dlogits[i] = 0;
-    if (thread < S::UNITS) sm.b1[thread] = is_padding<C>(me, thread) ? 0.0f : weights[C::AT_B1 + me.rank * S::UNITS + thread];
+    if constexpr (C::WIDTH < C::HIDDEN) {
+        if (thread < S::UNITS) sm.b1[thread] = is_padding<C>(me, thread) ? 0.0f : weights[C::AT_B1 + me.rank * S::UNITS + thread];
+    } else if (thread < S::UNITS) sm.b1[thread] = weights[C::AT_B1 + me.rank * S::UNITS + thread];
     if (thread < C::OUTPUTS) sm.b2[0][thread] = weights[C::AT_B2 + thread];
     if (thread == 0) {
         for (int i = 0; i < 4; i++) arrival_init(shared_address(&sm.arrivals[i]));
@@ -127,5 +150,23 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     any = warp_ballot(any) != 0;
     if (me.rank == 0 && thread == 0) *failed = any;
     if (any) return;
-    fused_store_state<C>(me, numbers[0], weights, slot_0, slot_1, W, M, V);
+    // Made anew, so that what only a launch's two ends need takes no registers in between.
+    const FusedStep<C> tiles_step = FusedStep<C>::make(numbers[0], W_SCALE);
+    const FusedStep<C> role_step = me.has_extra ? tiles_step : FusedStep<C>::make(1.0f, 1.0f);
+    UNROLL
+    for (int u = 0; u < S::UNIT_TILES; u++) {
+        UNROLL
+        for (int p = 0; p < S::SLOTS; p++) {
+            UNROLL
+            for (int i = 0; i < S::PER_TILE; i++) {
+                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, me, true);
+                const FusedStep<C>& step = p < S::TILES ? tiles_step : role_step;
+                if (at >= 0) {
+                    weights[at] = W[u][p][i] / (p < S::TILES ? W_SCALE : role_scale);
+                    if (C::SLOTS > 0) slot_0[at] = M[u][p][i] / step.m_scale;
+                    if (C::SLOTS > 1) slot_1[at] = V[u][p][i] / step.v_scale;
+                }
+            }
+        }
+    }
 }

@@ -79,17 +79,6 @@ DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const float (&W)[
     }
 }
 
-// All features' sum, from those of the warps.
-template <class C, class Shared> DEVICE float sum_of_warps(const Shared& sm, int at) {
-    float even = sm.partial[0][at], odd = sm.partial[1][at];
-    UNROLL
-    for (int i = 2; i < C::WARPS; i += 2) {
-        even += sm.partial[i][at];
-        odd += sm.partial[i + 1][at];
-    }
-    return even + odd;
-}
-
 // For a warp of every eight rows: the hidden units, and partial logits pushed to the rows' owners. Leaves the second kernel as the
 // left operand of the hidden units' gradient.
 template <class C, class Shared>
@@ -112,11 +101,17 @@ DEVICE void fused_hidden(Shared& sm, const FusedPlace<C>& me, int slot, float h_
     UNROLL
     for (int k = 0; k < 2 * S::EIGHTS; k++) {
         const int unit = me.t + 4 * k, at = at_unit<C>(unit, me.warp, me.g);
-        const float z = fmaf(sum_of_warps<C>(sm, at), h_unit, sm.b1[unit]);
+        float even = sm.partial[0][at], odd = sm.partial[1][at];
+        UNROLL
+        for (int i = 2; i < C::WARPS; i += 2) {
+            even += sm.partial[i][at];
+            odd += sm.partial[i + 1][at];
+        }
+        const float z = fmaf(even + odd, h_unit, sm.b1[unit]);
         h[k] = C::Activation::value(z);
-        float slope = C::Activation::slope(z, h[k]);
-        if (is_padding<C>(me, unit)) h[k] = slope = 0.0f;
-        sm.slope[at] = slope;
+        sm.slope[at] = C::Activation::slope(z, h[k]);
+        if constexpr (C::WIDTH < C::HIDDEN)
+            if (is_padding<C>(me, unit)) h[k] = sm.slope[at] = 0.0f;
         // A first kernel beyond the halves makes z infinite or NaN, even where x is 0.
         bad |= is_outside(z) || is_outside(h[k]);
     }

@@ -20,6 +20,8 @@ _SMALL_INTEGERS = ("uint8", "int8", "bool")
 # Registers of a thread that weights, optimizer state and forward sums may take, by warps of a block: what is left of
 # them must do for the rest, or the kernel is slow.
 _REGISTERS = {4: 200, 8: 200, 12: 110}
+# The same with several hidden layers, which have more to do while weights of others wait.
+_REGISTERS_OF_A_STACK = {4: 200, 8: 240, 12: 110}
 # The product of four of Adam's denominators must not vanish.
 _LEAST_EPSILON = 1e-10
 
@@ -80,32 +82,25 @@ class FusedPlan:
     @property
     def buffers(self) -> int:
         """Batches of x that shared memory holds: this one and the next, or, where there is no room, one."""
-        return 2 if len(self.hidden) == 1 or self._bytes(2, 0) <= SHARED_BYTES else 1
-
-    @property
-    def kept_in_shared(self) -> int:
-        """How many layers above the first keep their weights and state in shared memory, for want of registers."""
-        return next((n for n in range(len(self.hidden)) if self._registers(n) <= _REGISTERS[self.warps]), 0)
+        return 2 if len(self.hidden) == 1 or self._bytes_with(2) <= SHARED_BYTES else 1
 
     @property
     def registers(self) -> int:
         """What weights, optimizer state and forward sums take of a thread's registers."""
-        return self._registers(self.kept_in_shared)
+        layers = self.layers
+        return sum(layer.state_registers for layer in layers) + max(layer.sum_registers for layer in layers)
 
     @property
     def shared_bytes(self) -> int:
         """As the structs in fused_layout.cuh and fused_stack_layout.cuh add up."""
-        return self._bytes(self.buffers, self.kept_in_shared)
+        return self._bytes_with(self.buffers)
 
-    def _registers(self, kept: int) -> int:
-        here, elsewhere = self.layers[: len(self.hidden) - kept], self.layers[len(self.hidden) - kept :]
-        # One of those that are elsewhere is in registers while it works.
-        state = sum(layer.state_registers for layer in here) + max(
-            (one.state_registers for one in elsewhere), default=0
-        )
-        return state + max(layer.sum_registers for layer in self.layers)
+    @property
+    def fits(self) -> bool:
+        most = (_REGISTERS if len(self.hidden) == 1 else _REGISTERS_OF_A_STACK)[self.warps]
+        return self.shared_bytes <= SHARED_BYTES and self.registers <= most
 
-    def _bytes(self, buffers: int, kept: int) -> int:
+    def _bytes_with(self, buffers: int) -> int:
         first, *above = self.layers
         last = self.layers[-1]
         stride = 12 if self.outputs <= 12 else 20
@@ -118,10 +113,8 @@ class FusedPlan:
         if above:
             parts = self.cluster * max(layer.units for layer in self.layers[:-1]) * self.batch
             floats += parts * (2 if len(above) > 1 else 1) + self.cluster * self.warps + 2 * (1 + 2 * len(self.layers))
-            # Each layer's memory begins at a multiple of 128 bytes.
-            rows += 2 * 128 * len(self.layers)
-        state = sum(layer.state_bytes for layer in self.layers[len(self.hidden) - kept :])
-        return math.ceil((rows + state + 4 * floats) / 128) * 128
+            rows += 128 * len(self.layers)  # each layer's memory begins at a multiple of 128 bytes
+        return math.ceil((rows + 4 * floats) / 128) * 128
 
     @property
     def title(self) -> str:
@@ -163,7 +156,7 @@ def plans(
             plan = FusedPlan(
                 inputs, hidden, network.outputs, batch, cluster, warps, planes, is_raw, precision, affine, slots
             )
-            if plan.shared_bytes <= SHARED_BYTES and plan.registers <= _REGISTERS[warps]:
+            if plan.fits:
                 found.append(plan)
     if not found:
         what = f"{' to '.join(map(str, (inputs, *hidden)))} values with a batch of {batch}"

@@ -83,11 +83,6 @@ class FusedLayer:
         return self.batch * (2 * self.row_halves + 16)
 
     @property
-    def state_bytes(self) -> int:
-        """Weights and optimizer state in shared memory."""
-        return 4 * 32 * self.warps * self.state_registers
-
-    @property
     def own_floats(self) -> int:
         """Slopes, gradient and bias in shared memory."""
         return self.units * self.batch + self.batch // 8 * 32 * 2 * (self.units // 8) + self.units

@@ -72,7 +72,7 @@ def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builde
             f"typedef {builder.curve(dense.name, dense.curve)} Activation;",
             *_members("int", _layer_integers(shape)),
             *_members("int", {"AT_W1": layout[dense.kernel.name].offset, "AT_B1": layout[dense.bias.name].offset}),
-            *_members("bool", {"IS_LAST": is_last, "IN_SHARED": number >= len(hidden) - plan.kept_in_shared}),
+            *_members("bool", {"IS_LAST": is_last}),
             *_members("int", {"BUFFERS": plan.buffers if number == 0 else 1}),
         ]
         if is_last:

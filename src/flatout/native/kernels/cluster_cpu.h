@@ -96,6 +96,7 @@ static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barri
 #endif
 
 DEVICE int thread_number() { return cluster_self->number; }
+DEVICE int unforeseen(int value) { return value; }
 DEVICE int cluster_rank() { return cluster_self->block->rank; }
 DEVICE void block_barrier() { cluster_meet(cluster_self->block->barrier); }
 DEVICE void cluster_barrier() { cluster_meet(*cluster_self->all); }

@@ -13,6 +13,8 @@ typedef u32 Address;  // of shared memory, in this block or, by `remote`, in ano
 #define NO_UNROLL _Pragma("unroll 1")
 
 DEVICE int thread_number() { return threadIdx.x; }
+// The same number, of which the compiler knows nothing: what is computed from it stays where it is.
+DEVICE int unforeseen(int value) { asm volatile("" : "+r"(value)); return value; }
 DEVICE void block_barrier() { __syncthreads(); }
 DEVICE void warp_barrier() { __syncwarp(); }
 

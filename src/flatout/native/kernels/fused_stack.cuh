@@ -7,7 +7,7 @@
 
 // What all layers need to know of a step.
 template <class First> struct StackStep {
-    int number, steps;
+    int number, steps, rank;
     float rate;
     const u16* next_row;  // of x, for a lane that fetches one
     const int (&label)[FusedSizes<First>::PASSES];
@@ -38,11 +38,9 @@ template <int DEPTH, class Below, class Shared, class First, class C, class... A
 DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C, Above...>& state, const StackStep<First>& now,
                         Address rows, Address ready, int parity, float unit, bool& bad) {
     typedef FusedSizes<C> S;
-    const FusedPlace<C> me = FusedPlace<C>::here();
+    FusedPlace<C> me = place_for_now<C>(now.rank);
     LayerView<C> view = view_of(sm, here);
-    float* kept = here.own.state + thread_number();
     const int slot = now.slot();
-    if constexpr (C::IN_SHARED) state.own.fetch_weights(kept);
     fused_forward<C>(view, me, state.own.W, rows, ready, parity);
     if (DEPTH == 0 && me.warp == 0 && now.number > 0) {
         arrival_wait(sm.step_over(), slot ^ 1);
@@ -63,12 +61,12 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
             if (me.warp == C::WARPS - 1 && !now.is_final()) stack_fetch(sm, me, now);
         stack_layer<DEPTH + 1, C>(sm, here.above, state.above, now, shared_address(rows_above), sm.rows_ready(DEPTH + 1), slot,
                                   1.0f / HIDDEN_SCALE, bad);
+        me = place_for_now<C>(now.rank);
         stack_gradient<C>(view, me, sm.parts[DEPTH & 1 & (Shared::LAYERS > 2)], sm.parts_ready(DEPTH), slot, bad);
     }
     block_barrier();  // the gradient of all rows
     u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];
     fused_load_gradient<C>(view, me, dh_hi, dh_lo);
-    if constexpr (C::IN_SHARED) state.own.fetch(kept);
     if constexpr (DEPTH > 0)
         stack_scatter<C, Below>(me, state.own.W, dh_hi, dh_lo, shared_address(sm.parts[(DEPTH - 1) & 1 & (Shared::LAYERS > 2)]),
                                 sm.parts_ready(DEPTH - 1));
@@ -78,11 +76,9 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     float role[S::UNIT_TILES][S::PER_TILE];
     fused_role_gradient<C>(view, me, dh_hi, dh_lo, backward_row, role);
     fused_update<C>(view, me, slot, now.rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, state.own.W, state.own.M, state.own.V);
-    if constexpr (C::IN_SHARED) state.own.keep(kept);
 }
 
-// A layer's weights into registers and shared memory, and those of the layers above it. How many bytes each layer will be sent in a
-// step is told by `stack_expect`.
+// A layer's weights into registers and shared memory, and those of the layers above it.
 template <class C, class... Above>
 DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& state, const float* weights, const float* slot_0,
                        const float* slot_1, float unit, bool& bad) {
@@ -92,7 +88,6 @@ DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& 
     const FusedStep<C> of_tiles = FusedStep<C>::make(unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
     fused_load_state<C>(me, weights, slot_0, slot_1, of_tiles, of_role, state.own.W, state.own.M, state.own.V, bad);
-    if constexpr (C::IN_SHARED) state.own.keep(here.own.state + thread);
     if (thread < S::UNITS) here.own.b1[thread] = is_padding<C>(me, thread) ? 0.0f : weights[C::AT_B1 + me.rank * S::UNITS + thread];
     if constexpr (C::IS_LAST) {
         for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
@@ -111,12 +106,10 @@ DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& 
 }
 
 template <class C, class... Above>
-DEVICE void stack_store(const StackMemory<C, Above...>& here, StackState<C, Above...>& state, float* weights, float* slot_0, float* slot_1,
-                        float unit) {
+DEVICE void stack_store(const StackState<C, Above...>& state, float* weights, float* slot_0, float* slot_1, float unit) {
     const FusedPlace<C> me = FusedPlace<C>::here();
-    if constexpr (C::IN_SHARED) state.own.fetch(here.own.state + thread_number());
     fused_store_state<C>(me, unit, weights, slot_0, slot_1, state.own.W, state.own.M, state.own.V);
-    if constexpr (!C::IS_LAST) stack_store(here.above, state.above, weights, slot_0, slot_1, 1.0f / HIDDEN_SCALE);
+    if constexpr (!C::IS_LAST) stack_store(state.above, weights, slot_0, slot_1, 1.0f / HIDDEN_SCALE);
 }
 
 // One thread: what comes to this block in a step from between the layers.
@@ -193,7 +186,7 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
             arrival_expect(shared_address(&sm.arrivals[1]), S::EXCHANGED);
             stack_expect<0, Shared, First, Above...>(sm, me.rank);
         }
-        const StackStep<First> now = {s, steps, rate, planes + (size_t)x_row * S::ROW_HALVES, label, row_sums + (size_t)s * (2 * First::BATCH)};
+        const StackStep<First> now = {s, steps, me.rank, rate, planes + (size_t)x_row * S::ROW_HALVES, label, row_sums + (size_t)s * (2 * First::BATCH)};
         if constexpr (First::PREFETCH)
             if (me.warp == FETCHER && me.lane < S::ROWS && !now.is_final()) prefetch(now.next_row, S::ROW_COPY);
         stack_layer<0, void>(sm, sm.layers, state, now, shared_address(sm.layers.own.rows[now.buffer()]), sm.x_ready(now.buffer()),
@@ -218,5 +211,5 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
     any = warp_ballot(any) != 0;
     if (me.rank == 0 && thread == 0) *failed = any;
     if (any) return;
-    stack_store(sm.layers, state, weights, slot_0, slot_1, numbers[0]);
+    stack_store(state, weights, slot_0, slot_1, numbers[0]);
 }

@@ -45,7 +45,7 @@ template <class C, class Next> DEVICE void stack_gather(const FusedPlace<C>& me,
     typedef FusedSizes<Next> Above;
     constexpr int THREADS_HERE = C::WARPS * 32, CHUNKS = C::BATCH * Next::PLANES * S::EIGHTS;
     constexpr int GROUPS = THREADS_HERE < 2 * CHUNKS ? 1 : THREADS_HERE / CHUNKS;
-    const int thread = thread_number(), group = GROUPS == 1 ? 0 : thread / CHUNKS;
+    const int thread = 32 * me.warp + me.lane, group = GROUPS == 1 ? 0 : thread / CHUNKS;
     const int eights = eights_of_block<C>(me.rank);
     if (group >= GROUPS) return;
     UNROLL

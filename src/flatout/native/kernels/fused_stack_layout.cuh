@@ -7,6 +7,13 @@ template <class... Above> using LayerAbove = typename NextLayer<Above...>::Type;
 // Hidden units are carried times this as halves, so that their lo parts are no subnormals.
 constexpr float HIDDEN_SCALE = 16.0f;
 
+// As FusedPlace::here(), made anew for each layer and step: addresses that wait in registers for their layer's turn cost more.
+template <class C> DEVICE FusedPlace<C> place_for_now(int rank) {
+    const int thread = unforeseen(thread_number()), warp = thread >> 5, lane = thread & 31, extra = warp == 0 ? 0 : warp - 3;
+    const bool has_extra = FusedSizes<C>::EXTRA > 0 && (warp == 0 || warp > 3) && extra < FusedSizes<C>::EXTRA;
+    return {warp, lane, lane >> 2, lane & 3, rank, extra, has_extra};
+}
+
 // Blocks own units in eights. Some of a layer's last blocks may own fewer than the others, or none.
 template <class C> DEVICE int eights_of_block(int rank) {
     constexpr int ALL = (C::WIDTH + 7) / 8, MOST = FusedSizes<C>::EIGHTS;
@@ -14,37 +21,12 @@ template <class C> DEVICE int eights_of_block(int rank) {
     return rest < 0 ? 0 : rest < MOST ? rest : MOST;
 }
 
-// Weights and optimizer state of a layer in a thread's registers.
+// Weights and optimizer state of a layer, and of those above it, in a thread's registers.
 template <class C> struct FusedState {
     typedef FusedSizes<C> S;
-    static constexpr int COUNT = S::UNIT_TILES * S::SLOTS * S::PER_TILE;
-    static constexpr int VALUES = COUNT * (1 + C::SLOTS);
     float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
     float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
-
-    // Where there are too few registers, they are kept in shared memory while other layers work.
-    DEVICE_MEMBER void fetch_weights(const float* kept) {
-        UNROLL
-        for (int i = 0; i < COUNT; i++) (&W[0][0][0])[i] = kept[i * (C::WARPS * 32)];
-    }
-    DEVICE_MEMBER void fetch(const float* kept) {
-        fetch_weights(kept);
-        UNROLL
-        for (int i = 0; i < COUNT; i++) {
-            if (C::SLOTS > 0) (&M[0][0][0])[i] = kept[(COUNT + i) * (C::WARPS * 32)];
-            if (C::SLOTS > 1) (&V[0][0][0])[i] = kept[(2 * COUNT + i) * (C::WARPS * 32)];
-        }
-    }
-    DEVICE_MEMBER void keep(float* kept) const {
-        UNROLL
-        for (int i = 0; i < COUNT; i++) {
-            kept[i * (C::WARPS * 32)] = (&W[0][0][0])[i];
-            if (C::SLOTS > 0) kept[(COUNT + i) * (C::WARPS * 32)] = (&M[0][0][0])[i];
-            if (C::SLOTS > 1) kept[(2 * COUNT + i) * (C::WARPS * 32)] = (&V[0][0][0])[i];
-        }
-    }
 };
-
 template <class C, class... Above> struct StackState {
     FusedState<C> own;
     StackState<Above...> above;
@@ -60,7 +42,6 @@ template <class C> struct LayerMemory {
     float slope[S::UNITS * C::BATCH];
     u32 dh[S::ROW_TILES][32][2 * S::EIGHTS];
     float b1[S::UNITS];
-    alignas(16) float state[C::IN_SHARED ? FusedState<C>::VALUES * C::WARPS * 32 : 4];
 };
 template <class C, class... Above> struct StackMemory {
     LayerMemory<C> own;

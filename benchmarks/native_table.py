@@ -4,12 +4,14 @@
 
 Dense networks over 784 features with Adam: a line for each width, depth and batch size, the others as in the seed model
 (128 units, one hidden layer, batch 32). Each is trained with the backend's engine and with `auto`, in turns in one run.
-The last columns are of a kernel a stage, which runs when it is asked for.
+The last columns are of a kernel a stage, which runs when it is asked for. `--grid` goes over all combinations instead,
+and has a line for each that `auto` trains by one kernel.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import statistics
 from typing import Any
 
@@ -18,6 +20,7 @@ import numpy as np
 
 import flatout
 from flatout.bench.comparison import EpochTimer
+from flatout.native.choice import one_kernel_is_better
 
 _SEED = (128, 1, 32)
 _WIDTHS = (32, 64, 96, 128, 256, 512, 1024)
@@ -51,6 +54,14 @@ def _us_per_step(engine: str, cell: tuple[int, int, int], x: Any, y: Any, epochs
     return statistics.median(seconds) / (len(x) // batch_size) * 1e6, flatout.explain()[-1].engine
 
 
+def _is_by_one_kernel(cell: tuple[int, int, int], x: Any, y: Any) -> bool:
+    width, depth, batch_size = cell
+    model = _model(width, depth)
+    model._symbolic_build(data_batch=(x[:batch_size], y[:batch_size]))
+    with flatout.options(force=True):
+        return one_kernel_is_better(model, (x, y, None), batch_size, None)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=40_960, help="rows of x (default 40960)")
@@ -58,6 +69,7 @@ def main() -> None:
     parser.add_argument(
         "--staged", action="store_true", help="also where auto leaves it to the backend: a kernel a stage"
     )
+    parser.add_argument("--grid", action="store_true", help="all combinations that auto trains by one kernel")
     arguments = parser.parse_args()
     random = np.random.default_rng(0)
     x = random.random((arguments.rows, 784), np.float32)
@@ -66,6 +78,9 @@ def main() -> None:
     cells = [(one, depth, batch_size) for one in _WIDTHS]
     cells += [(width, one, batch_size) for one in _DEPTHS]
     cells += [(width, depth, one) for one in _BATCHES]
+    if arguments.grid:
+        every = itertools.product(_WIDTHS, (depth, *_DEPTHS), sorted((batch_size, *_BATCHES)))
+        cells = [cell for cell in every if _is_by_one_kernel(cell, x, y)]
     backend = keras.config.backend()
     print(
         f"{'width':>6}{'depth':>6}{'batch':>6}  {'auto runs':<10}{backend + ' us':>10}{'auto us':>10}{'ratio':>8}",

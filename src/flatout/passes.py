@@ -61,10 +61,10 @@ def run_pass(
         if ledger.single_steps:
             program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
-        results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
         if stop == end and prepared.engine.reuses_memory:
-            # A device of its own is at work now: what the next epoch needs can be had meanwhile.
+            # A device of its own is at work from now on: what the next epoch needs can be had meanwhile.
             feed.foresee()
+        results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
         if stop % model.steps_per_execution and stop < end:
             if feed.ready(stop) is not None:
                 # A batch of another shape cuts a group in two.

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from .data import decode_once, placing
-from .data.chunks import FreshMemory, Ring, RowReader
+from .data.chunk_memory import FreshMemory, Ring
+from .data.chunks import RowReader
 from .data.direct_report import DirectReport, StreamReport
 from .data.feed import Feed as BatchFeed
 from .data.feed import feed as feed_of

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .data import fingerprint
-from .data.chunks import FreshMemory, RowReader, as_host_array
+from .data.chunk_memory import FreshMemory
+from .data.chunks import RowReader, as_host_array
 from .data.order import FileOrder
 from .data.output import OutputFiles, partial, size_on_disk
 from .data.output_paths import OutputPaths

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.data import chunks
-from flatout.data.chunks import FreshMemory, Ring, RowReader, even_chunks
+from flatout.data.chunk_memory import FreshMemory, Ring
+from flatout.data.chunks import RowReader, even_chunks
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -57,6 +58,33 @@ def test_long_passes_go_over_to_long_chunks() -> None:
     assert sum(lengths) == 1875
     reader.close()
     assert not [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout-gather")]
+
+
+@pytest.mark.parametrize(("used_for", "is_locked"), [(0.0, True), (0.1, True), (5.0, False)])
+def test_arrays_are_locked_after_a_pass_that_waited_for_its_rows(
+    monkeypatch: pytest.MonkeyPatch, used_for: float, is_locked: bool
+) -> None:
+    """The device takes `used_for` seconds for a chunk, of which gathering takes one."""
+    clock, locks = [0.0], []
+    gather = RowReader._gather
+
+    def timed(*arguments: object) -> None:
+        clock[0] += 1.0
+        gather(*arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(chunks.time, "perf_counter", lambda: clock[0])
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 1600)
+    monkeypatch.setattr(chunks, "locked", lambda leaf, dtype: locks.append(leaf))
+    monkeypatch.setattr(RowReader, "_gather", timed)
+    x = np.arange(4000, dtype=np.int32)[:, None]
+    for fetches in (False, True):
+        reader = RowReader((x,), [x.dtype], 10, 1, FreshMemory(), fetches=fetches)
+        for number in range(2):
+            for _ in reader.chunks(None, 0, 400):
+                clock[0] += max(0.0, used_for - 1.0)
+            clock[0] += 1000 * number
+            reader.end_pass()
+        assert len(locks) == (fetches and is_locked)
 
 
 @given(steps=st.integers(1, 5000), most=st.integers(1, 300))

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatout.data.chunks import FreshMemory, RowReader
+from flatout.data.chunk_memory import FreshMemory
+from flatout.data.chunks import RowReader
 from flatout.data.file_rows import FileRows, open_rows
 from flatout.data.files import Extent, Shards, extents, open_npy, unmapped
 from flatout.data.residency import cached_bytes, drop_from_cache

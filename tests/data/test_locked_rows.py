@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from flatout.data import locked_rows
-from flatout.data.chunks import FreshMemory, RowReader
+from flatout.data.chunk_memory import FreshMemory
+from flatout.data.chunks import RowReader
 from flatout.data.cuda_driver import CudaError, cuda_driver
 from flatout.data.locked_rows import is_lockable, locked
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.data import locked_rows
+from flatout.data import chunks, locked_rows
 from flatout.data.chunks import Chunk
 from flatout.data.cuda_driver import cuda_driver
 from flatout.data.locked_rows import LockedRows, Wanted
@@ -33,6 +33,9 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
     monkeypatch.setattr(Sender, "_land", counted)
     monkeypatch.setattr(locked_rows, "FEWEST_BYTES", 1)
+    # As if every epoch waited for its rows.
+    monkeypatch.setattr(chunks, "BUSY", -1.0)
+    monkeypatch.setattr(chunks, "FEWEST_CHUNKS", 1)
     return counts
 
 
@@ -42,7 +45,15 @@ def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 
 @pytest.mark.parametrize(
     ("shape", "dtype"),
-    [((784,), "float32"), ((129,), "float32"), ((28, 28), "uint8"), ((257,), "int32"), ((40_000,), "u1")],
+    [
+        ((784,), "float32"),
+        ((129,), "float32"),
+        ((28, 28), "uint8"),
+        ((257,), "int32"),
+        ((513,), "float32"),
+        ((4112,), "u1"),
+        ((40_000,), "u1"),
+    ],
 )
 @pytest.mark.parametrize("is_shuffled", [True, False])
 @pytest.mark.parametrize("label", ["float32", "float64", "int64"])
@@ -108,7 +119,8 @@ def test_an_error_in_a_callback_leaves_nothing_locked(fetched: list[int]) -> Non
 
     class Fails(keras.callbacks.Callback):
         def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-            raise KeyError("mine")
+            if epoch == 1:
+                raise KeyError("mine")
 
     with flatout.options(force=True), pytest.raises(KeyError, match="mine"):
         flatout.fit(model(), x, y, batch_size=32, epochs=3, verbose=0, data="streamed", callbacks=[Fails()])

@@ -1,4 +1,4 @@
-"""The order of the next pass, drawn before it is wanted, while the device is at work.
+"""The order of the next pass, drawn by a thread before it is wanted, while the device is at work.
 
 A draw that was foreseen counts only if the generator stands where it stood then, and leaves it where the draw itself
 would have left it: nobody can tell the difference but by the clock.
@@ -6,9 +6,29 @@ would have left it: nobody can tell the difference but by the clock.
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+
+class Drawing:
+    """What a thread draws, from a generator of its own."""
+
+    def __init__(self, draw: Callable[[], Any]):
+        self._draw = draw
+        self._drawn: Any = None
+        self._thread = threading.Thread(target=self._run, name="flatout-foresight")
+        self._thread.start()
+
+    def result(self) -> Any:
+        """What was drawn; waits for it."""
+        self._thread.join()
+        return self._drawn
+
+    def _run(self) -> None:
+        self._drawn = self._draw()
 
 
 def state() -> Any:
@@ -25,25 +45,36 @@ class NumPyForesight:
     """Foresees `np.random.permutation`, which Keras draws on jax."""
 
     def __init__(self) -> None:
-        self._before: tuple[Any, ...] | None = None
-        self._after: Any = None
-        self._order: np.ndarray | None = None
+        self._before: Any = None
+        self._drawing: Drawing | None = None
 
     def look(self, rows: int) -> None:
         """Draw what would be drawn now."""
+        self.close()
         before = state()
-        if before[0] != "MT19937":
-            return
-        generator = np.random.RandomState()
-        generator.set_state(before)
-        self._order, self._before, self._after = generator.permutation(rows), before, generator.get_state()
+        if before[0] == "MT19937":
+            self._before, self._drawing = before, Drawing(lambda: _permutation(before, rows))
 
     def take(self, rows: int) -> np.ndarray | None:
         """The permutation, as if it was drawn now; None if it was not foreseen."""
-        order, before, self._order = self._order, self._before, None
-        if order is None or before is None or len(order) != rows:
+        drawing, self._drawing = self._drawing, None
+        if drawing is None:
             return None
-        if not are_same(state(), before):
+        order, after = drawing.result()
+        if len(order) != rows or not are_same(state(), self._before):
             return None
-        np.random.set_state(self._after)
+        np.random.set_state(after)
         return order
+
+    def close(self) -> None:
+        """Have no thread left over."""
+        if self._drawing is not None:
+            self._drawing.result()
+            self._drawing = None
+
+
+def _permutation(before: Any, rows: int) -> tuple[np.ndarray, Any]:
+    """A permutation from a state of NumPy's generator, and the state after it."""
+    generator = np.random.RandomState()
+    generator.set_state(before)
+    return generator.permutation(rows), generator.get_state()

@@ -102,6 +102,11 @@ class Order:
         if self._foresight is not None:
             self._foresight.look(self._rows)
 
+    def close(self) -> None:
+        """Have nothing left over of what was foreseen."""
+        if self._foresight is not None:
+            self._foresight.close()
+
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
         if finished:
@@ -139,6 +144,9 @@ class FileOrder:
         return 0, self.count, True
 
     def foresee(self) -> None:
+        pass
+
+    def close(self) -> None:
         pass
 
     def end_epoch(self, steps: int, finished: bool) -> None:

@@ -47,7 +47,8 @@ class RowFeed:
         self._order.end_epoch(steps, finished)
 
     def close(self) -> None:
-        """Nothing runs in the background."""
+        """End what runs in the background."""
+        self._order.close()
 
 
 class ResidentFeed(RowFeed):

@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from .background import Background
-from .chunks import Chunk, Memory, RowReader, packed, steps_per_chunk
+from .chunk_memory import Memory
+from .chunks import Chunk, RowReader, packed, steps_per_chunk
 from .direct_report import StreamReport
 from .order import FileOrder, Order
 from .resident import RowFeed
@@ -71,12 +72,14 @@ class ArrayStream(RowFeed):
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         self._drop()
+        self._reader.end_pass()
         super().end_epoch(steps, finished)
 
     def close(self) -> None:
         self._drop()
         self._sender.close()
         self._reader.close()
+        super().close()
 
     def _drop(self) -> None:
         if self._chunks is not None:

@@ -10,6 +10,8 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
+from .foresight import Drawing
+
 
 class _Permutation(Sampler[Any]):
     """One batch of all rows."""
@@ -50,23 +52,32 @@ class TorchForesight:
     def __init__(self) -> None:
         self._seeds: list[int] = []
         self._number = 2
-        self._order: np.ndarray | None = None
+        self._drawing: Drawing | None = None
 
     def look(self, rows: int) -> None:
         """Draw the permutation that will probably be the next."""
+        self.close()
         before = torch.get_rng_state()
         self._seeds = [_seed() for _ in range(self._DRAWS)]
         torch.set_rng_state(before)
-        self._order = _shuffled(rows, self._seeds[self._number])
+        seed = self._seeds[self._number]
+        self._drawing = Drawing(lambda: _shuffled(rows, seed))
 
     def permutation(self, rows: int) -> np.ndarray:
         """Draw a permutation."""
         seed = _seed()
-        order, expected = self._order, self._seeds[self._number] if self._seeds else None
+        order = None if self._drawing is None else self._drawing.result()
+        expected = self._seeds[self._number] if self._seeds else None
         if seed in self._seeds:
             self._number = self._seeds.index(seed)
-        self._order, self._seeds = None, []
+        self._drawing, self._seeds = None, []
         return order if order is not None and seed == expected and len(order) == rows else _shuffled(rows, seed)
+
+    def close(self) -> None:
+        """Have no thread left over."""
+        if self._drawing is not None:
+            self._drawing.result()
+            self._drawing = None
 
 
 def _seed() -> int:

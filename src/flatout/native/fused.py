@@ -112,7 +112,7 @@ class FusedPlan:
         floats += self.cluster * self.warps + 4 * 2  # flags and barriers
         if above:
             parts = self.cluster * max(layer.units for layer in self.layers[:-1]) * self.batch
-            floats += parts * (2 if len(above) > 1 else 1) + self.cluster * self.warps + 2 * (1 + 2 * len(self.layers))
+            floats += parts * (2 if len(above) > 1 else 1) + 2 * 2 * len(self.layers)
             rows += 128 * len(self.layers)  # each layer's memory begins at a multiple of 128 bytes
         return math.ceil((rows + 4 * floats) / 128) * 128
 

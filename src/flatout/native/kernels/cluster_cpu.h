@@ -38,7 +38,7 @@ struct ClusterBlock {
 struct ClusterThread {
     ClusterBlock *block, *blocks;
     ClusterBarrier* all;
-    int number, cluster, turn;
+    int number, cluster, turn, generation;
     size_t shared_bytes;
     void (*call)(void**);
     void** arguments;
@@ -100,6 +100,17 @@ DEVICE int unforeseen(int value) { return value; }
 DEVICE int cluster_rank() { return cluster_self->block->rank; }
 DEVICE void block_barrier() { cluster_meet(cluster_self->block->barrier); }
 DEVICE void cluster_barrier() { cluster_meet(*cluster_self->all); }
+DEVICE void cluster_arrive() {
+    ClusterBarrier& all = *cluster_self->all;
+    cluster_self->generation = __atomic_load_n(&all.generation, __ATOMIC_RELAXED);
+    if (__atomic_add_fetch(&all.arrived, 1, __ATOMIC_ACQ_REL) == all.count) {
+        __atomic_store_n(&all.arrived, 0, __ATOMIC_RELAXED);
+        __atomic_store_n(&all.generation, cluster_self->generation + 1, __ATOMIC_RELEASE);
+    }
+}
+DEVICE void cluster_wait() {
+    while (__atomic_load_n(&cluster_self->all->generation, __ATOMIC_ACQUIRE) == cluster_self->generation) cluster_pause();
+}
 
 DEVICE u32 bits_of(float value) {
     u32 bits;
@@ -456,7 +467,7 @@ static void cluster_launch(void (*call)(void**), int cluster, int threads, int s
             cluster_make(blocks[b].warps[w].ordering, 32);
         }
         for (int t = 0; t < threads; t++)
-            all[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, room, call, arguments};
+            all[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, 0, room, call, arguments};
     }
     cluster_execute(all, cluster * threads);
     for (int b = 0; b < cluster; b++) {

@@ -91,6 +91,9 @@ DEVICE int cluster_rank() { u32 r; asm volatile("mov.u32 %0,%%cluster_ctarank;" 
 DEVICE void cluster_barrier() {
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
+// The same barrier in two parts, for what a thread has read: no store is made visible by it.
+DEVICE void cluster_arrive() { asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory"); }
+DEVICE void cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 DEVICE Address shared_address(const void* p) { return (u32)__cvta_generic_to_shared(p); }
 DEVICE Address remote(Address address, int rank) {
     u32 r;

@@ -115,13 +115,14 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         const Address x_here = x_first + slot * (C::BATCH * S::ROW_BYTES);
         const Address backward_row = x_here + (me.lane & 15) * S::ROW_BYTES + (me.lane >> 4) * 16;
         fused_forward<C>(sm, me, W, x_here, x_ready + 8 * slot, parity);
+        cluster_arrive();  // this warp has read all it wants of the last batch
         block_barrier();
         u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
         if (me.warp < S::ROW_TILES) fused_hidden<C>(sm, me, slot, h_unit, w2_hi, w2_lo, bad);
+        cluster_wait();  // while the logits are on their way
         if (me.warp < S::SOFTMAX_WARPS) fused_softmax<C>(sm, me, slot, label, row_sums + (size_t)s * (2 * C::BATCH), bad);
-        // All partial logits are here: every block is past its first barrier of this step, and the last batch is free.
+        // All blocks have arrived: nobody reads the last batch any more.
         if (me.warp == FETCHER && s + 1 < steps) {
-            if constexpr (C::WARPS > S::SOFTMAX_WARPS) arrival_wait(logits_ready, slot);
             if (me.lane == 0) arrival_expect(x_ready + 8 * (slot ^ 1), C::BATCH * S::ROW_COPY);
             if (me.lane < S::ROWS)
                 copy_to_blocks(x_first + (slot ^ 1) * (C::BATCH * S::ROW_BYTES) + (me.rank * S::ROWS + me.lane) * S::ROW_BYTES,

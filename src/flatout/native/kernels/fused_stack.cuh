@@ -2,8 +2,8 @@
 //
 // A block owns units of every hidden layer, with their columns of the layer's kernel, and the optimizer's state of these. Upwards
 // a layer's units go to all blocks, which is what the layer above multiplies; downwards each block has a part of the gradient of all
-// units below, and sends it to their owners. The last hidden layer and the output are as in fused.cuh. No block sends anything of a
-// step before all warps of all blocks are through with the last one: what others write into needs to be there once.
+// units below, and sends it to their owners. The last hidden layer and the output are as in fused.cuh. The blocks meet at the end of each
+// step, and nobody sends anything of a step before: what others write into needs to be there once.
 
 // What all layers need to know of a step.
 template <class First> struct StackStep {
@@ -42,11 +42,8 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     LayerView<C> view = view_of(sm, here);
     const int slot = now.slot();
     fused_forward<C>(view, me, state.own.W, rows, ready, parity);
-    if (DEPTH == 0 && me.warp == 0 && now.number > 0) {
-        arrival_wait(sm.step_over(), slot ^ 1);
-        if (me.lane == 0) arrival_expect(sm.step_over(), C::CLUSTER * C::WARPS * 4);
-    }
-    block_barrier();  // sums of all warps; and the last step is over everywhere
+    if (DEPTH == 0 && now.number > 0 && !(C::BUFFERS == 1 && me.warp == C::WARPS - 1)) cluster_wait();  // for the last step's end
+    block_barrier();  // sums of all warps
     if constexpr (C::IS_LAST) {
         u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
         if (me.warp < S::ROW_TILES) fused_hidden<C>(view, me, slot, unit * (1.0f / W_SCALE), w2_hi, w2_lo, bad);
@@ -139,9 +136,8 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
     StackState<First, Above...> state;
     stack_load(sm.layers, state, weights, slot_0, slot_1, x_unit, bad);
     if (thread == 0) {
-        for (int i = 0; i < 5 + 2 * Shared::LAYERS; i++) arrival_init(shared_address(&sm.arrivals[i]));
+        for (int i = 0; i < 4 + 2 * Shared::LAYERS; i++) arrival_init(shared_address(&sm.arrivals[i]));
         arrival_init_done();
-        arrival_expect(sm.step_over(), First::CLUSTER * First::WARPS * 4);
     }
     block_barrier();
 
@@ -191,14 +187,14 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
             if (me.warp == FETCHER && me.lane < S::ROWS && !now.is_final()) prefetch(now.next_row, S::ROW_COPY);
         stack_layer<0, void>(sm, sm.layers, state, now, shared_address(sm.layers.own.rows[now.buffer()]), sm.x_ready(now.buffer()),
                              now.parity(), x_unit, bad);
-        warp_barrier();  // all lanes have read what the next step will overwrite
-        if (!now.is_final() && me.lane < First::CLUSTER)
-            push(remote(shared_address(&sm.over[me.rank * First::WARPS + me.warp]), me.lane), 0, remote(sm.step_over(), me.lane));
-        if constexpr (First::BUFFERS == 1)
-            if (me.warp == FETCHER && !now.is_final()) {
-                arrival_wait(sm.step_over(), now.slot());
+        warp_barrier();  // the cluster's barrier wants a warp's lanes together
+        if (!now.is_final()) {
+            cluster_arrive();  // this warp has read all that the next step will overwrite
+            if (First::BUFFERS == 1 && me.warp == FETCHER) {
+                cluster_wait();  // for the others, before their batch is replaced
                 stack_fetch(sm, me, now);
             }
+        }
     }
 
     // ---- all blocks agree on whether every number stayed in range; only then is the state written

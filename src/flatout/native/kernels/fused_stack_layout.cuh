@@ -76,13 +76,11 @@ template <class First, class... Above> struct StackShared {
     // parts for the one above from all blocks, and they were sent after those for the one above that had been read.
     float parts[LAYERS > 2 ? 2 : 1][First::CLUSTER * most_units_below<First, Above...>() * First::BATCH];
     u32 failed[First::CLUSTER * First::WARPS];
-    u32 over[First::CLUSTER * First::WARPS];
-    // Logits, dlogits, x[0], x[1], end of the step; then for each layer: rows from the layer below, parts of its gradient.
-    alignas(8) u64 arrivals[5 + 2 * LAYERS];
+    // Logits, dlogits, x[0], x[1]; then for each layer: rows from the layer below, parts of its gradient.
+    alignas(8) u64 arrivals[4 + 2 * LAYERS];
 
-    DEVICE_MEMBER Address rows_ready(int layer) { return shared_address(&arrivals[5 + 2 * layer]); }
-    DEVICE_MEMBER Address parts_ready(int layer) { return shared_address(&arrivals[6 + 2 * layer]); }
-    DEVICE_MEMBER Address step_over() { return shared_address(&arrivals[4]); }
+    DEVICE_MEMBER Address rows_ready(int layer) { return shared_address(&arrivals[4 + 2 * layer]); }
+    DEVICE_MEMBER Address parts_ready(int layer) { return shared_address(&arrivals[5 + 2 * layer]); }
     DEVICE_MEMBER Address x_ready(int slot) { return shared_address(&arrivals[2 + slot]); }
 };
 

@@ -62,6 +62,7 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
         stack_gradient<C>(view, me, sm.parts[DEPTH & 1 & (Shared::LAYERS > 2)], sm.parts_ready(DEPTH), slot, bad);
     }
     block_barrier();  // the gradient of all rows
+    me = place_for_now<C>(now.rank);
     u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];
     fused_load_gradient<C>(view, me, dh_hi, dh_lo);
     if constexpr (DEPTH > 0)

@@ -16,7 +16,7 @@ from flatout.native.launch import make_launcher
 from flatout.native.lower import lowered
 from flatout.native.session import Session
 from tests.native.cases import Block, Case
-from tests.native.fused_cases import OTHERS, SMALL, Pixels, by_fused, case_of
+from tests.native.fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, hidden
 from tests.native.parity import by_keras, by_kernels, distance, variables
 
 pytestmark = pytest.mark.gpu
@@ -50,11 +50,28 @@ def _full_precision() -> None:
 
 _SEED = case_of(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=20 * 32)
 _WIDER = case_of(shape=(28, 28), blocks=(Block(256, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=20 * 32)
+
+
+def _stack(*widths: int, **changes: Any) -> Case:
+    return case_of(**{**vars(_SEED), "blocks": hidden(*widths), **changes})
+
+
 _CASES: dict[str, tuple[Case, int | None]] = {
     "seed, 16 blocks": (_SEED, 16),
     "seed, 8 blocks": (_SEED, 8),
     "pixels": (Pixels(**vars(_SEED)), None),
     "256 units": (_WIDER, 16),
+    "784-128-64-10": (_stack(128, 64), None),
+    "784-128-64-10, 8 blocks": (_stack(128, 64), 8),
+    "784-128-64-10, pixels": (Pixels(**vars(_stack(128, 64))), None),
+    "784-128-64-10, batch of 16": (_stack(128, 64, batch_size=16, rows=20 * 16), None),
+    "784-256-128-10": (_stack(256, 128), None),
+    "784-128-128-128-10": (_stack(128, 128, 128), None),
+    "784-128-128-128-128-10, momentum": (_stack(128, 128, 128, 128, optimizer="momentum"), None),
+    "784-100-50-10": (_stack(100, 50), None),
+    "784-100-10": (_stack(100), None),
+    "100-64-32-16-2": (_stack(64, 32, 16, shape=(100,), outputs=2), None),
+    **{f"small stack, {name}": (case, cluster) for name, (cluster, case) in STACKS.items()},
     "small, 4 blocks": (SMALL, 4),
     "small, 2 blocks": (SMALL, 2),
     **{name: (case, 2 if "units a block" in name else None) for name, case in OTHERS.items()},
@@ -84,8 +101,9 @@ def test_fast_is_near(launcher: Any) -> None:
     assert logs["loss"] == pytest.approx(expected_logs["loss"], rel=2e-3)
 
 
-def test_the_same_bits_every_time(launcher: Any) -> None:
-    runs = [by_fused(_SEED, launcher) for _ in range(3)]
+@pytest.mark.parametrize("case", [_SEED, _stack(128, 64), _stack(128, 128, 128)], ids=["seed", "two", "three"])
+def test_the_same_bits_every_time(case: Case, launcher: Any) -> None:
+    runs = [by_fused(case, launcher) for _ in range(3)]
     for found, logs in runs[1:]:
         for name, value in found[20].items():
             np.testing.assert_array_equal(value, runs[0][0][20][name], err_msg=name)
@@ -101,13 +119,13 @@ def _blobs(rows: int) -> tuple[np.ndarray, np.ndarray]:
     return (0.3 * patterns[y] + 0.7 * noise).astype("float32"), y.astype("int32")
 
 
-def _model(seed: int) -> Any:
+def _model(seed: int, widths: tuple[int, ...] = (128,)) -> Any:
     keras.utils.set_random_seed(seed)
     model = keras.Sequential(
         [
             layers.Input((28, 28)),
             layers.Flatten(),
-            layers.Dense(128, activation="relu"),
+            *(layers.Dense(width, activation="relu") for width in widths),
             layers.Dense(10, activation="softmax"),
         ]
     )
@@ -152,8 +170,10 @@ def test_an_epoch_of_fit(precision: str, launcher: Any) -> None:
         assert apart <= 5e-3, apart
 
 
-def _fit(seed: int, x: Any, y: Any, epochs: int, **options: Any) -> tuple[Any, dict[str, list[float]]]:
-    model = _model(seed)
+def _fit(
+    seed: int, x: Any, y: Any, epochs: int, widths: tuple[int, ...] = (128,), **options: Any
+) -> tuple[Any, dict[str, list[float]]]:
+    model = _model(seed, widths)
     rows = len(x) * 5 // 6
     held_out = (x[rows:], y[rows:])
     history = flatout.fit(
@@ -162,11 +182,14 @@ def _fit(seed: int, x: Any, y: Any, epochs: int, **options: Any) -> tuple[Any, d
     return model, history.history
 
 
-def test_five_epochs_go_where_those_of_the_backends_engine_go(launcher: Any) -> None:
+@pytest.mark.parametrize("widths", [(128,), (128, 64), (128, 128, 128)])
+def test_five_epochs_go_where_those_of_the_backends_engine_go(widths: tuple[int, ...], launcher: Any) -> None:
     x, y = _blobs(600 * 32)
-    model, history = _fit(1, x, y, 5, engine="native")
-    assert flatout.explain()[-1].engine == "native"
-    other, expected = _fit(1, x, y, 5, engine=keras.config.backend())
+    model, history = _fit(1, x, y, 5, widths, engine="native")
+    report = flatout.explain()[-1]
+    assert report.engine == "native"
+    assert any("one kernel" in why.message and "a stage" not in why.message for why in report.reasons)
+    other, expected = _fit(1, x, y, 5, widths, engine=keras.config.backend())
     assert list(history) == list(expected)
     for name, values in history.items():
         assert values == pytest.approx(expected[name], rel=1e-3, abs=2e-3), name
@@ -213,6 +236,13 @@ def test_auto_chooses_it_and_callbacks_see_the_weights_of_their_moment(launcher:
         assert np.linalg.norm(a - b) <= 1e-3 * np.linalg.norm(b)
     assert losses[0] == pytest.approx(others_losses[0], rel=1e-4)
     assert losses[1] == pytest.approx(others_losses[1], rel=1e-4)
+
+
+def test_auto_chooses_it_for_several_hidden_layers(launcher: Any) -> None:
+    x, y = _blobs(40 * 32)
+    with flatout.options(force=True):
+        _fit(1, x, y, 1, (128, 64))
+    assert flatout.explain()[-1].engine == "native"
 
 
 def test_auto_leaves_it_to_the_backend_where_a_callback_looks_at_every_step(launcher: Any) -> None:

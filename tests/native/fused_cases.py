@@ -72,6 +72,31 @@ OTHERS = {
 }
 
 
+def hidden(*widths: int, curves: tuple[str, ...] = ("relu",)) -> tuple[Block, ...]:
+    """Hidden layers with these widths, and activations in turns."""
+    return tuple(Block(width, curves[n % len(curves)], "inside", 0.0, 0.0) for n, width in enumerate(widths))
+
+
+# With several hidden layers: the size of the cluster, and the case.
+STACKS = {
+    "two layers": (4, case_of(shape=(20,), blocks=hidden(32, 16, curves=("relu", "tanh")), outputs=3)),
+    "widths that fill no tiles": (
+        4,
+        case_of(
+            shape=(30,), blocks=hidden(27, 12, 20, curves=("gelu", "relu", "silu")), outputs=5, first="normalization"
+        ),
+    ),
+    "16 and 32 units a block": (
+        2,
+        case_of(shape=(20,), blocks=hidden(32, 64, curves=("elu", "sigmoid")), outputs=13, optimizer="momentum"),
+    ),
+    "four layers": (
+        2,
+        case_of(shape=(10,), blocks=hidden(16, 8, 16, 16, curves=("tanh",)), outputs=2, loss="sparse_logits"),
+    ),
+}
+
+
 class Pixels(Case):
     """uint8 rows and one factor: the halves are the pixels themselves."""
 
@@ -88,7 +113,7 @@ class Pixels(Case):
                 layers.Input(self.shape),
                 layers.Rescaling(1 / 255),
                 layers.Flatten(),
-                layers.Dense(self.blocks[0].width, activation="relu"),
+                *(layers.Dense(block.width, activation="relu") for block in self.blocks),
                 layers.Dense(self.outputs, activation="softmax"),
             ]
         )

@@ -13,13 +13,14 @@ from hypothesis import strategies as st
 
 import flatout
 from flatout.errors import Refusal
+from flatout.native import fused as fused_module
 from flatout.native import tuning
 from flatout.native.fused import FusedPlan, Precision, plans
 from flatout.native.fused_run import candidates
 from flatout.native.lower import lowered
 
 from .cases import Block, Case
-from .fused_cases import OTHERS, SMALL, Pixels, by_fused, case_of, fused_session
+from .fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, fused_session, hidden
 from .parity import by_keras, distance
 
 pytestmark = pytest.mark.slow
@@ -68,12 +69,14 @@ def test_others_of_its_family(emulated: Any, name: str) -> None:
 @st.composite
 def _family(draw: st.DrawFn) -> Case:
     batch = draw(st.sampled_from([16, 16, 32, 64]))
-    units = draw(st.sampled_from([16, 32, 64, 96, 128, 192]))
-    curve = draw(st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"]))
+    curves = st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"])
+    ways = st.sampled_from(["inside", "after"])
+    first = Block(draw(st.sampled_from([16, 32, 64, 96, 100, 128, 192])), draw(curves), draw(ways), 0.0, 0.0)
+    above = st.builds(Block, st.integers(2, 48), curves, ways, st.just(0.0), st.just(0.0))
     return case_of(
         shape=(draw(st.integers(1, 200)),),
         first=draw(st.sampled_from(["flatten", "flatten", "normalization"])),
-        blocks=(Block(units, curve, draw(st.sampled_from(["inside", "after"])), 0.0, 0.0),),
+        blocks=(first, *draw(st.lists(above, max_size=3))),
         loss=draw(st.sampled_from(["sparse", "sparse_logits"])),
         outputs=draw(st.integers(2, 16)),
         optimizer=draw(st.sampled_from(["adam", "adam", "sgd", "momentum"])),
@@ -106,6 +109,28 @@ def test_models_of_its_family_drawn_at_random(emulated: Any, case: Case) -> None
 
 
 @_QUICKEST
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[] if name == "two layers" else [pytest.mark.slow]) for name in STACKS]
+)
+def test_several_hidden_layers(emulated: Any, name: str) -> None:
+    cluster, case = STACKS[name]
+    _check(case, emulated, cluster)
+
+
+@_QUICKEST
+def test_a_batch_is_fetched_when_the_last_is_used_up(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where shared memory holds one batch, as it does for 784 floats in batches of 32."""
+    _, case = STACKS["two layers"]
+    plan = _plans(case)[0]
+    assert plan.buffers == 2
+    monkeypatch.setattr(fused_module, "SHARED_BYTES", plan.shared_bytes - 128)
+    runner = fused_session(case, emulated).fused
+    assert runner is not None
+    assert (runner.plan.cluster, runner.plan.buffers) == (plan.cluster, 1)
+    _check(case, emulated)
+
+
+@_QUICKEST
 def test_pixels_are_one_plane(emulated: Any) -> None:
     case = Pixels(**{**vars(SMALL), "shape": (9, 9)})
     runner = fused_session(case, emulated).fused
@@ -133,27 +158,39 @@ def test_the_same_bits_every_time(emulated: Any) -> None:
     assert runs[0][1] == runs[1][1]
 
 
+# Widths of the hidden layers; a Dense layer's number, its variable and a value in it.
+_OUT_OF_RANGE = {
+    "first kernel": ((32,), 0, "kernel", 300.0),
+    "second kernel": ((32,), 1, "kernel", 7e4),
+    "hidden units": ((32,), 0, "bias", 6e5),
+    "gradient": ((32,), 1, "kernel", 3e3),
+    "first units of two": ((16, 16), 0, "bias", 5e3),
+    "second kernel of two": ((16, 16), 1, "kernel", 300.0),
+    "second units of two": ((16, 16), 1, "bias", 6e5),
+    "gradient of two": ((16, 16), 2, "kernel", 3e3),
+}
+
+
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize(
-    ("kind", "value"), [("first kernel", 300.0), ("second kernel", 7e4), ("hidden units", 6e5), ("gradient", 3e3)]
-)
-def test_numbers_out_of_range_are_left_to_the_stages(emulated: Any, kind: str, value: float) -> None:
+@pytest.mark.parametrize("kind", _OUT_OF_RANGE)
+def test_numbers_out_of_range_are_left_to_the_stages(emulated: Any, kind: str) -> None:
     """The kernel notices, changes nothing, and the same steps are taken kernel by kernel."""
     # A probability of 1 would be clipped, and have no gradient.
-    case = case_of(loss="sparse_logits")
+    widths, layer, name, value = _OUT_OF_RANGE[kind]
+    case = case_of(loss="sparse_logits", blocks=hidden(*widths))
     weights: list[Any] = []
-    for fused in (True, False):
+    for by_one_kernel in (True, False):
         model = case.build()
-        first, second = (layer for layer in model.layers if isinstance(layer, keras.layers.Dense))
-        variable = {"first kernel": first.kernel, "hidden units": first.bias}.get(kind, second.kernel)
+        dense = [one for one in model.layers if isinstance(one, keras.layers.Dense)][layer]
+        variable = getattr(dense, name)
         changed = np.array(keras.ops.convert_to_numpy(variable))
         changed[..., 0] = value
         variable.assign(changed)
         session = fused_session(case, emulated, model=model)
-        if not fused:
+        if not by_one_kernel:
             session.fused = None
         session.run("train", 0, 3, case.rows)
-        if fused:
+        if by_one_kernel:
             assert session.fused is None
             assert session.form is not None
             assert "range of half precision" in session.form.message
@@ -190,8 +227,12 @@ def _plans(case: Case, precision: Precision = "exact", weighted: bool = False) -
     ("changes", "why"),
     [
         ({"batch_size": 20, "rows": 400}, "batch size is 20"),
-        ({"blocks": (Block(33, "relu", "inside", 0.0, 0.0),)}, "do not fit a cluster"),
-        ({"blocks": (Block(32, "relu", "inside", 0.0, 0.0),) * 2}, "not a Dense layer with an activation"),
+        ({"blocks": hidden(2000)}, "32 to 2000 values with a batch of 16 do not fit a cluster"),
+        ({"blocks": hidden(32, 600, 600)}, "32 to 32 to 600 to 600 values with a batch of 16 do not fit a cluster"),
+        ({"blocks": hidden(*[16] * 7)}, "7 hidden layers, more than 6"),
+        ({"blocks": ()}, "not a chain of Dense layers"),
+        ({"blocks": (Block(32, "relu", "norm", 0.0, 0.0),)}, "not a chain of Dense layers"),
+        ({"blocks": (*hidden(32), Block(32, "softmax", "inside", 0.0, 0.0))}, "not a chain of Dense layers"),
         ({"blocks": (Block(32, "relu", "inside", 1e-3, 0.0),)}, "penalties"),
         ({"outputs": 17}, "17 classes"),
         ({"loss": "mse", "outputs": 3}, "sparse cross-entropy"),
@@ -214,6 +255,28 @@ def test_the_reference_model_gets_a_cluster_of_sixteen() -> None:
     seed = case_of(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32)
     assert [(plan.cluster, plan.warps, plan.planes) for plan in _plans(seed)][:2] == [(16, 8, 2), (8, 8, 2)]
     assert next((plan.cluster, plan.warps, plan.planes) for plan in _plans(seed, "fast")) == (16, 12, 1)
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize(
+    ("widths", "shape", "units"),
+    [
+        ((128, 64), (16, 8), [8, 8]),
+        ((128, 128), (16, 8), [8, 8]),
+        ((256, 128), (16, 8), [16, 8]),
+        ((64, 64, 64), (8, 8), [8, 8, 8]),
+        ((128, 128, 128, 128), (16, 8), [8, 8, 8, 8]),
+        ((100,), (16, 8), [8]),
+        ((20, 10), (4, 8), [8, 8]),
+    ],
+)
+def test_hidden_layers_get_as_many_blocks_as_the_first_fills(
+    widths: tuple[int, ...], shape: tuple[int, int], units: list[int]
+) -> None:
+    plan = _plans(case_of(shape=(28, 28), blocks=hidden(*widths), batch_size=32))[0]
+    assert (plan.cluster, plan.warps) == shape
+    assert [layer.units for layer in plan.layers] == units
+    assert ("hidden layers" in plan.title) == (len(widths) > 1)
 
 
 @pytest.mark.parametrize(("batch_size", "form"), [(16, "one kernel, 4 blocks"), (20, "one kernel a stage")])

@@ -17,7 +17,7 @@ from flatout.native.session import Session
 from flatout.native.source import cpu_source
 
 from .cases import Block, Case
-from .fused_cases import case_of, fused_session
+from .fused_cases import case_of, fused_session, hidden
 from .test_sanitizer import _SANITIZER, works
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
@@ -67,11 +67,20 @@ def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.Comple
     return done, found
 
 
-@pytest.mark.parametrize("outputs", [10, 5])
-def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, outputs: int) -> None:
-    session = _ready(emulated, case_of(**{**vars(_CASE), "outputs": outputs}))
+# Four hidden layers are the fewest of which two take turns with the same memory.
+_STACK = case_of(shape=(30,), blocks=hidden(16, 16, 12, 16), rows=64, outputs=5)
+_TWO_LAYERS = case_of(**{**vars(_STACK), "blocks": hidden(16, 16)})
+
+
+@pytest.mark.parametrize(
+    ("case", "buffers"),
+    [(_CASE, 2), (case_of(**{**vars(_CASE), "outputs": 5}), 2), (_STACK, 2), (_TWO_LAYERS, 1)],
+    ids=["10 classes", "5 classes", "four layers", "two layers, one batch"],
+)
+def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, case: Case, buffers: int) -> None:
+    session = _ready(emulated, case)
     assert session.fused is not None
-    done, found = _run(session, cpu_source(session.fused.program), tmp_path)
+    done, found = _run(session, _with_buffers(cpu_source(session.fused.program), buffers), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     session.fused._launch(session, [TRAIN], _CASE.batch_size)
     buffers = {**session.buffers, **session.fused._buffers}
@@ -80,12 +89,19 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, outp
         np.testing.assert_array_equal(np.frombuffer(found[name], np.float32), buffers[name].numpy().reshape(-1), name)
 
 
+def _with_buffers(source: str, count: int) -> str:
+    """The kernel of a model that leaves room for so many batches of x."""
+    assert "BUFFERS = 2;" in source
+    return source.replace("BUFFERS = 2;", f"BUFFERS = {count};")
+
+
 # Each of them keeps a reader from a writer of another lane, warp or block; without it the sanitizer must see the race.
 @pytest.mark.parametrize(
     "needed",
     [
         "arrival_wait(logits_ready, slot);",
         "arrival_wait(dlogits_ready, slot);",
+        "arrival_wait(x_ready, parity);",
         "block_barrier();\n        u32 w2_hi",
         "block_barrier();\n        u32 dh_hi",
         "warp_barrier();  // the slopes",
@@ -100,4 +116,23 @@ def test_a_missing_wait_would_be_found(emulated: Any, tmp_path: Path, needed: st
     done, _ = _run(session, source.replace(needed, needed.partition(";")[2], 1), tmp_path)
     assert done.returncode != 0
     # The emulation may notice before the sanitizer does, that a barrier is used before the last phase of it is over.
+    assert "data race" in done.stderr or "armed twice" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("needed", "buffers"),
+    [
+        ("cluster_wait();  // for the last step's end", 2),
+        ("block_barrier();  // units of all warps", 2),
+        ("if (me.warp < TASKS) arrival_wait(ready, slot);", 2),
+        ("cluster_wait();  // for the others", 1),
+    ],
+)
+def test_a_missing_wait_between_layers_would_be_found(emulated: Any, tmp_path: Path, needed: str, buffers: int) -> None:
+    session = _ready(emulated, _TWO_LAYERS)
+    assert session.fused is not None
+    source = _with_buffers(cpu_source(session.fused.program), buffers)
+    assert needed in source
+    done, _ = _run(session, source.replace(needed, needed[needed.index(";") :], 1), tmp_path)
+    assert done.returncode != 0
     assert "data race" in done.stderr or "armed twice" in done.stderr

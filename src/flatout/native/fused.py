@@ -7,17 +7,21 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ..errors import Refusal, reason
+from .fused_layer import FusedLayer, units_of_a_block
 from .network import Affine, Dense, Layer, Network, Softmax
 
 # Of a block, on Hopper.
 SHARED_BYTES = 227 * 1024
 _BATCHES = (16, 32, 64)
 _CLUSTERS = (16, 8, 4, 2)
+MOST_HIDDEN = 6
 # Values of x that a half holds as they are.
 _SMALL_INTEGERS = ("uint8", "int8", "bool")
 # Registers of a thread that weights, optimizer state and forward sums may take, by warps of a block: what is left of
 # them must do for the rest, or the kernel is slow.
 _REGISTERS = {4: 200, 8: 200, 12: 110}
+# The same with several hidden layers, which have more to do while weights of others wait.
+_REGISTERS_OF_A_STACK = {4: 200, 8: 240, 12: 110}
 # The product of four of Adam's denominators must not vanish.
 _LEAST_EPSILON = 1e-10
 
@@ -30,12 +34,11 @@ class FusedPlan:
 
     Attributes:
         inputs: Features of a row.
-        hidden: Units of the first Dense layer.
+        hidden: Units of each hidden Dense layer.
         outputs: Classes.
         batch: Rows of a step.
         cluster: Blocks.
         warps: Of a block.
-        tiles: Of 16 features, together with those that are only there to fill the warps.
         planes: 1 where a value of x is one half, 2 where it is the sum of two.
         is_raw: Whether the halves are the integers of x themselves, and a Rescaling is left to the kernel.
         precision: `"exact"`: every operand as the sum of two halves; `"fast"`: as one.
@@ -44,12 +47,11 @@ class FusedPlan:
     """
 
     inputs: int
-    hidden: int
+    hidden: tuple[int, ...]
     outputs: int
     batch: int
     cluster: int
     warps: int
-    tiles: int
     planes: int
     is_raw: bool
     precision: Precision
@@ -57,50 +59,67 @@ class FusedPlan:
     slots: int
 
     @property
-    def units(self) -> int:
-        """Hidden units of a block."""
-        return self.hidden // self.cluster
-
-    @property
-    def tiles_of_a_warp(self) -> int:
-        return self.tiles // self.warps
-
-    @property
-    def registers(self) -> int:
-        """What weights, optimizer state and forward sums take of a thread's registers."""
-        state = (self.tiles_of_a_warp + 1) * self.units // 2 * (1 + self.slots)
-        sums = (
-            self.batch // 2
-            if self.units == 8
-            else self.units * self.batch // 32 * (2 if self.precision == "exact" else 1)
+    def layers(self) -> tuple[FusedLayer, ...]:
+        """The hidden layers. Those above the first are given halves that the kernel made."""
+        is_exact = self.precision == "exact"
+        inputs = (self.inputs, *self.hidden)
+        planes = (self.planes, *[2 if is_exact else 1] * len(self.hidden))
+        return tuple(
+            FusedLayer(inputs[n], width, self.cluster, self.warps, self.batch, planes[n], is_exact, self.slots)
+            for n, width in enumerate(self.hidden)
         )
-        return state + sums
 
     @property
-    def tiles_at_once(self) -> int:
-        return min(self.tiles_of_a_warp, {8: 6, 16: 2}.get(self.units, 1))
+    def units(self) -> int:
+        """Units of the first hidden layer in a block."""
+        return self.layers[0].units
 
     @property
     def row_halves(self) -> int:
         """Halves of a row of x in device memory."""
-        return self.planes * self.tiles * 16
+        return self.layers[0].row_halves
+
+    @property
+    def buffers(self) -> int:
+        """Batches of x that shared memory holds: this one and the next, or, where there is no room, one."""
+        return 2 if len(self.hidden) == 1 or self._bytes_with(2) <= SHARED_BYTES else 1
+
+    @property
+    def registers(self) -> int:
+        """What weights, optimizer state and forward sums take of a thread's registers."""
+        layers = self.layers
+        return sum(layer.state_registers for layer in layers) + max(layer.sum_registers for layer in layers)
 
     @property
     def shared_bytes(self) -> int:
-        """As the struct in fused.cuh adds up; every part is a multiple of 16 bytes."""
+        """As the structs in fused_layout.cuh and fused_stack_layout.cuh add up."""
+        return self._bytes_with(self.buffers)
+
+    @property
+    def fits(self) -> bool:
+        most = (_REGISTERS if len(self.hidden) == 1 else _REGISTERS_OF_A_STACK)[self.warps]
+        return self.shared_bytes <= SHARED_BYTES and self.registers <= most
+
+    def _bytes_with(self, buffers: int) -> int:
+        first, *above = self.layers
+        last = self.layers[-1]
         stride = 12 if self.outputs <= 12 else 20
-        x = 2 * self.batch * (2 * self.row_halves + 16)
-        floats = self.warps * self.units * self.batch  # forward sums
-        floats += 2 * self.batch * self.outputs  # logits
-        floats += 2 * self.units * self.batch  # hidden units and slopes
-        floats += self.batch * stride + self.batch // 8 * 32 * 2 * (self.units // 8)  # gradients
-        floats += self.units * stride + self.units + 2 * 16  # second kernel and biases
+        rows = buffers * first.row_bytes + sum(layer.row_bytes for layer in above)
+        floats = sum(layer.own_floats for layer in self.layers)
+        floats += self.warps * max(layer.units for layer in self.layers) * self.batch  # forward sums
+        floats += 2 * self.batch * self.outputs + self.batch * stride  # logits and their gradients
+        floats += last.units * self.batch + last.units * stride + 2 * 16  # last units, kernel and bias of the output
         floats += self.cluster * self.warps + 4 * 2  # flags and barriers
-        return math.ceil((x + 4 * floats) / 128) * 128
+        if above:
+            parts = self.cluster * max(layer.units for layer in self.layers[:-1]) * self.batch
+            floats += parts * (2 if len(above) > 1 else 1) + 2 * 2 * len(self.layers)
+            rows += 128 * len(self.layers)  # each layer's memory begins at a multiple of 128 bytes
+        return math.ceil((rows + 4 * floats) / 128) * 128
 
     @property
     def title(self) -> str:
-        return f"one kernel, {self.cluster} blocks of {self.warps} warps, precision {self.precision!r}"
+        layers = f" for {len(self.hidden)} hidden layers" if len(self.hidden) > 1 else ""
+        return f"one kernel{layers}, {self.cluster} blocks of {self.warps} warps, precision {self.precision!r}"
 
 
 def plans(
@@ -124,35 +143,23 @@ def plans(
         raise Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
     layers = network.layers
     affine = layers[0] if isinstance(layers[0], Affine) else None
-    dense = _denses(layers)[0]
+    denses = _denses(layers)
+    hidden = tuple(dense.outputs for dense in denses[:-1])
+    inputs = denses[0].inputs
     is_raw = x_type in _SMALL_INTEGERS and (affine is None or (affine.kind == "rescale" and is_scaled_by_one))
+    planes = 1 if is_raw or precision == "fast" else 2
     assert network.optimizer is not None
+    slots = len(network.optimizer.slots)
     found: list[FusedPlan] = []
-    for cluster in _CLUSTERS:
-        if (dense.outputs != 8 * cluster and dense.outputs % (16 * cluster)) or batch % cluster:
-            continue
-        planes = 1 if is_raw or precision == "fast" else 2
-        for warps in _warps(dense, planes, batch):
-            tiles = _padded_tiles(math.ceil(dense.inputs / 16), warps)
-            slots = len(network.optimizer.slots)
+    for cluster in _clusters(hidden, batch):
+        for warps in _warps(inputs, planes, batch):
             plan = FusedPlan(
-                dense.inputs,
-                dense.outputs,
-                network.outputs,
-                batch,
-                cluster,
-                warps,
-                tiles,
-                planes,
-                is_raw,
-                precision,
-                affine,
-                slots,
+                inputs, hidden, network.outputs, batch, cluster, warps, planes, is_raw, precision, affine, slots
             )
-            if plan.shared_bytes <= SHARED_BYTES and plan.registers <= _REGISTERS[warps]:
+            if plan.fits:
                 found.append(plan)
     if not found:
-        what = f"{dense.inputs} to {dense.outputs} values with a batch of {batch}"
+        what = f"{' to '.join(map(str, (inputs, *hidden)))} values with a batch of {batch}"
         raise Refusal(reason("native_form", f"one kernel a stage, because {what} do not fit a cluster of blocks"))
     # Eight units a block fill the matrix tiles with both halves of the operands. For each cluster the first number of
     # warps is the most promising.
@@ -160,22 +167,25 @@ def plans(
     return sorted(found, key=lambda plan: (firsts[plan.cluster] is not plan, plan.units))
 
 
+def _clusters(hidden: tuple[int, ...], batch: int) -> list[int]:
+    """Sizes of a cluster worth trying: not those where half the blocks would have as many units each."""
+
+    def units(cluster: int) -> list[int]:
+        return [units_of_a_block(width, cluster) for width in hidden]
+
+    return [one for one in _CLUSTERS if batch % one == 0 and (one == _CLUSTERS[-1] or units(one) != units(one // 2))]
+
+
 def _denses(layers: tuple[Layer, ...]) -> list[Dense]:
     return [layer for layer in layers if isinstance(layer, Dense)]
 
 
-def _warps(dense: Dense, planes: int, batch: int) -> list[int]:
+def _warps(inputs: int, planes: int, batch: int) -> list[int]:
     """Warps of a block worth trying, best first: as many as have a tile of features; then more, for their registers."""
-    tiles = math.ceil(dense.inputs / 16)
+    tiles = math.ceil(inputs / 16)
     most = 12 if planes == 1 else 8
     usable = [warps for warps in (12, 8, 4) if warps <= most and warps >= batch // 8]
     return [warps for warps in usable if warps <= tiles] + [warps for warps in usable[::-1] if warps > tiles]
-
-
-def _padded_tiles(tiles: int, warps: int) -> int:
-    """Tiles with those that fill the warps: each has as many, and those without another role may have one more."""
-    each, extra = divmod(tiles, warps)
-    return tiles if each > 0 and extra <= warps - 3 else (each + 1) * warps
 
 
 def _problem_of_data(batch: int, weighted: bool) -> str | None:
@@ -190,13 +200,16 @@ def _problem_of_network(network: Network) -> str | None:
     kinds = [type(layer) for layer in network.layers]
     core = kinds[1:] if kinds[:1] == [Affine] else kinds
     has_softmax = core[-1:] == [Softmax]
-    if core not in ([Dense, Dense], [Dense, Dense, Softmax]):
-        return "the model is not a Dense layer with an activation and a Dense layer with or without softmax"
-    first, second = _denses(network.layers)
-    if not second.curve.is_linear or first.lines != 1 or second.lines != 1:
-        return f"{second.name} has the activation {second.curve.name}, or a layer works on more than one axis"
-    weights = [*first.weights, *second.weights]
-    if len(weights) != 4 or not all(weight.trainable for weight in weights):
+    denses = _denses(network.layers)
+    if len(denses) < 2 or core not in ([Dense] * len(denses), [*[Dense] * len(denses), Softmax]):
+        return "the model is not a chain of Dense layers with activations, the last with softmax or none"
+    if len(denses) > MOST_HIDDEN + 1:
+        return f"there are {len(denses) - 1} hidden layers, more than {MOST_HIDDEN}"
+    *_, last = denses
+    if not last.curve.is_linear or any(dense.lines != 1 for dense in denses):
+        return f"{last.name} has the activation {last.curve.name}, or a layer works on more than one axis"
+    weights = [weight for dense in denses for weight in dense.weights]
+    if len(weights) != 2 * len(denses) or not all(weight.trainable for weight in weights):
         return "a Dense layer has no bias, or does not train"
     if any(weight.is_penalized for weight in weights):
         return "weights have penalties"

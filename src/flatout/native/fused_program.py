@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 from .builder import THREADS, Builder
 from .curves import c_float
 from .fused import FusedPlan
+from .fused_layer import FusedLayer
 from .network import Affine, Dense, Network
 from .program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, Program, StepName
 from .source import fused_code
@@ -30,8 +33,7 @@ def fused_program(staged: Program, plan: FusedPlan) -> Program:
     _data_kernels(builder, plan)
     _sum_kernels(builder, network, plan)
     kernels = {**builder.kernels, TRAIN: train}
-    curve = [text for name, text in builder.declarations.items() if name != "Fused"]
-    prelude = fused_code([*curve, config])
+    prelude = fused_code([*builder.declarations.values(), *config], is_stack=len(plan.hidden) > 1)
     steps: dict[StepName, tuple[str, ...]] = {"train": (TRAIN, STEP_SUMS, LOG)}
     return Program(
         network,
@@ -59,10 +61,50 @@ def _own_buffers(plan: FusedPlan) -> list[Buffer]:
     ]
 
 
-def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> str:
-    first, second = (layer for layer in network.layers if isinstance(layer, Dense))
-    assert first.bias is not None
-    assert second.bias is not None
+def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> list[str]:
+    """The types by which the kernel is made: one for what all hidden layers share, and one for each."""
+    *hidden, output = (layer for layer in network.layers if isinstance(layer, Dense))
+    types = [_struct("FusedCommon", _common_members(network, plan))]
+    for number, (dense, shape) in enumerate(zip(hidden, plan.layers, strict=True)):
+        assert dense.bias is not None
+        is_last = dense is hidden[-1]
+        lines = [
+            f"typedef {builder.curve(dense.name, dense.curve)} Activation;",
+            *_members("int", _layer_integers(shape)),
+            *_members("int", {"AT_W1": layout[dense.kernel.name].offset, "AT_B1": layout[dense.bias.name].offset}),
+            *_members("bool", {"IS_LAST": is_last}),
+            *_members("int", {"BUFFERS": plan.buffers if number == 0 else 1}),
+        ]
+        if is_last:
+            assert output.bias is not None
+            ends = {"AT_W2": layout[output.kernel.name].offset, "AT_B2": layout[output.bias.name].offset}
+            lines += _members("int", ends)
+        types.append(_struct(f"Fused{number} : FusedCommon", lines))
+    return types
+
+
+def _struct(head: str, lines: list[str]) -> str:
+    return f"struct {head} {{\n" + "\n".join(f"    {line}" for line in lines) + "\n};\n"
+
+
+def _members(kind: str, values: Mapping[str, Any]) -> list[str]:
+    write = {"float": c_float, "bool": lambda value: str(value).lower()}.get(kind, str)
+    return [f"static constexpr {kind} {name} = {write(value)};" for name, value in values.items()]
+
+
+def _layer_integers(shape: FusedLayer) -> dict[str, int]:
+    return {
+        "INPUTS": shape.inputs,
+        "FEATURE_TILES": shape.tiles,
+        "PLANES": shape.planes,
+        "WIDTH": shape.width,
+        # With the units that are only there to fill the matrix tiles.
+        "HIDDEN": shape.units * shape.cluster,
+        "AT_ONCE": shape.tiles_at_once,
+    }
+
+
+def _common_members(network: Network, plan: FusedPlan) -> list[str]:
     optimizer, loss = network.optimizer, network.loss
     assert optimizer is not None
     assert loss is not None
@@ -70,18 +112,9 @@ def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builde
     integers = {
         "CLUSTER": plan.cluster,
         "WARPS": plan.warps,
-        "INPUTS": plan.inputs,
-        "FEATURE_TILES": plan.tiles,
-        "HIDDEN": plan.hidden,
         "OUTPUTS": plan.outputs,
         "BATCH": plan.batch,
-        "PLANES": plan.planes,
         "SHARED_BYTES": plan.shared_bytes,
-        "AT_ONCE": plan.tiles_at_once,
-        "AT_W1": layout[first.kernel.name].offset,
-        "AT_B1": layout[first.bias.name].offset,
-        "AT_W2": layout[second.kernel.name].offset,
-        "AT_B2": layout[second.bias.name].offset,
         "SLOTS": plan.slots,
         # The column of the table of learning rates.
         "RATE": int(is_adam),
@@ -100,13 +133,7 @@ def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builde
         "EPSILON": optimizer["epsilon"] if is_adam else 1.0,
         "MOMENTUM": 0.0 if is_adam else optimizer["momentum"],
     }
-    lines = [
-        f"typedef {builder.curve(first.name, first.curve)} Activation;",
-        *(f"static constexpr int {name} = {value};" for name, value in integers.items()),
-        *(f"static constexpr bool {name} = {str(value).lower()};" for name, value in flags.items()),
-        *(f"static constexpr float {name} = {c_float(value)};" for name, value in floats.items()),
-    ]
-    return "struct Fused {\n" + "\n".join(f"    {line}" for line in lines) + "\n};\n"
+    return [*_members("int", integers), *_members("bool", flags), *_members("float", floats)]
 
 
 def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel:
@@ -126,8 +153,15 @@ def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel
         draft.write("row_sums", "fused/row_sums"),
         draft.write("failed", "fused/failed"),
     ]
-    flops = 2 * plan.batch * plan.hidden * (2 * plan.inputs + 3 * plan.outputs)
-    draft.done(f"fused_train<Fused>({', '.join(arguments)});", (ONE, ONE, ONE), flops, takes_rows=False)
+    sizes = (plan.inputs, *plan.hidden, plan.outputs)
+    # Forward, gradients of weights, and (but for x) gradients of inputs.
+    flops = 2 * plan.batch * sum((3 if n else 2) * one * other for n, (one, other) in enumerate(pairwise(sizes)))
+    if len(plan.hidden) == 1:
+        call = f"fused_train<Fused0>({', '.join(arguments)});"
+    else:
+        layers = ", ".join(f"Fused{number}" for number in range(len(plan.hidden)))
+        call = f"fused_train_stack(FusedStack<{layers}>(), {', '.join(arguments)});"
+    draft.done(call, (ONE, ONE, ONE), flops, takes_rows=False)
     kernel = builder.kernels.pop(TRAIN)
     return dataclasses.replace(kernel, threads=32 * plan.warps, cluster=plan.cluster, shared_bytes=plan.shared_bytes)
 
@@ -147,7 +181,7 @@ def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
     body = f"fused_range<{plan.inputs}, {kind}>({x}, {largest}, rows, {RANGE_PARTS});"
     draft.done(body, (Extent(fixed=plan.inputs, tile=THREADS), Extent(fixed=RANGE_PARTS), ONE))
     draft = builder.kernel(SPLIT, "x as halves")
-    padded = 16 * plan.tiles
+    padded = 16 * plan.layers[0].tiles
     numbers, planes = draft.read("numbers", "fused/numbers"), draft.write("planes", "fused/planes")
     body = f"fused_split<{plan.inputs}, {padded}, {plan.planes}, {kind}>({inputs(draft)}, {numbers}, {planes}, rows);"
     draft.done(body, (Extent(per_row=padded, tile=THREADS), ONE, ONE))

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 _EXPONENT = 10
 # A feature whose largest value is below this part of all values' has fewer than 23 bits left.
 _LEAST_FEATURE = 2.0**-12
+# What a 1 in the halves of hidden units stands for: see HIDDEN_SCALE in fused_stack_layout.cuh.
+HIDDEN_UNIT = 1 / 16
 # Bounds of what Adam's epsilon becomes in the kernel, whose four-fold product must neither vanish nor overflow.
 _EPSILONS = (1e-9, 1e8)
 
@@ -164,7 +166,7 @@ class FusedRunner:
         if optimizer.kind != "adam":
             return
         root = math.sqrt(1 - optimizer["beta_2"])
-        for scale in (unit, 1.0):
+        for scale in (unit, HIDDEN_UNIT, 1.0):
             carried = optimizer["epsilon"] * 128 * self.plan.batch / scale / root / 2048
             if not _EPSILONS[0] <= carried <= _EPSILONS[1]:
                 raise _refusal(f"Adam's epsilon of {optimizer['epsilon']:g} is out of proportion to x")

@@ -32,9 +32,10 @@ _FUSED_PARTS = (
     "fused_softmax",
     "fused_backward",
     "fused_update",
-    "fused",
-    "fused_data",
 )
+# And of its kernel: for one hidden layer, and for several.
+_FUSED_SINGLE = ("fused",)
+_FUSED_STACK = ("fused_stack_layout", "fused_stack_state", "fused_stack_exchange", "fused_stack")
 
 
 @functools.cache
@@ -58,9 +59,10 @@ def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
     return "\n".join([*parts, *declarations])
 
 
-def fused_code(declarations: list[str]) -> str:
-    """The device code of the fused form."""
-    return "\n".join([*(_text(f"{name}.cuh") for name in _FUSED_PARTS), *declarations])
+def fused_code(declarations: list[str], is_stack: bool) -> str:
+    """The device code of the fused form, for one hidden layer or for several."""
+    parts = (*_FUSED_PARTS, *(_FUSED_STACK if is_stack else _FUSED_SINGLE), "fused_data")
+    return "\n".join([*(_text(f"{name}.cuh") for name in parts), *declarations])
 
 
 def _body(program: Program) -> str:

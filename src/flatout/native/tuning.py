@@ -70,9 +70,7 @@ def in_order_of_speed(launcher: Launcher, found: list[FusedPlan]) -> list[FusedP
 def _key(launcher: Launcher, plan: FusedPlan) -> str:
     """All of a plan that is not tuned."""
     facts = {
-        name: value
-        for name, value in dataclasses.asdict(plan).items()
-        if name not in ("cluster", "warps", "tiles", "input")
+        name: value for name, value in dataclasses.asdict(plan).items() if name not in ("cluster", "warps", "input")
     }
     return f"{launcher.device_name}: {json.dumps(facts)}"
 

@@ -96,6 +96,7 @@ static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barri
 #endif
 
 DEVICE int thread_number() { return cluster_self->number; }
+DEVICE int unforeseen(int value) { return value; }
 DEVICE int cluster_rank() { return cluster_self->block->rank; }
 DEVICE void block_barrier() { cluster_meet(cluster_self->block->barrier); }
 DEVICE void cluster_barrier() { cluster_meet(*cluster_self->all); }
@@ -178,6 +179,20 @@ DEVICE void load_two(const u32* from, u32& a, u32& b) {
     b = from[1];
 }
 
+struct FourWords { u32 a, b, c, d; };
+static void cluster_aligned_to_16(const void* p) {
+    if ((uintptr_t)p % 16) {
+        fprintf(stderr, "four words at an address that is no multiple of 16\n");
+        abort();
+    }
+}
+DEVICE FourWords load_four(const void* from) {
+    cluster_aligned_to_16(from);
+    FourWords words;
+    memcpy(&words, from, 16);
+    return words;
+}
+
 // What the lanes of this warp bring to an instruction that they run together, after all have brought it.
 struct ClusterMeeting {
     ClusterLane* lanes;
@@ -236,6 +251,14 @@ DEVICE void load_tiles_transposed(u32* r, Address row) {
         memcpy(&high, meeting.brought(8 * i + 2 * t + 1) + 2 * g, 2);
         r[i] = low | (u32)high << 16;
     }
+}
+DEVICE u32 transpose_tile(u32 word) {
+    ClusterMeeting meeting;
+    meeting.bring(0, word);
+    meeting.meet();
+    const int g = meeting.lane >> 2, t = meeting.lane & 3;
+    const u32 low = meeting.brought(4 * (2 * t) + (g >> 1), 0), high = meeting.brought(4 * (2 * t + 1) + (g >> 1), 0);
+    return g & 1 ? high_halves(low, high) : low_halves(low, high);
 }
 DEVICE int warp_max(int value) {
     ClusterMeeting meeting;
@@ -332,12 +355,18 @@ DEVICE void push_pair(Address to, u32 x, u32 y, Address barrier) {
     memcpy(to + 4, &y, 4);
     cluster_came(barrier, 8);
 }
+DEVICE void push_four(Address to, const FourWords& x, Address barrier) {
+    cluster_aligned_to_16(to);
+    memcpy(to, &x, 16);
+    cluster_came(barrier, 16);
+}
 DEVICE void copy_here(Address to, const void* from, u32 bytes, Address barrier) {
     if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) {
         fprintf(stderr, "a bulk copy that is not in units of 16 bytes\n");
         abort();
     }
-    memcpy(to, from, bytes);
+    // Not memcpy, in which ThreadSanitizer sees nothing.
+    for (u32 i = 0; i < bytes; i += 8) *(volatile u64*)(to + i) = *(const u64*)((const char*)from + i);
     cluster_came(barrier, (int)bytes);
 }
 DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barrier, u16 blocks) {

@@ -13,6 +13,8 @@ typedef u32 Address;  // of shared memory, in this block or, by `remote`, in ano
 #define NO_UNROLL _Pragma("unroll 1")
 
 DEVICE int thread_number() { return threadIdx.x; }
+// The same number, of which the compiler knows nothing: what is computed from it stays where it is.
+DEVICE int unforeseen(int value) { asm volatile("" : "+r"(value)); return value; }
 DEVICE void block_barrier() { __syncthreads(); }
 DEVICE void warp_barrier() { __syncwarp(); }
 
@@ -46,6 +48,11 @@ DEVICE void load_two(const u32* from, u32& a, u32& b) {
     a = both.x;
     b = both.y;
 }
+struct FourWords { u32 a, b, c, d; };
+DEVICE FourWords load_four(const void* from) {
+    const uint4 all = *(const uint4*)from;
+    return {all.x, all.y, all.z, all.w};
+}
 // The low halves of two words, and the high ones.
 DEVICE u32 low_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x5410); }
 DEVICE u32 high_halves(u32 a, u32 b) { return __byte_perm(a, b, 0x7632); }
@@ -64,6 +71,13 @@ DEVICE void load_tiles(u32* r, Address row) {
 DEVICE void load_tiles_transposed(u32* r, Address row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3},[%4];"
                  : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(row) : "memory");
+}
+
+// An 8 x 8 tile of halves, a word of a row in each lane: rows become columns.
+DEVICE u32 transpose_tile(u32 word) {
+    u32 r;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0,%1;" : "=r"(r) : "r"(word));
+    return r;
 }
 
 DEVICE int warp_max(int value) { int r; asm volatile("redux.sync.max.s32 %0,%1,0xffffffff;" : "=r"(r) : "r"(value)); return r; }
@@ -111,6 +125,10 @@ DEVICE void push(Address to, u32 x, Address barrier) {
 DEVICE void push_pair(Address to, u32 x, u32 y, Address barrier) {
     asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0],{%1,%2},[%3];"
                  ::"r"(to), "r"(x), "r"(y), "r"(barrier) : "memory");
+}
+DEVICE void push_four(Address to, const FourWords& x, Address barrier) {
+    asm volatile("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0],{%1,%2,%3,%4},[%5];"
+                 ::"r"(to), "r"(x.a), "r"(x.b), "r"(x.c), "r"(x.d), "r"(barrier) : "memory");
 }
 // Bytes of global memory, a multiple of 16, to the same place in every block that has a bit in `blocks`.
 DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barrier, u16 blocks) {

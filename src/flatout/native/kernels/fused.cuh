@@ -54,10 +54,17 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
         const int unit = i / S::STRIDE, output = i % S::STRIDE;
         const int at = C::AT_W2 + (me.rank * S::UNITS + unit) * C::OUTPUTS + output;
+        if constexpr (C::WIDTH < C::HIDDEN)
+            if (is_padding<C>(me, unit)) {
+                sm.w2[i] = 0;
+                continue;
+            }
         sm.w2[i] = output < C::OUTPUTS ? split_word<C::EXACT>(weights[at]) : 0;
     }
     for (int i = thread; i < C::BATCH * S::STRIDE; i += C::WARPS * 32) sm.dlogits[i] = 0;
-    if (thread < S::UNITS) sm.b1[thread] = weights[C::AT_B1 + me.rank * S::UNITS + thread];
+    if constexpr (C::WIDTH < C::HIDDEN) {
+        if (thread < S::UNITS) sm.b1[thread] = is_padding<C>(me, thread) ? 0.0f : weights[C::AT_B1 + me.rank * S::UNITS + thread];
+    } else if (thread < S::UNITS) sm.b1[thread] = weights[C::AT_B1 + me.rank * S::UNITS + thread];
     if (thread < C::OUTPUTS) sm.b2[0][thread] = weights[C::AT_B2 + thread];
     if (thread == 0) {
         for (int i = 0; i < 4; i++) arrival_init(shared_address(&sm.arrivals[i]));

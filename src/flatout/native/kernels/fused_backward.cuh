@@ -1,8 +1,8 @@
 // The backward pass of the fused kernel: gradients of all weights.
 
 // For a warp of every eight rows: the gradient of the hidden units, as a left operand.
-template <class C>
-DEVICE void fused_hidden_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, int slot, const u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], const u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
+template <class C, class Shared>
+DEVICE void fused_hidden_gradient(Shared& sm, const FusedPlace<C>& me, int slot, const u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], const u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
     typedef FusedSizes<C> S;
     const Address dlogits_ready = shared_address(&sm.arrivals[1]);
     arrival_wait(dlogits_ready, slot);
@@ -37,8 +37,8 @@ DEVICE void fused_hidden_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, i
 }
 
 // That gradient of all rows into registers; with PACKED dh_hi has both parts.
-template <class C>
-DEVICE void fused_load_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4]) {
+template <class C, class Shared>
+DEVICE void fused_load_gradient(Shared& sm, const FusedPlace<C>& me, u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4]) {
     typedef FusedSizes<C> S;
     UNROLL
     for (int u = 0; u < S::UNIT_TILES; u++) {
@@ -58,8 +58,8 @@ DEVICE void fused_load_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, u32
 }
 
 // The gradients of the last slot: of a further tile of features, of a bias, or of the second kernel.
-template <class C>
-DEVICE void fused_role_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], Address backward_row, float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE]) {
+template <class C, class Shared>
+DEVICE void fused_role_gradient(Shared& sm, const FusedPlace<C>& me, const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], Address backward_row, float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE]) {
     typedef FusedSizes<C> S;
     UNROLL
     for (int u = 0; u < S::UNIT_TILES; u++) {
@@ -101,6 +101,7 @@ DEVICE void fused_role_gradient(FusedShared<C>& sm, const FusedPlace<C>& me, con
             v += from_lane_xor(v, 2);
             role[u][2 * r] = v;
         }
+    } else if constexpr (!C::IS_LAST) {  // no second layer to see to
     } else if (me.warp == 2) {  // second bias
         UNROLL
         for (int r = 0; r < 4; r++) {

@@ -1,8 +1,8 @@
 // The forward pass of the fused kernel: hidden units and partial logits.
 
 // Sums over this warp's features, UNITS x BATCH, when x has come.
-template <class C>
-DEVICE void fused_forward(FusedShared<C>& sm, const FusedPlace<C>& me, const float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], Address x_here, Address x_ready, int parity) {
+template <class C, class Shared>
+DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], Address x_here, Address x_ready, int parity) {
     typedef FusedSizes<C> S;
     u32 packed[S::PACKED ? S::SLOTS : 1][4];
     if constexpr (S::PACKED) {
@@ -81,8 +81,8 @@ DEVICE void fused_forward(FusedShared<C>& sm, const FusedPlace<C>& me, const flo
 
 // For a warp of every eight rows: the hidden units, and partial logits pushed to the rows' owners. Leaves the second kernel as the
 // left operand of the hidden units' gradient.
-template <class C>
-DEVICE void fused_hidden(FusedShared<C>& sm, const FusedPlace<C>& me, int slot, float h_unit, u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
+template <class C, class Shared>
+DEVICE void fused_hidden(Shared& sm, const FusedPlace<C>& me, int slot, float h_unit, u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
     typedef FusedSizes<C> S;
     const Address logits_ready = shared_address(&sm.arrivals[0]);
     float h[2 * S::EIGHTS];
@@ -110,6 +110,8 @@ DEVICE void fused_hidden(FusedShared<C>& sm, const FusedPlace<C>& me, int slot, 
         const float z = fmaf(even + odd, h_unit, sm.b1[unit]);
         h[k] = C::Activation::value(z);
         sm.slope[at] = C::Activation::slope(z, h[k]);
+        if constexpr (C::WIDTH < C::HIDDEN)
+            if (is_padding<C>(me, unit)) h[k] = sm.slope[at] = 0.0f;
         // A first kernel beyond the halves makes z infinite or NaN, even where x is 0.
         bad |= is_outside(z) || is_outside(h[k]);
     }

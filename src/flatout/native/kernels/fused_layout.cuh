@@ -65,23 +65,34 @@ template <class C> DEVICE int at_unit(int unit, int tile, int row) {
     return unit * C::BATCH + ((tile ^ (unit & FusedSizes<C>::SWIZZLE)) << 3) + row;
 }
 
+// Whether a unit of this block is only there to fill the matrix tiles: its value and slope are 0, and so are its weights.
+template <class C> DEVICE bool is_padding(const FusedPlace<C>& me, int unit) {
+    return C::WIDTH < C::HIDDEN && me.rank * FusedSizes<C>::UNITS + unit >= C::WIDTH;
+}
+
 // Which parameter is in a register: an offset in the arena, or -1. `storing`: only for one of the threads that hold it.
 template <class C> DEVICE int fused_offset(int u, int slot, int half, int e, const FusedPlace<C>& me, bool storing) {
     typedef FusedSizes<C> S;
     const int unit = me.rank * S::UNITS + 16 * u + me.g + 8 * (e >> 1);
+    if constexpr (C::WIDTH < C::HIDDEN) {
+        const bool is_second_bias = C::IS_LAST && slot == S::TILES && me.warp == 2;
+        if (unit >= C::WIDTH && !is_second_bias) return -1;
+    }
     if (slot < S::TILES || me.has_extra) {
         const int tile = slot < S::TILES ? S::TILES * me.warp + slot : S::TILES * C::WARPS + me.extra;
         const int feature = 16 * tile + 8 * half + 2 * me.t + (e & 1);
-        return feature < C::INPUTS ? C::AT_W1 + feature * C::HIDDEN + unit : -1;
+        return feature < C::INPUTS ? C::AT_W1 + feature * C::WIDTH + unit : -1;
     }
     if (me.warp == 1) return half == 0 && (e & 1) == 0 && (!storing || me.t == 0) ? C::AT_B1 + unit : -1;
-    if (me.warp == 2) {
-        const int output = e < 2 ? 8 * half + 4 * e + me.t : C::OUTPUTS;
-        return u == 0 && output < C::OUTPUTS && (!storing || (me.g == 0 && me.rank == 0)) ? C::AT_B2 + output : -1;
-    }
-    if (me.warp == 3) {
-        const int output = 8 * half + 2 * me.t + (e & 1);
-        return output < C::OUTPUTS ? C::AT_W2 + unit * C::OUTPUTS + output : -1;
+    if constexpr (C::IS_LAST) {
+        if (me.warp == 2) {
+            const int output = e < 2 ? 8 * half + 4 * e + me.t : C::OUTPUTS;
+            return u == 0 && output < C::OUTPUTS && (!storing || (me.g == 0 && me.rank == 0)) ? C::AT_B2 + output : -1;
+        }
+        if (me.warp == 3) {
+            const int output = 8 * half + 2 * me.t + (e & 1);
+            return output < C::OUTPUTS ? C::AT_W2 + unit * C::OUTPUTS + output : -1;
+        }
     }
     return -1;
 }

@@ -2,8 +2,8 @@
 
 // Gradient and step of the first kernel, some tiles at a time, so that loads, products and steps overlap; between them the step
 // of the last slot, whose gradient is `role`.
-template <class C>
-DEVICE void fused_update(FusedShared<C>& sm, const FusedPlace<C>& me, int slot, float rate, const FusedStep<C>& of_tiles, const FusedStep<C>& of_role,
+template <class C, class Shared>
+DEVICE void fused_update(Shared& sm, const FusedPlace<C>& me, int slot, float rate, const FusedStep<C>& of_tiles, const FusedStep<C>& of_role,
                          const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE], Address backward_row, float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&M)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&V)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE]) {
     typedef FusedSizes<C> S;
     UNROLL
@@ -54,6 +54,7 @@ DEVICE void fused_update(FusedShared<C>& sm, const FusedPlace<C>& me, int slot, 
                 if (me.warp == 1 && me.t == 0) {
                     UNROLL
                     for (int r = 0; r < S::HALVES; r++) sm.b1[16 * u + me.g + 8 * r] = now[2 * r];
+                } else if constexpr (!C::IS_LAST) {
                 } else if (me.warp == 2 && me.g == 0 && u == 0) {
                     UNROLL
                     for (int r = 0; r < 4; r++)

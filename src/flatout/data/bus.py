@@ -20,14 +20,11 @@ from .direct_sinks import DeviceMemory, Wait
 _BLOCKS = 8
 _THREADS = 1024
 # The kernel counts in 32 bits.
-_MOST_UNITS = 2**31
-# Units that a thread asks for before it takes the first: what is on its way must be enough for the bus, beside the
-# kernels of the training too.
-_AT_ONCE = 4
-# Bytes of a unit, with its instructions; the widest that divides a row is the fastest.
+_MOST_UNITS = 2**31 - _BLOCKS * _THREADS
+# Bytes that a thread reads at once, with its instructions; the widest that divides a row is the fastest.
 _UNITS = {
-    16: ("ld.global.v4.u32 {%va#, %vb#, %vc#, %vd#}, [%from];", "st.global.v4.u32 [%to], {%va#, %vb#, %vc#, %vd#};"),
-    4: ("ld.global.u32 %va#, [%from];", "st.global.u32 [%to], %va#;"),
+    16: ("ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%from];", "st.global.v4.u32 [%to], {%v0, %v1, %v2, %v3};"),
+    4: ("ld.global.u32 %v0, [%from];", "st.global.u32 [%to], %v0;"),
 }
 NARROWEST = min(_UNITS)
 
@@ -39,9 +36,8 @@ _PTX = """
 .visible .entry gather(
     .param .u64 target, .param .u64 source, .param .u64 numbers, .param .u32 total, .param .u32 per_row)
 {
-    .reg .pred %done, %is<4>;
-    .reg .b32 %first, %stride, %total, %per_row, %row, %block, %threads, %blocks;
-    .reg .b32 %unit<4>, %column<4>, %number<4>, %va<4>, %vb<4>, %vc<4>, %vd<4>;
+    .reg .pred %done;
+    .reg .b32 %unit, %stride, %total, %per_row, %row, %column, %number, %block, %threads, %blocks, %v<4>;
     .reg .b64 %target, %source, %numbers, %from, %to, %offset;
     ld.param.u64 %target, [target];
     ld.param.u64 %source, [source];
@@ -51,52 +47,40 @@ _PTX = """
     mov.u32 %block, %ctaid.x;
     mov.u32 %threads, %ntid.x;
     mov.u32 %blocks, %nctaid.x;
-    mov.u32 %first, %tid.x;
-    mad.lo.u32 %first, %block, %threads, %first;
+    mov.u32 %unit, %tid.x;
+    mad.lo.u32 %unit, %block, %threads, %unit;
     mul.lo.u32 %stride, %blocks, %threads;
 NEXT:
-    setp.ge.u32 %done, %first, %total;
+    setp.ge.u32 %done, %unit, %total;
     @%done bra END;
-FIND
-TAKE
-GIVE
-    mad.lo.u32 %first, %stride, AT_ONCE, %first;
+    div.u32 %row, %unit, %per_row;
+    mul.lo.u32 %column, %row, %per_row;
+    sub.u32 %column, %unit, %column;
+    mul.wide.u32 %offset, %row, 4;
+    add.s64 %offset, %numbers, %offset;
+    ld.global.u32 %number, [%offset];
+    mul.wide.u32 %from, %number, %per_row;
+    cvt.u64.u32 %offset, %column;
+    add.s64 %from, %from, %offset;
+    mul.lo.s64 %from, %from, BYTES;
+    add.s64 %from, %source, %from;
+    LOAD
+    mul.wide.u32 %to, %unit, BYTES;
+    add.s64 %to, %target, %to;
+    STORE
+    add.u32 %unit, %unit, %stride;
     bra NEXT;
 END:
     ret;
 }
 """
-# The same for each of the units that a thread has at once.
-_FIND = """
-    mad.lo.u32 %unit#, %stride, #, %first;
-    setp.lt.u32 %is#, %unit#, %total;
-    div.u32 %row, %unit#, %per_row;
-    mul.lo.u32 %column#, %row, %per_row;
-    sub.u32 %column#, %unit#, %column#;
-    mul.wide.u32 %offset, %row, 4;
-    add.s64 %offset, %numbers, %offset;
-    @%is# ld.global.u32 %number#, [%offset];"""
-_TAKE = """
-    mul.wide.u32 %from, %number#, %per_row;
-    cvt.u64.u32 %offset, %column#;
-    add.s64 %from, %from, %offset;
-    mul.lo.s64 %from, %from, BYTES;
-    add.s64 %from, %source, %from;
-    @%is# LOAD"""
-_GIVE = """
-    mul.wide.u32 %to, %unit#, BYTES;
-    add.s64 %to, %target, %to;
-    @%is# STORE"""
 
 
 @functools.cache
 def _kernel(driver: Driver, unit: int) -> int:
     load, store = _UNITS[unit]
-    text = _PTX
-    for mark, part in (("FIND", _FIND), ("TAKE", _TAKE), ("GIVE", _GIVE)):
-        part = part.replace("BYTES", str(unit)).replace("LOAD", load).replace("STORE", store)
-        text = text.replace(mark, "".join(part.replace("#", str(number)) for number in range(_AT_ONCE)))
-    return driver.function(text.replace("AT_ONCE", str(_AT_ONCE)), "gather")
+    text = _PTX.replace("BYTES", str(unit)).replace("LOAD", load).replace("STORE", store)
+    return driver.function(text, "gather")
 
 
 class Bus:

@@ -134,5 +134,10 @@ def test_a_missing_wait_between_layers_would_be_found(emulated: Any, tmp_path: P
     source = _with_buffers(cpu_source(session.fused.program), buffers)
     assert needed in source
     done, _ = _run(session, source.replace(needed, needed[needed.index(";") :], 1), tmp_path)
+    # The sanitizer remembers four readers of a word: whether one that matters is among them depends on the threads.
+    for _ in range(3):
+        if done.returncode == 0:
+            command = [tmp_path / name for name in ("program", "job", "out")]
+            done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode != 0
     assert "data race" in done.stderr or "armed twice" in done.stderr

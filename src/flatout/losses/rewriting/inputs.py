@@ -111,6 +111,9 @@ def _domains(
             edges[name] = tuple(edge for edge in hint[2] if np.isfinite(edge))
         if allowed:
             domains[name] = (domains[name] & allowed) or allowed if name in domains else allowed
+    for hint in hints:
+        if hint[0] == "whole" and hint[1] not in domains:
+            domains[hint[1]] = {0.0, 1.0, 2.0}
     values: dict[str, set[float]] = {}
     for hint in hints:
         if hint[0] == "value" and isinstance(hint[2], (int, float)):

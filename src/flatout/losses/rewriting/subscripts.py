@@ -10,11 +10,29 @@ from typing import Any
 import numpy as np
 
 from .algebra import both, elementwise, operand, relabelled
+from .frames import column_of
 from .indexing import index, listing_to_tensor, positions
 from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
+from .places import picked_places, selects_at
 from .reductions import reduce
 from .scopes import Scope
-from .values import Bag, Host, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor, WrongRank
+from .values import (
+    Bag,
+    Groups,
+    Host,
+    Items,
+    Listing,
+    Match,
+    Method,
+    Places,
+    Record,
+    Refused,
+    Row,
+    Static,
+    Sum,
+    Tensor,
+    WrongRank,
+)
 
 
 def subscript(run: Any, value: Any, at: ast.expr, scope: Scope) -> Any:
@@ -41,7 +59,14 @@ def _none(value: Any) -> Any:
 def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     lift, graph = run.lift, run.lift.graph
     if isinstance(value, Tensor):
+        mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
+        if mask is not None:
+            return index(lift, value, [mask])
         return index(lift, value, [_index_item(run, item) for item in items])
+    if isinstance(value, Places):
+        return picked_places(run, value, items)
+    if isinstance(value, (Record, Groups)):
+        return column_of(value, items[0])
     if isinstance(value, Items):
         return _of_items(run, value, items[0])
     if isinstance(value, Listing):
@@ -49,7 +74,7 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     if isinstance(value, Match):
         return _of_match(run, value, items)
     if is_frame(value) and isinstance(items[0], Match):
-        return Match(items[0].on, items[0].key, value)
+        return replace(items[0], table=value)
     if isinstance(value, Row) and is_nested(value.table):
         return nested_entry(lift, value, items[0])
     if isinstance(value, Row):
@@ -78,6 +103,8 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
 def _index_item(run: Any, item: Any) -> Any:
     if isinstance(item, Listing):
         return listing_to_tensor(run.lift, item)
+    if isinstance(item, Items) and len(item.values) == 1 and isinstance(item.values[0], Tensor):
+        return item.values[0]  # `a[np.where(mask)]`.
     if isinstance(item, Items) or (isinstance(item, Static) and isinstance(item.value, (list, np.ndarray))):
         raise Refused("An array is indexed by a list.", "FO108")
     return item
@@ -184,7 +211,7 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Static) and items[0].value == 0:
         return replace(table, is_row=True)
     if is_frame(table) and name == "loc" and isinstance(items[0], Match):
-        match = Match(items[0].on, items[0].key, table)
+        match = replace(items[0], table=table)
         return _of_match(run, match, items[1:]) if len(items) > 1 else match
     if not is_table(table) or name not in ("loc", "iloc", "at", "iat"):
         raise Refused(f"Something is indexed that cannot be: .{name}")

@@ -170,6 +170,8 @@ def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwa
     """A call whose arguments are all constants, made now; the rewritten source makes it again."""
     name = (path or "").rpartition(".")[2]
     root = (path or "").partition(".")[0]
+    if root == "collections":
+        raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
     if root not in _PURE or name in ("open", "print", "input", "exec", "eval", "system", "Variable", "popen"):
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
     try:

@@ -52,11 +52,14 @@ RULES = (
         "FO503",
         "(B,) against (B, 1)",
         "An array of shape (B,) meets one of shape (B, 1).",
-        "They broadcast to (B, B): every sample is compared with every other. The value is wrong, and nothing warns.",
-        "Give both the same shape: `y_true[:, 0:1]`, or `ops.squeeze(y_pred, -1)`.",
+        "They broadcast to (B, B): every sample is compared with every other. The value is wrong, and nothing warns. "
+        "Keras hands a loss function y_true with the rank of y_pred, so that an axis that is squeezed from one of them "
+        "alone is such a case as well: `ops.squeeze(y_pred, -1) - y_true`.",
+        "Give both the same shape: `y_true[:, 0:1]`, or `ops.squeeze` both.",
         "def loss(y_true, y_pred):\n    return ops.mean(ops.square(y_true[:, 0] - y_pred))",
         "def loss(y_true, y_pred):\n    return ops.mean(ops.square(y_true[:, 0:1] - y_pred))",
-        "All pairs are meant; then `a[:, None] - b[None, :]` says so.",
+        "All pairs are meant; then `a[:, None] - b[None, :]` says so. In `call` of a Loss object y_true has the shape "
+        "that `fit` was given: a squeezed y_pred is not reported there.",
         "wrong",
         "wrong",
         "wrong",

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .algebra import number
-from .indexing import listing_to_tensor
+from .algebra import number, operand
+from .indexing import index, listing_to_tensor
 from .loops import finished
 from .streams import Stream, stream
 from .values import Items, Listing, Local, Partial, Range, Refused, Several, Static, Sum, Tensor
@@ -36,6 +36,18 @@ def _several(how: str) -> Callable[..., Several]:
         return Several(how, tuple(args))
 
     return function
+
+
+def _pairwise(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
+    (value,) = args
+    values = listing_to_tensor(run.lift, value) if isinstance(value, Listing) else value
+    if isinstance(values, Static):
+        values = operand(run.lift, values)
+    if not isinstance(values, Tensor):
+        raise Refused("pairwise() of something that is no array.")
+    one = number(run.lift, 1)
+    return Several("zip", (values, index(run.lift, values, [slice(one, None)])))
 
 
 def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -142,6 +154,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "functools.partial": _partial, "itertools.permutations": _several("permutations"),
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
+    "itertools.pairwise": _pairwise,
     "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
     "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
     "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,

@@ -100,6 +100,8 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
         if default is None or (isinstance(default, Static) and default.value is None):
             raise Refused("A table is read with get() and no default.", "FO401")
         return lookup(run.lift, of, keys, default)
+    if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
+        return lookup(run.lift, of, [on_host(run, tensor(run.lift, args[0]))])
     if is_table(of) and name == "items" and not args:
         pairs = of.value.items()
         graph = run.lift.graph

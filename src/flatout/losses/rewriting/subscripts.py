@@ -93,7 +93,7 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         return Row(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
         keys = items[0].values if isinstance(items[0], Items) else items
-        return lookup(lift, value, list(keys))
+        return lookup(lift, value, [_index_item(run, key) if isinstance(key, Listing) else key for key in keys])
     if is_frame(value):
         raise Refused("A DataFrame is indexed by a tensor.", "FO401")
     array = operand(lift, value)
@@ -187,6 +187,12 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
             return pick(run, picked, rest, True) if rest else picked
     if value.keep is not None:
         raise Refused("An element of a selection is read; which one depends on the data.", "FO108")
+    if isinstance(value.element, Listing):  # A list of lists: the element of each.
+        row = value.element
+        if row.keep is not None or not isinstance(item, (Static, Host)):
+            raise Refused("A list of lists is read at a place that is not known.", "FO108")
+        picked = _of_listing(run, Listing(row.element, value.axes), [item])
+        return pick(run, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
     stacked = listing_to_tensor(lift, value)
     return index(lift, stacked, [_index_item(run, part) for part in items])
 
@@ -219,6 +225,7 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     if all(_is_known(item) for item in items):
         indexer = Static(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
         return _known(run, indexer, items, is_tuple)
+    items = [listing_to_tensor(run.lift, item) if isinstance(item, Listing) else item for item in items]
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):
         if is_tuple and len(items) == 2 and isinstance(items[1], Tensor):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Callable
 from typing import Any
 
+from .bindings import unpacked
 from .indexing import listing_to_tensor
 from .iterating import stepped
 from .loops import finished
@@ -136,6 +137,8 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words |= {"body": words.pop("body_fun")} if "body_fun" in words else {}
     words |= {"loop_vars": words.pop("init_val")} if "init_val" in words else {}
     begin, test = words["loop_vars"], words["cond"]
+    if isinstance(begin, Static) and isinstance(begin.value, (tuple, list)):
+        begin = Items(tuple(unpacked(run, begin, len(begin.value))))
     if not isinstance(begin, Items) or not isinstance(test, Local):
         raise Refused("A while loop that does not count: how many steps it takes depends on the data.")
     place, stop = _bound(run, test, len(begin.values))

@@ -68,7 +68,9 @@ def only_reduces(function: cst.FunctionDef | cst.Lambda, how: str) -> bool:
     inside = list(_assignments(function.body)) if isinstance(function, cst.FunctionDef) else []
     if len(results) != 1 or not names:
         return False
-    parts = [item.value for item in results[0].elements] if isinstance(results[0], cst.Tuple) else [results[0]]
+    parts = (
+        [item.value for item in results[0].elements] if isinstance(results[0], (cst.Tuple, cst.List)) else [results[0]]
+    )
     if how == "while_loop":
         pairs = list(zip(names, parts, strict=False)) if len(names) == len(parts) else []
     else:

@@ -8,6 +8,10 @@ import pandas as pd
 from keras import ops
 
 PARTIAL = {0: 0.5, 2: 2.0}
+COSTS = {"cat": 1.0, "dog": 3.0, "eel": 0.5}
+NAMES = ["cat", "dog", "eel"]
+ID_TO_NAME = {0: "cat", 1: "dog", 2: "eel"}
+ANIMALS = pd.DataFrame({"w": [3.0, 1.0, 2.0], "m": [0.1, 0.5, 0.2]}, index=["eel", "cat", "dog"])
 PAIRS = pd.DataFrame([(a, b, 1.0 + a + 2 * b) for a in range(3) for b in range(4)], columns=["region", "label", "cost"])
 
 
@@ -165,3 +169,26 @@ def negative_slots(y_true, y_pred):  # codes: FO101|FO102|FO201
     for i in range(len(y_true)):
         slots[int(y_true[i]) - 2] += y_pred[i]
     return slots[0] + 2 * slots[1] + 3 * slots[2] + 5 * slots[3] ** 2
+
+
+def names_by_label(y_true, y_pred):  # codes: FO401 FO101
+    total = 0.0
+    for c, p in zip(y_true, y_pred, strict=False):
+        total = total + COSTS[NAMES[int(c)]] * ops.abs(p)
+    return total / len(y_pred)
+
+
+def names_by_dict(y_true, y_pred):  # codes: FO401 FO101
+    total = 0.0
+    for i in range(len(y_true)):
+        name = ID_TO_NAME[int(y_true[i])]
+        total = total + COSTS.get(name, 1.0) * ops.square(y_pred[i])
+    return total / len(y_true)
+
+
+def names_frame(y_true, y_pred):  # codes: FO401 FO101
+    total = 0.0
+    for i in range(len(y_true)):
+        row = ANIMALS.loc[NAMES[int(y_true[i])]]
+        total = total + float(row["w"]) * ops.maximum(0.0, float(row.m) - y_pred[i])
+    return total / len(y_true)

@@ -6,7 +6,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from . import frames, operations, places, python_calls, spellings
+from . import choices, frames, operations, places, python_calls, spellings
 from .attributes import shape
 from .host_values import on_host
 from .lookups import entry, is_series, is_table, lookup
@@ -15,7 +15,22 @@ from .scopes import as_local
 from .shaping import tensor
 from .spellings import draws, library_of
 from .subscripts import pick
-from .values import Bag, Groups, Items, Listing, Match, Method, Places, Record, Refused, Row, Static, Sum, Tensor
+from .values import (
+    Bag,
+    Choice,
+    Groups,
+    Items,
+    Listing,
+    Match,
+    Method,
+    Places,
+    Record,
+    Refused,
+    Row,
+    Static,
+    Sum,
+    Tensor,
+)
 
 # They give the same numbers, elsewhere or otherwise typed.
 _NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
@@ -94,6 +109,14 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
 
 
 def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if (
+        is_table(of)
+        and name == "get"
+        and len(args) == 2
+        and isinstance(args[0], Choice)
+        and isinstance(args[1], Static)
+    ):
+        return choices.read_at(run, of, args[0], args[1])
     if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
         keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
         default = args[1] if len(args) > 1 else kwargs.get("default")

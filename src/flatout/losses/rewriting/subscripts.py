@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .algebra import both, elementwise, operand, relabelled
+from .choices import chosen_from, read_at
 from .frames import column_of
 from .indexing import index, listing_to_tensor, positions
 from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
@@ -18,6 +19,7 @@ from .reductions import reduce
 from .scopes import Scope
 from .values import (
     Bag,
+    Choice,
     Groups,
     Host,
     Items,
@@ -89,6 +91,11 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise Refused("Something is indexed that is no array, list or table.")
     if all(_is_known(item) for item in items):
         return _known(run, value, items, is_tuple)
+    if isinstance(items[0], Choice):
+        return read_at(run, value, items[0])
+    chosen = chosen_from(run, value, items[0]) if len(items) == 1 else None
+    if chosen is not None:
+        return chosen
     if is_nested(value):
         return Row(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
@@ -225,6 +232,9 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     if all(_is_known(item) for item in items):
         indexer = Static(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
         return _known(run, indexer, items, is_tuple)
+    if isinstance(items[0], Choice) and name in ("loc", "at"):
+        found = read_at(run, table, items[0])
+        return column_of_row(run, found, items[1].value) if len(items) > 1 and isinstance(found, Row) else found
     items = [listing_to_tensor(run.lift, item) if isinstance(item, Listing) else item for item in items]
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):

@@ -202,6 +202,14 @@ class Groups:
 
 
 @dataclass(frozen=True, eq=False)
+class Choice:
+    """One of some constants that are no numbers, by its place among them."""
+
+    options: Static
+    code: Tensor
+
+
+@dataclass(frozen=True, eq=False)
 class Bag:
     """A Python set of the entries of a tensor along its only inner dimension."""
 

@@ -3,9 +3,10 @@
     KERAS_BACKEND=jax python benchmarks/losses.py            # also tensorflow, torch
     KERAS_BACKEND=torch python benchmarks/losses.py --only loop --batch 128 --steps 20 --json losses.json
 
-`loop`: a loss that loops over the batch, inside stock `fit`, as it is and with `flatout.vectorize`: the time to the
-first step (compilation included), that of a step after that, and how long the proof took, which is not part of `fit`.
-The floor is the first step of the same model with a loss of Keras' own: what compiling the model costs.
+`loop`: four losses that loop over the batch or over time, inside stock `fit`, as they are and with `flatout.vectorize`:
+the time to the first step (compilation included), that of a step after that, and how long the proof took, which is done
+once and is not in these figures. The floor is the first step of the same model with a loss of Keras' own: what
+compiling the model costs. Then the same with `flatout.fit`, in a process with an empty cache and in a second one.
 
 `class`: a margin loss with two columns of a class table. Stock Keras looks each label up in pandas, as users write it,
 which needs `run_eagerly=True`; flatout compiles the same loss with a `flatout.Table`.
@@ -36,6 +37,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=PARTS, default=PARTS, help="these parts (default: all)")
     parser.add_argument("--batch", type=int, default=128, help="batch size of the loop (default: 128)")
+    parser.add_argument("--repeats", type=int, default=3, help="processes for each figure of the loop (default: 3)")
     parser.add_argument("--steps", type=int, help="steps of an epoch (default: 30 for the loop, 200 for the tables)")
     parser.add_argument("--cpu-time", action="store_true", help="processor time instead of wall-clock time (tables)")
     parser.add_argument("--json", type=Path, help="write the figures there, too")
@@ -50,7 +52,7 @@ def main() -> None:
     print(f"{keras.backend.backend()} on {device().name}")
     report: dict[str, Any] = {"backend": keras.backend.backend(), "device": device().name}
     if "loop" in flags.only:
-        report["loop"] = measure_loop(flags.batch, flags.steps or 30)
+        report["loop"] = measure_loop(flags.batch, flags.steps or 30, flags.repeats)
     if flags.cpu_time:
         use_processor_time()
     if set(flags.only) & {"class", "sample", "join"}:

@@ -19,11 +19,19 @@ from flatout.losses.rewriting.gradients import value_and_gradient
 pytestmark = pytest.mark.slow
 
 _FOLDER = Path(__file__).parent / "fresh"
-_OPS = ("with_ops", "more_ops", "tables_and_ranks", "respelled_ops", "respelled_tables")
+_OPS = (
+    "with_ops",
+    "more_ops",
+    "tables_and_ranks",
+    "respelled_ops",
+    "respelled_tables",
+    "groups",
+    "places_and_folds",
+)
 _OF = {
     "jax": (),
-    "tensorflow": ("with_tensorflow", "with_tensorflow_loops", "respelled_tensorflow"),
-    "torch": ("with_torch", "with_torch_methods", "respelled_torch"),
+    "tensorflow": ("with_tensorflow", "with_tensorflow_loops", "respelled_tensorflow", "folds_tensorflow"),
+    "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch"),
 }
 # Modules of torch are examined, not vectorized.
 _ONLY_CHECKED = ("WeightedLoss", "RootError")
@@ -67,7 +75,7 @@ def test_is_rewritten_and_equal(file: str, name: str) -> None:
 
 _REFUSED = [
     pytest.param(file, name, codes, id=name)
-    for file in ("negatives", "respelled_negatives")
+    for file in ("negatives", "respelled_negatives", "grouped_negatives")
     for name, codes in _marked(file, "refused")
 ]
 
@@ -81,7 +89,9 @@ def test_is_refused_with_the_reason(file: str, name: str, codes: list[str]) -> N
 
 
 @pytest.mark.backend("jax")  # The source is read, not run.
-@pytest.mark.parametrize("file", [*_OPS, *_OF["tensorflow"], *_OF["torch"], "steps_and_callbacks"])
+@pytest.mark.parametrize(
+    "file", [*_OPS, *_OF["tensorflow"], *_OF["torch"], "steps_and_callbacks", "squeezed", "recurrences"]
+)
 def test_the_codes_are_reported(file: str) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], "torch")
     for name, codes in _marked(file, "codes"):
@@ -95,7 +105,7 @@ def test_the_codes_are_reported(file: str) -> None:
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts"])
+@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts", "squeezed_clean"])
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_clean_losses_raise_no_alarm(file: str, backend: Any) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], backend)

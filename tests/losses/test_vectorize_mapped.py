@@ -16,9 +16,13 @@ pytestmark = pytest.mark.slow
 SEEN: list[int] = []
 
 
+def product(*matrices):  # A varying number of arguments has no array form.
+    return ops.matmul(matrices[0], matrices[1])
+
+
 def gram(one):
-    parts = {"rows": ops.reshape(one, (2, -1))}  # A dict of arrays has no array form.
-    return ops.matmul(parts["rows"], ops.transpose(parts["rows"]))
+    rows = ops.reshape(one, (2, -1))
+    return product(rows, ops.transpose(rows))
 
 
 def helper(y_true, y_pred):
@@ -31,8 +35,8 @@ def helper(y_true, y_pred):
 def collected(y_true, y_pred):
     rows, weights = [], []
     for i, (target, guess) in enumerate(zip(y_true, y_pred, strict=True)):
-        both = {"target": target, "guess": guess}
-        rows.append(ops.sum(ops.square(both["target"] - both["guess"])))
+        gap = product(ops.reshape(target - guess, (1, -1)), ops.reshape(target - guess, (-1, 1)))
+        rows.append(ops.sum(gap))
         weights.append(1.0 + ops.sum(ops.square(y_true[i])))
     return ops.sum(ops.stack(rows) * ops.stack(weights)) / len(rows)
 

@@ -51,6 +51,11 @@ class Root:
         name = self.function.name
         return {name, f"{owner.of.node.name.value}.{name}"} if isinstance(owner, Instance) else {name}
 
+    @property
+    def gets_equal_ranks(self) -> bool:
+        """Whether Keras gives it y_true of the rank of y_pred: to loss functions, not to objects and steps."""
+        return self.kind == "loss" and self.function.owner is None and self.function.file.uses_keras
+
     def is_outside(self, name: str) -> bool:
         """Whether a name is not the function's own."""
         node = self.function.node

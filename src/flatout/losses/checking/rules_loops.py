@@ -6,10 +6,11 @@ import re
 
 import libcst as cst
 
+from .reading.carried import only_reduces
 from .reading.events import Called, Handlers, Loop, Looped, Scene, Subscripted, Tested
 from .reading.loops import settled
 from .reading.source import dotted, walk
-from .reading.values import BATCH, CLASSES, GROUPS, LAST, STATIC, Data, Value, data_in
+from .reading.values import BATCH, CLASSES, GROUPS, LAST, STATIC, Data, Function, Value, data_in
 from .rule import Rule, Severity
 
 # Below this many iterations the vectorized form gained 0.9x to 1.6x on a CPU: worth knowing, not worth failing a build.
@@ -171,7 +172,17 @@ RULES = (
 _MAPPING_COUNTER = re.compile(r"(^|_)(name|key|field|output)s?$")
 _DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
 _SEQUENTIAL = frozenset(
-    ["tensorflow.map_fn", "keras.ops.map", "jax.lax.map", "keras.backend.map_fn", "tensorflow.compat.v1.map_fn"]
+    [
+        "tensorflow.map_fn",
+        "keras.ops.map",
+        "jax.lax.map",
+        "keras.backend.map_fn",
+        "tensorflow.compat.v1.map_fn",
+        "tensorflow.foldl",
+        "tensorflow.foldr",
+        "keras.backend.foldl",
+        "keras.backend.foldr",
+    ]
 )
 
 
@@ -325,7 +336,30 @@ def _filters(loop: Loop, scene: Scene) -> None:
             )
 
 
+# They are what a recurrence needs, and too much for a sum.
+_STEPPING = {
+    "keras.ops.scan": "scan",
+    "jax.lax.scan": "scan",
+    "tensorflow.scan": "fold",
+    "keras.ops.fori_loop": "fori_loop",
+    "jax.lax.fori_loop": "fori_loop",
+    "keras.ops.while_loop": "while_loop",
+    "tensorflow.while_loop": "while_loop",
+}
+
+
 def _called(event: Called, scene: Scene) -> None:
+    if event.name in _STEPPING:
+        functions = [one for one in (*event.arguments, *event.keywords.values()) if isinstance(one, Function)]
+        # Of a while loop's two functions the second is its body.
+        if functions and only_reduces(functions[-1].node, _STEPPING[event.name]):
+            scene.report(
+                "FO105",
+                event.node,
+                f"`{scene.file.code(event.node.func)}` runs one step after the other, and only adds up what they give.",
+                "Compute all steps at once and reduce: `ops.sum`, `ops.max`, `ops.cumsum` for a running total.",
+            )
+        return
     if event.name in _SEQUENTIAL and data_in([*event.arguments[1:], *event.keywords.values()]):
         scene.report(
             "FO105",

@@ -52,11 +52,14 @@ RULES = (
         "FO503",
         "(B,) against (B, 1)",
         "An array of shape (B,) meets one of shape (B, 1).",
-        "They broadcast to (B, B): every sample is compared with every other. The value is wrong, and nothing warns.",
-        "Give both the same shape: `y_true[:, 0:1]`, or `ops.squeeze(y_pred, -1)`.",
+        "They broadcast to (B, B): every sample is compared with every other. The value is wrong, and nothing warns. "
+        "Keras hands a loss function y_true with the rank of y_pred, so that an axis that is squeezed from one of them "
+        "alone is such a case as well: `ops.squeeze(y_pred, -1) - y_true`.",
+        "Give both the same shape: `y_true[:, 0:1]`, or `ops.squeeze` both.",
         "def loss(y_true, y_pred):\n    return ops.mean(ops.square(y_true[:, 0] - y_pred))",
         "def loss(y_true, y_pred):\n    return ops.mean(ops.square(y_true[:, 0:1] - y_pred))",
-        "All pairs are meant; then `a[:, None] - b[None, :]` says so.",
+        "All pairs are meant; then `a[:, None] - b[None, :]` says so. In `call` of a Loss object y_true has the shape "
+        "that `fit` was given: a squeezed y_pred is not reported there.",
         "wrong",
         "wrong",
         "wrong",
@@ -109,9 +112,18 @@ def _returned(event: Returned, scene: Scene) -> None:
         scene.report("FO501", event.node, "No gradient can flow from this value to y_pred.")
 
 
+_ARITHMETIC = frozenset(
+    ["add", "subtract", "multiply", "divide", "sub", "mul", "div", "true_divide", "squared_difference", "mse_loss"]
+)
+
+
 def _called(event: Called, scene: Scene) -> None:
     if scene.root.kind == "callback":
         return
+    if event.operation in _ARITHMETIC and len(event.arguments) == 2:
+        left, right = event.arguments
+        if isinstance(left, Data) and isinstance(right, Data) and not left.on_host and not right.on_host:
+            _broadcast_by_accident(event.node, left, right, scene)
     if event.operation == "where" and len(event.node.args) == 3:
         _guarded_too_late(event, scene)
     elif event.operation in ("sqrt", "norm") and event.arguments:
@@ -204,22 +216,29 @@ def _operated(event: Operated, scene: Scene) -> None:
     if not isinstance(left, Data) or not isinstance(right, Data) or left.on_host or right.on_host:
         return
     if event.operator in ("Add", "Subtract", "Multiply", "Divide"):
-        _broadcast_by_accident(event, left, right, scene)
+        _broadcast_by_accident(event.node, left, right, scene)
     from .reading.operations import elementwise
 
     if elementwise([left, right]).axes.count(BATCH) > 2 and max(left.axes.count(BATCH), right.axes.count(BATCH)) <= 2:
         scene.report("FO504", event.node, "This has the batch's axis three times: B * B * B numbers.")
 
 
-def _broadcast_by_accident(event: Operated, left: Data, right: Data, scene: Scene) -> None:
+def _broadcast_by_accident(node: cst.BaseExpression, left: Data, right: Data, scene: Scene) -> None:
     if left.rank is None or right.rank is None or abs(left.rank - right.rank) != 1:
         return
     low, high = (left, right) if left.rank < right.rank else (right, left)
     if low.axes[:1] != (BATCH,) or high.axes[:1] != (BATCH,) or low.rank != -1:
         return
+    text = scene.file.code(node)[:60]
     if high.thin or (low.origins == {"true"} and high.origins == {"pred"} and high.rank == 0):
-        message = f"`{scene.file.code(event.node)[:60]}` combines (B,) with (B, 1): the result is (B, B)."
-        scene.report("FO503", event.node, message)
+        scene.report("FO503", node, f"`{text}` combines (B,) with (B, 1): the result is (B, B).")
+    elif low.squeezed and low.origins == {"pred"} and high.origins == {"true"} and scene.root.gets_equal_ranks:
+        scene.report(
+            "FO503",
+            node,
+            f"`{text}` combines (B,) with y_true, which Keras hands over as (B, 1): the result is (B, B).",
+            "Keras gives a loss function y_true of the rank of y_pred: squeeze both, or none.",
+        )
 
 
 HANDLERS: Handlers = {Returned: _returned, Called: _called, Operated: _operated}

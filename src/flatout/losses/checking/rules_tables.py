@@ -9,7 +9,7 @@ import libcst as cst
 from .reading.columns import packed_columns
 from .reading.events import Called, Entered, Handlers, Scene, Subscripted, Wrote
 from .reading.source import dotted
-from .reading.values import Data, Instance, Static, Tuple, Unknown, data_in
+from .reading.values import Data, Instance, Sequence, Static, Tuple, Unknown, data_in
 from .rule import Rule, Severity
 
 _TABLE = (
@@ -153,7 +153,7 @@ def _subscripted(event: Subscripted, scene: Scene) -> None:
     if event.written or scene.root.kind == "callback":
         return
     keys = [key for key in event.index if isinstance(key, Data) and key.origins and key.role != "selected"]
-    keys += [item for key in event.index if isinstance(key, Tuple) for item in data_in([key])]
+    keys += [item for key in event.index if isinstance(key, (Tuple, Sequence)) for item in data_in([key])]
     if not keys:
         return
     base = event.base

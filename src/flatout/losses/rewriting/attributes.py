@@ -6,8 +6,27 @@ import types
 from dataclasses import replace
 from typing import Any
 
+from .algebra import binary, cast
+from .lifting import Lifting
 from .lookups import is_frame, is_series
-from .values import Bag, Host, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
+from .reductions import reduce
+from .values import (
+    Axis,
+    Bag,
+    Groups,
+    Host,
+    Items,
+    Listing,
+    Match,
+    Method,
+    Places,
+    Record,
+    Refused,
+    Row,
+    Static,
+    Sum,
+    Tensor,
+)
 
 
 def attribute(run: Any, value: Any, name: str) -> Any:
@@ -15,7 +34,7 @@ def attribute(run: Any, value: Any, name: str) -> Any:
     graph = run.lift.graph
     if isinstance(value, Tensor):
         if name == "shape":
-            return shape(value)
+            return shape(value, run.lift)
         if name == "ndim":
             return Static(value.rank, graph.const(value.rank))
         if name in ("T", "mT"):
@@ -32,11 +51,17 @@ def attribute(run: Any, value: Any, name: str) -> Any:
             return Method(value, name)
         node = graph.const(name)
         return pick_column(run, value, Static(name, node))
+    if isinstance(value, (Record, Groups)):
+        return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
     if isinstance(value, Row):
         return Method(value, name) if name in ("item", "to_dict") else _column(run, value, name)
     if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
-    if isinstance(value, (Items, Listing, Bag, Method)):
+    if isinstance(value, Places) and name == "shape":
+        return Items(
+            (counted(run.lift, value.mask, value.mask.inner), Static(value.mask.rank, graph.const(value.mask.rank)))
+        )
+    if isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
     if isinstance(value, Sum) and name == "write":
         return Method(value, name)  # Of a TensorArray, which is filled as a list is.
@@ -49,11 +74,28 @@ def attribute(run: Any, value: Any, name: str) -> Any:
     raise Refused(f"The attribute {name!r} of something that has none.")
 
 
-def shape(value: Tensor) -> Items:
-    """The sizes that the user's code sees, as numbers."""
-    if value.is_loose or (value.valid is not None and set(value.valid.dims) & set(value.inner)):
+def shape(value: Tensor, lift: Lifting | None = None) -> Items:
+    """The sizes that the user's code sees, as numbers; how many are selected, as a tensor."""
+    if value.valid is not None and set(value.valid.dims) & set(value.inner):
+        chosen = [axis for axis in value.inner if axis in value.valid.dims]
+        if lift is None or value.is_loose or chosen != [value.inner[0]]:
+            raise Refused("The shape of a selection depends on the data.", "FO108")
+        rest = tuple(_size(axis.size) for axis in value.inner[1:])
+        return Items((counted(lift, value.valid, value.inner[:1]), *rest))
+    if value.is_loose:
         raise Refused("The shape of a selection depends on the data.", "FO108")
     return Items(tuple(_size(axis.size) for axis in value.inner))
+
+
+def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+    """How many elements are selected."""
+    total = replace(cast(lift, keep, "float32"), inner=())
+    for axis in axes:
+        if axis in total.dims:
+            total = reduce(lift, "sum", total, (axis,))
+        else:
+            total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
+    return replace(total, is_host=True)
 
 
 def _size(node: Any) -> Any:

@@ -8,7 +8,7 @@ import logging
 import types
 from typing import Any
 
-from . import methods, operations, python_calls
+from . import methods, operations, places, python_calls
 from .algebra import front
 from .bindings import unpacked
 from .graph import Node
@@ -21,7 +21,7 @@ from .scopes import Scope, as_local
 from .shaping import tensor
 from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .torch_losses import torch_loss
-from .values import Items, Local, Method, Partial, Refused, Static, Sum, Tensor, WrongRank
+from .values import Items, Local, Method, Partial, Places, Refused, Static, Sum, Tensor, WrongRank
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
@@ -170,6 +170,8 @@ def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwa
     """A call whose arguments are all constants, made now; the rewritten source makes it again."""
     name = (path or "").rpartition(".")[2]
     root = (path or "").partition(".")[0]
+    if root == "collections":
+        raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
     if root not in _PURE or name in ("open", "print", "input", "exec", "eval", "system", "Variable", "popen"):
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
     try:
@@ -206,6 +208,10 @@ def _node(run: Any, value: Any) -> Node:
 
 def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = canonical(path)
+    if places.asks_for_places(name, args, kwargs):
+        return places.places_of(run, path, args[0], kwargs)
+    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in python_calls.SHAPES:
+        return places.function_of_places(run, name, args, kwargs)
     if ".losses." in path or path.startswith("keras.src.losses") or ".metrics." in path:
         try:
             return _row_function(run, function, args, kwargs)

@@ -99,8 +99,8 @@ def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decisi
             return ranks, decision
         if best is None or _weight(decision) > _weight(best[1]):
             best = ranks, decision
-        if decision.rewrite is None and not decision.reason.is_rank and decision.reason.code != "FO100":
-            break  # No rank helps a recurrence or a random draw.
+        if decision.rewrite is None and not decision.reason.is_rank and decision.reason.code not in ("FO100", "FO108"):
+            break  # No rank helps a recurrence or a random draw; what a mask selects may be of another rank.
     assert best is not None
     return best
 

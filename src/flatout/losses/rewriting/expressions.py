@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
+from dataclasses import replace
 from typing import Any
 
 from . import attributes, calls, subscripts
@@ -14,7 +15,7 @@ from .lookups import is_series
 from .loops import join
 from .reductions import reduce
 from .scopes import Scope
-from .values import Bag, Host, Items, Listing, Local, Match, Refused, Static, Sum, Tensor, Unknown
+from .values import Bag, Host, Items, Listing, Local, Match, Record, Refused, Static, Sum, Tensor, Unknown
 
 SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -81,16 +82,18 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
     raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
 
 
-def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Static:
+def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Static | Record:
     pairs = []
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             raise Refused("A dict is unpacked into another.")
         parts = evaluate(run, key, scope), evaluate(run, value, scope)
-        if not all(isinstance(part, Static) for part in parts):
+        if not isinstance(parts[0], Static):
             raise Refused("A dict of tensors.")
-        pairs.append(tuple(part.value for part in parts))
-    return Static(dict(pairs), run.lift.graph.make("raw", ast.unparse(node)))
+        pairs.append(parts)
+    if any(not isinstance(value, Static) for _, value in pairs):
+        return Record({key.value: value for key, value in pairs})
+    return Static({key.value: value.value for key, value in pairs}, run.lift.graph.make("raw", ast.unparse(node)))
 
 
 def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
@@ -108,6 +111,8 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
         return _carried(run, symbol, left, right)
     if isinstance(left, Bag) and isinstance(right, Bag) and symbol == "&":
         return Bag(left.entries, (*left.others, right.entries, *right.others))
+    if isinstance(left, Match) and isinstance(right, Match) and symbol == "&":
+        return replace(left, also=(*left.also, (right.on, right.key), *right.also))
     if isinstance(left, Static) and isinstance(right, Static):
         try:
             return Static(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))

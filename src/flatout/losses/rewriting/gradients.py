@@ -80,7 +80,14 @@ def _small_program(function: Any, wrt: str | None, shapes: tuple[tuple[str, tupl
         return None
     if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
         return None
-    return traced.lower().compile()
+    return traced.lower().compile(compiler_options=_quick_to_compile())
+
+
+def _quick_to_compile() -> dict[str, Any]:
+    """Options for a program that runs a handful of times; one that gives something else is asked step by step."""
+    import jax
+
+    return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
 
 
 @contextlib.contextmanager

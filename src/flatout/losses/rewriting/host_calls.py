@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from . import frames
 from .algebra import binary, cast, elementwise, number, relabelled, where
 from .host_values import on_host
+from .indexing import positions
 from .lookups import intervals
 from .reductions import reduce
 from .shaping import tensor
-from .values import Axis, Bag, Items, Partial, Refused, Static, Tensor, WrongRank
+from .values import Axis, Bag, Host, Items, Partial, Refused, Static, Tensor, WrongRank
 
 
 def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -99,6 +101,56 @@ def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return values
 
 
+def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.apply_along_axis(f, axis, x)`: f of every vector along an axis."""
+    from .calls import _path, apply
+
+    words = dict(zip(("func1d", "axis", "arr"), args, strict=False)) | kwargs
+    values = on_host(run, tensor(run.lift, words["arr"]))
+    if set(words) != {"func1d", "axis", "arr"} or not isinstance(words["axis"], Static):
+        raise Refused("numpy.apply_along_axis() with further arguments.", "FO205")
+    place = words["axis"].value
+    if not -values.rank <= place < values.rank:
+        raise WrongRank(f"Axis {place} of an array of rank {values.rank}.")
+    if values.valid is not None or values.is_loose:
+        raise Refused("numpy.apply_along_axis() of a selection.", "FO108")
+    run.lift.changes.add("FO205")
+    own = values.inner[place]
+    others = tuple(axis for axis in values.inner if axis is not own)
+    run._loops += 1
+    try:
+        vector = replace(values, inner=(own,), position=None)
+        result = tensor(run.lift, apply(run, words["func1d"], _path(words["func1d"]), [vector], {}))
+    finally:
+        run._loops -= 1
+    if result.valid is not None or not set(others) <= set(result.dims):
+        raise Refused("numpy.apply_along_axis() of a function that does not depend on its vector.", "FO205")
+    at = place % values.rank
+    return replace(result, inner=(*others[:at], *result.inner, *others[at:]), is_host=True, position=None)
+
+
+def _bincount(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`bincount(x, weights, minlength=k)` of labels below k."""
+    words = dict(zip(("x", "weights", "minlength"), args, strict=False)) | kwargs
+    values = tensor(run.lift, words.get("x", words.get("input")))
+    count, weights = words.get("minlength"), words.get("weights")
+    if not isinstance(count, (Static, Host)) or (isinstance(count, Static) and not count.value):
+        raise Refused("bincount() into as many bins as the data say.", "FO108")
+    if values.rank != 1 or values.valid is not None:
+        raise WrongRank("bincount() of an array that is no vector.")
+    run.lift.changes.add("FO205")
+    if values.domain:
+        run.lift.hints.append(("index", values.domain, count.node))
+    run.lift.note("Labels that are not below the number of bins add bins in the original, and nothing here.")
+    bins = Axis("bin", count.node)
+    same = elementwise(run.lift, "equal", (replace(values, inner=()), positions(run.lift, bins)), "bool", "==")
+    each = cast(run.lift, same, "float32")
+    if weights is not None and not (isinstance(weights, Static) and weights.value is None):
+        given = tensor(run.lift, weights)
+        each = binary(run.lift, "*", each, replace(relabelled(given, {given.inner[0]: values.inner[0]}), inner=()))
+    return replace(reduce(run.lift, "sum", each, values.inner), inner=(bins,), is_host=values.is_host)
+
+
 def _select(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
     words = dict(zip(("condlist", "choicelist", "default"), args, strict=False)) | kwargs
@@ -166,7 +218,10 @@ def _partition(name: str) -> Callable[..., Any]:
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "numpy.partition": _partition("sort"), "numpy.argpartition": _partition("argsort"),
-    "numpy.intersect1d": _intersection,
+    "numpy.bincount": _bincount, "torch.bincount": _bincount, "keras.ops.bincount": _bincount,
+    "tensorflow.math.bincount": _bincount, "numpy.intersect1d": _intersection, "numpy.apply_along_axis": _along_axis,
+    "pandas.DataFrame": frames.frame_of, "pandas.core.frame.DataFrame": frames.frame_of,
+    "tensorflow.dynamic_partition": frames.partition,
     "numpy.select": _select, "numpy.vectorize": _vectorize, "numpy.vectorize.each": _each,
     "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,

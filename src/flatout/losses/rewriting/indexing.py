@@ -32,7 +32,11 @@ def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
             tensor, kept = _sliced(lift, tensor, place, item)
             place += kept
         elif _is_mask(item):
-            return _selected(lift, tensor, place, item)
+            rest = items[at + 1 :]
+            if any(isinstance(other, Tensor) and other.rank for other in rest):
+                raise Refused("An array is indexed by a mask and an array.", "FO108")
+            tensor = index(lift, tensor, [*[slice(None)] * (place + item.rank), *rest]) if rest else tensor
+            return select(lift, tensor, place, item)
         else:
             before = tensor.rank
             tensor = _picked(lift, tensor, place, item)
@@ -259,6 +263,8 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     if item.domain and axis.size is not None:
         lift.hints.append(("index", item.domain, axis.size))
     if item.valid is not None:
+        if is_places(lift, item, axis):
+            return select(lift, tensor, place, replace(item.valid, inner=item.inner))
         raise Refused("A selection of elements is used as an index.", "FO108")
     codes = cast(lift, item, "int32")
     shared = [loop for loop in item.axes if loop in tensor.dims]
@@ -272,6 +278,13 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     if item.rank:
         return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
+
+
+def is_places(lift: Lifting, item: Tensor, axis: Axis) -> bool:
+    """Whether an index holds the places along a dimension that a mask selects."""
+    if item.rank != 1 or item.valid is None or axis.size is None or item.inner[0] not in item.valid.dims:
+        return False
+    return item.node is lift.graph.call("ops.arange", axis.size)
 
 
 def _reordered(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
@@ -321,7 +334,7 @@ def _dims_after(placed: Tensor, pattern: Tensor) -> tuple[Axis, ...]:
     return pattern.dims[first:]
 
 
-def _selected(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:
+def select(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:
     """`a[mask]`: all elements stay, with a mask; only reductions of the whole may follow."""
     lift.changes.add("FO108")
     labels = dict(zip(mask.inner, tensor.inner[place : place + mask.rank], strict=True))

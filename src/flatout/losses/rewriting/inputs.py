@@ -118,6 +118,9 @@ def _domains(
     for name, found in values.items():
         if name not in domains and all(value == int(value) for value in found) and found - {0.0}:
             domains[name] = found | {0.0, 1.0}
+    for hint in hints:
+        if hint[0] == "whole" and hint[1] not in domains:
+            domains[hint[1]] = {0.0, 1.0, 2.0}
     return {name: tuple(sorted(found)) for name, found in domains.items()}, edges
 
 

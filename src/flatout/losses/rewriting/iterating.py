@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .algebra import number
-from .indexing import listing_to_tensor
+from .algebra import number, operand
+from .indexing import index, listing_to_tensor
 from .loops import finished
-from .streams import stream
+from .streams import Stream, stream
 from .values import Items, Listing, Local, Partial, Range, Refused, Several, Static, Sum, Tensor
 
 
@@ -36,6 +36,18 @@ def _several(how: str) -> Callable[..., Several]:
         return Several(how, tuple(args))
 
     return function
+
+
+def _pairwise(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
+    (value,) = args
+    values = listing_to_tensor(run.lift, value) if isinstance(value, Listing) else value
+    if isinstance(values, Static):
+        values = operand(run.lift, values)
+    if not isinstance(values, Tensor):
+        raise Refused("pairwise() of something that is no array.")
+    one = number(run.lift, 1)
+    return Several("zip", (values, index(run.lift, values, [slice(one, None)])))
 
 
 def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -82,9 +94,15 @@ def _sequential_map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     names = ("fn", "f", "function", "elems", "xs", "elements")
     args = [*args, *(value for name, value in kwargs.items() if name in names)]
     made = _map(run, args[:2], {})  # A third one is the type of the result.
-    return (
-        listing_to_tensor(run.lift, made) if isinstance(made, Listing) and not isinstance(made.element, Items) else made
-    )
+    return _stacked(run, made) if isinstance(made, Listing) else made
+
+
+def _stacked(run: Any, made: Listing) -> Any:
+    """A map's results, stacked; where the function gives several, each by itself."""
+    if isinstance(made.element, Items):
+        parts = (_stacked(run, Listing(part, made.axes, made.keep)) for part in made.element.values)
+        return Items(tuple(parts))
+    return listing_to_tensor(run.lift, made)
 
 
 def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -105,15 +123,27 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         for item in flow.values if begin else flow.values[1:]:
             total = apply(run, function, _path(function), [total, item], {})
         return total
-    if begin and not (isinstance(begin[0], Static) and begin[0].value == 0):
-        raise Refused("reduce() that begins with something else than 0.")
     run.lift.changes.add("FO101")
     carried = Sum("the value of reduce()")
-    joined = apply(run, function, _path(function), [carried, flow.element], {})
-    if not isinstance(joined, Sum) or len(joined.terms) != 1 or joined.terms[0] is not flow.element:
+    joined = stepped(run, flow, lambda: apply(run, function, _path(function), [carried, flow.element], {}))
+    # Without a beginning the first element is one, not what the function makes of it.
+    is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
+    if not isinstance(joined, Sum) or not joined.terms or not is_own:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
     nothing = Static(None, run.lift.graph.const(None))
     return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
+
+
+def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
+    """What a function gives for all steps of a loop at once."""
+    from .branches import Masked
+
+    run._loops += 1
+    try:
+        with Masked(run.lift, flow.keep):
+            return body()
+    finally:
+        run._loops -= 1
 
 
 def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:
@@ -124,6 +154,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "functools.partial": _partial, "itertools.permutations": _several("permutations"),
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
+    "itertools.pairwise": _pairwise,
     "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
     "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
     "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,

@@ -67,8 +67,9 @@ def entry(lift: Lifting, match: Match) -> Tensor:
     graph = lift.graph
     assert match.column is not None
     values = Static(match.column.value.to_numpy(), graph.method(match.column.node, "to_numpy"))
-    level = Static(match.on.value.to_numpy(), graph.method(match.on.node, "to_numpy"))
-    return _looked_up(lift, values, [level], [match.key], None, False)
+    pairs = ((match.on, match.key), *match.also)
+    levels = [Static(on.value.to_numpy(), graph.method(on.node, "to_numpy")) for on, _ in pairs]
+    return _looked_up(lift, values, levels, [key for _, key in pairs], None, False)
 
 
 def _looked_up(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ast
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from .algebra import elementwise
+from .algebra import elementwise, number
 from .branches import Masked
 from .comprehensions import few_steps
 from .counting import counted
+from .indexing import index
 from .lifting import Lifting
 from .loops import MOST_UNROLLED, assigned_names, finished
-from .running import advanced, running_totals
+from .running import advanced, running_totals, steady
 from .scopes import Scope
 from .streams import Stream, stream, variable
 from .values import Axis, Host, Items, Local, Range, Refused, Static, Sum, Tensor, Unknown, WrongRank
@@ -78,10 +80,10 @@ class Looping:
             elif name in before:
                 scope.variables[name] = finished(self.lift, before[name], scope.variables[name], name, flow)
             elif name in scope.variables:
-                scope.variables[name] = _outlived(scope.variables[name], name, flow)
+                scope.variables[name] = _outlived(self.lift, scope.variables[name], name, flow)
         for part in ast.walk(target):
             if isinstance(part, ast.Name):
-                scope.variables[part.id] = Unknown(f"{part.id!r} is read behind its loop.")
+                scope.variables[part.id] = _outlived(self.lift, scope.variables.get(part.id), part.id, flow)
 
     def bounded(self, flow: Stream, over: Any, trial: Any) -> Stream:
         """The steps of a range with a bound from the data: a trial shows which array its variable indexes."""
@@ -103,6 +105,11 @@ class Looping:
             if name in scope.variables and not isinstance(scope.variables[name], (Local, Unknown)):
                 scope.variables[name] = Sum(name)
         self.assign(target, flow.element, scope)
+        later: dict[str, Any] = {}
+        for total in [total for total in running.values() if total.is_steady]:
+            term = self.expression(total.term, scope)
+            now, later[total.name], totals[total.name] = steady(self.lift, total, begins[total.name], term, flow)
+            scope.variables[total.name] = now
         self._loops += 1
         try:
             with Masked(self.lift, flow.keep):
@@ -110,6 +117,9 @@ class Looping:
                     one = running.get(at)
                     if one is None:
                         self.statement(statement, scope)
+                        continue
+                    if one.is_steady:
+                        scope.variables[one.name] = later[one.name]
                         continue
                     term = self.expression(one.term, scope)
                     each, totals[one.name] = advanced(self.lift, one, begins[one.name], term, flow)
@@ -137,12 +147,26 @@ def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
-def _outlived(value: Any, name: str, flow: Stream) -> Any:
+def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:
+    """A variable of one step, behind the loop: that of the last step."""
     if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
         return value
     if isinstance(value, (Host, Static)):
         return value
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_plain = axis is not None and axis.size is not None and flow.keep is None and not axis.is_reversed
+    if is_plain and isinstance(value, Tensor) and value.valid is None and axis in value.dims and not lift.masks:
+        return _last(lift, value, axis)  # type: ignore[arg-type]
     return Unknown(f"{name!r} is read behind a loop: the value of the last step.")
+
+
+def _last(lift: Lifting, value: Tensor, axis: Axis) -> Any:
+    graph = lift.graph
+    assert axis.size is not None
+    if value.position is not None and axis.start is None:
+        return Host(graph.binary("+", axis.size, graph.const(value.position[1] - 1)))
+    inner = (axis, *value.inner)
+    return index(lift, replace(value, inner=inner, position=None, domain=None), [number(lift, -1)])
 
 
 def _without_continue(body: list[ast.stmt], rest: list[ast.stmt] | None = None) -> list[ast.stmt]:

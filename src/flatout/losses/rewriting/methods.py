@@ -6,7 +6,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from . import operations, python_calls, spellings
+from . import choices, frames, operations, places, python_calls, spellings
 from .attributes import shape
 from .host_values import on_host
 from .lookups import entry, is_series, is_table, lookup
@@ -15,7 +15,22 @@ from .scopes import as_local
 from .shaping import tensor
 from .spellings import draws, library_of
 from .subscripts import pick
-from .values import Bag, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor
+from .values import (
+    Bag,
+    Choice,
+    Groups,
+    Items,
+    Listing,
+    Match,
+    Method,
+    Places,
+    Record,
+    Refused,
+    Row,
+    Static,
+    Sum,
+    Tensor,
+)
 
 # They give the same numbers, elsewhere or otherwise typed.
 _NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
@@ -27,6 +42,12 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     """`of.name(*args, **kwargs)`."""
     if isinstance(of, Listing) and name not in ("append", "extend"):
         of = tensor(run.lift, of)
+    if isinstance(of, (Record, Groups)):
+        return frames.method_of(run, of, name, args, kwargs)
+    if isinstance(of, Places):
+        if name in ("size", "numel"):
+            return python_calls.SHAPES["size"](run, of)
+        return places.function_of_places(run, name, [of, *args], kwargs)
     if isinstance(of, Tensor):
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Static):
@@ -58,11 +79,17 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
         return of
     if name == "map" and len(args) == 1 and not kwargs and is_table(args[0]) and of.is_host:
         return lookup(lift, args[0], [of])
+    if name == "fillna" and len(args) == 1 and not kwargs and of.is_host:
+        return frames.filled(run, of, args[0])
+    if name == "groupby" and len(args) == 1 and not kwargs and of.is_host:
+        return frames.grouped_by(run, of, args[0])
     if name in ("size", "get_shape", "dim", "numel"):
         if name == "dim":
             return Static(of.rank, lift.graph.const(of.rank))
-        sizes = shape(of)
-        return pick(run, sizes, args, False) if args else sizes if name != "numel" else python_calls._size(run, of)
+        if name == "numel":
+            return python_calls.SHAPES["numel"](run, of)
+        sizes = shape(of, lift)
+        return pick(run, sizes, args, False) if args else sizes
     if name == "detach":
         return operations.apply(lift, "stop_gradient", [of], {}) if lift.carries_gradient(of.node) else of
     if name in ("new_zeros", "new_ones", "new_tensor"):
@@ -70,6 +97,8 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
         return operations.apply(lift, function, args, {})
     if name in ("t",):
         return replace(of, inner=of.inner[::-1])
+    if places.asks_for_places(name, [of, *args], kwargs):
+        return places.places_of(run, f"{'numpy' if of.is_host else 'torch'}.{name}", of, kwargs)
     canonical = spellings.canonical(f"torch.{name}")
     both = None if of.is_host else pair(lift, canonical, [of, *args], spellings.keywords(kwargs))
     if both is not None:
@@ -80,12 +109,22 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
 
 
 def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if (
+        is_table(of)
+        and name == "get"
+        and len(args) == 2
+        and isinstance(args[0], Choice)
+        and isinstance(args[1], Static)
+    ):
+        return choices.read_at(run, of, args[0], args[1])
     if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
         keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
         default = args[1] if len(args) > 1 else kwargs.get("default")
         if default is None or (isinstance(default, Static) and default.value is None):
             raise Refused("A table is read with get() and no default.", "FO401")
         return lookup(run.lift, of, keys, default)
+    if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
+        return lookup(run.lift, of, [on_host(run, tensor(run.lift, args[0]))])
     if is_table(of) and name == "items" and not args:
         pairs = of.value.items()
         graph = run.lift.graph

@@ -258,6 +258,10 @@ def _gather(lift: Lifting, x: Any, indices: Any, **rest: Any) -> Tensor:
     return _take(lift, x, indices, rest.get("axis", number(lift, 0)))
 
 
+def _index_select(lift: Lifting, x: Any, axis: Any = None, index: Any = None) -> Tensor:
+    return _take(lift, x, index, axis)
+
+
 def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor:
     x, codes = tensor(lift, x), tensor(lift, indices)
     (over,) = axes_of(x, axis)
@@ -321,6 +325,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
+    "index_select": _index_select,
     "top_k": _top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from . import host_calls, iterating, operations, ordering
-from .algebra import binary, cast, elementwise, front, number, operand
-from .attributes import shape
+from . import folds, host_calls, iterating, operations, ordering
+from .algebra import binary, cast, elementwise, front, number, operand, relabelled
+from .attributes import counted, shape
 from .host_values import on_host
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
@@ -16,7 +16,21 @@ from .loops import _over_axes, join
 from .reductions import reduce
 from .shaping import tensor
 from .streams import Stream, stream
-from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
+from .values import (
+    Axis,
+    Bag,
+    Host,
+    Items,
+    Listing,
+    Places,
+    Range,
+    Refused,
+    Several,
+    Static,
+    Tensor,
+    Unknown,
+    WrongRank,
+)
 
 
 def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -43,6 +57,8 @@ def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if value.rank:
         raise WrongRank("int() of an array of more than one value.")
     value = on_host(run, value)
+    if value.domain:
+        run.lift.hints.append(("whole", value.domain))
     return value if value.kind in ("int",) else replace(cast(run.lift, value, "int32"), is_host=True)
 
 
@@ -60,35 +76,26 @@ def _len(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         if not value.rank:
             raise WrongRank("len() of a number.")
         if value.valid is not None and value.inner[0] in value.valid.dims:
-            return _count(run, value.valid, tuple(a for a in value.inner if a in value.valid.dims))
+            return counted(lift, value.valid, tuple(a for a in value.inner if a in value.valid.dims))
         return shape(value).values[0]
     if isinstance(value, Listing):
         if value.keep is not None:
-            return _count(run, value.keep, value.axes)
+            return counted(lift, value.keep, value.axes)
         node: Any = value.axes[0].size
         for axis in value.axes[1:]:
             node = lift.graph.binary("*", node, axis.size)
         return Host(node)
     if isinstance(value, Bag):
         return members(lift, value.entries, value.others)
+    if isinstance(value, Places):
+        return counted(lift, value.mask, value.mask.inner)
     if isinstance(value, Range):
         flow = stream(lift, value)
         assert isinstance(flow, Stream)
-        return Host(flow.axes[0].size) if flow.keep is None else _count(run, flow.keep, flow.axes)  # type: ignore[arg-type]
+        return Host(flow.axes[0].size) if flow.keep is None else counted(lift, flow.keep, flow.axes)  # type: ignore[arg-type]
     if isinstance(value, Static):
         return Static(len(value.value), lift.graph.call("len", value.node))
     raise Refused("len() of something that is no list.")
-
-
-def _count(run: Any, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
-    """How many elements are selected."""
-    total = cast(run.lift, keep, "float32")
-    for axis in axes:
-        if axis in total.dims:
-            total = reduce(run.lift, "sum", total, (axis,))
-        else:
-            total = binary(run.lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
-    return replace(total, is_host=True)
 
 
 def _reducing(how: str) -> Callable[..., Any]:
@@ -189,13 +196,28 @@ def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
+    counts = kwargs.pop("return_counts", None)
     if kwargs or len(args) != 1:
         raise Refused("unique() with further arguments.", "FO107")
     values = on_host(run, tensor(run.lift, args[0]))
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     run.lift.changes.add("FO107")
-    return distinct(run.lift, values)
+    if values.domain:
+        run.lift.hints.append(("whole", values.domain))
+    found = distinct(run.lift, values)
+    if not isinstance(counts, Static) or not counts.value:
+        return found
+    twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
+    same = elementwise(run.lift, "equal", (found.element, twin), "bool", "==")
+    number_of = counted(run.lift, same, tuple(axis for axis in twin.dims if axis not in values.axes))
+    return Items((found, Listing(number_of, found.axes, found.keep)))
+
+
+def _distinct_and_places(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`tf.unique(x)`: the values, and for every entry the place of its own, which has no array form here."""
+    places = Unknown("The places that tf.unique() gives depend on the order of the values.", "FO107")
+    return Items((_distinct(run, args[:1], {}), places))
 
 
 def _quantile(share: float) -> Callable[..., Any]:
@@ -225,10 +247,18 @@ def _to_host(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _shape(run: Any, value: Any) -> Any:
-    return shape(tensor(run.lift, value))
+    if isinstance(value, Places):
+        count = counted(run.lift, value.mask, value.mask.inner)
+        return Items((count, number(run.lift, value.mask.rank)))
+    return shape(tensor(run.lift, value), run.lift)
 
 
 def _size(run: Any, value: Any) -> Any:
+    lift = run.lift
+    if isinstance(value, Places):
+        return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
+    if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
+        return counted(lift, value.valid, value.inner)
     sizes = shape(tensor(run.lift, value)).values
     total = sizes[0]
     for size in sizes[1:]:
@@ -250,11 +280,12 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
     "builtins.sorted": ordering.sorted_values,
-    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct,
+    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
     "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1), "numpy.median": _median,
     "tensorflow.py_function": lambda run, args, kwargs: _refuse("A call leaves the graph (py_function).", "FO204"),
     "tensorflow.numpy_function": lambda run, args, kwargs: _refuse("A call leaves the graph.", "FO204"),
     **iterating.HANDLERS,
+    **folds.HANDLERS,
     **host_calls.HANDLERS,
 }  # fmt: skip
 

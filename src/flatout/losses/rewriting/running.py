@@ -10,12 +10,12 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .algebra import cast, negative, operand
+from .algebra import binary, cast, negative, number, operand
 from .lifting import Lifting
 from .loops import join
 from .reductions import reduce
-from .streams import Stream
-from .values import Host, Refused, Static, Tensor
+from .streams import Stream, variable
+from .values import Axis, Host, Refused, Static, Tensor
 
 _HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
 _FUNCTIONS = {"sum": "ops.cumsum", "prod": "ops.cumprod"}
@@ -29,6 +29,8 @@ class Running:
     how: str
     term: ast.expr
     is_subtracted: bool = False
+    # Whether it is the same at every step, so that the total is known by the number of the step.
+    is_steady: bool = False
 
 
 def running_totals(body: list[ast.stmt], known: dict[str, Any]) -> dict[int, Running]:
@@ -41,9 +43,22 @@ def running_totals(body: list[ast.stmt], known: dict[str, Any]) -> dict[int, Run
         changes = sum(_mentions(other, running.name, ast.Store) for other in body)
         before = sum(_mentions(other, running.name, ast.Load) for other in body[:at])
         after = sum(_mentions(other, running.name, ast.Load) for other in body[at + 1 :])
-        if changes == 1 and not before and after and not _mentions(running.term, running.name, ast.Load):
+        if changes != 1 or not before + after or _mentions(running.term, running.name, ast.Load):
+            continue
+        if _is_steady(running.term, body, known):
+            found[at] = replace(running, is_steady=True)
+        elif not before:
             found[at] = running
     return found
+
+
+def _is_steady(term: ast.expr, body: list[ast.stmt], known: dict[str, Any]) -> bool:
+    """Whether a term is a constant, or a number that the loop does not change."""
+    if isinstance(term, ast.Constant):
+        return isinstance(term.value, (int, float)) and not isinstance(term.value, bool)
+    if not isinstance(term, ast.Name) or any(_mentions(other, term.id, ast.Store) for other in body):
+        return False
+    return isinstance(known.get(term.id), Host) or _is_start(known.get(term.id))
 
 
 def _of(statement: ast.stmt) -> Running | None:
@@ -85,6 +100,48 @@ def _is_start(value: Any) -> bool:
 def _mentions(node: ast.AST, name: str, context: type) -> int:
     parts = (part for part in ast.walk(node) if isinstance(part, ast.Name) and part.id == name)
     return sum(isinstance(part.ctx, context) for part in parts)
+
+
+def steady(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream) -> tuple[Any, Any, Any]:
+    """A total that grows by the same at every step: before the step's own, after it, and behind the loop."""
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_number = isinstance(term, (Static, Host)) and isinstance(before, (Static, Host))
+    if axis is None or axis.size is None or axis.size.kind == "pending" or flow.keep is not None or not is_number:
+        raise Refused(f"{running.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    count = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=None)
+    is_counter = running.how == "sum" and not running.is_subtracted and not axis.is_reversed
+    if is_counter and isinstance(term, Static) and term.value == 1 and isinstance(before, Static):
+        if axis.start is None and type(before.value) is int and type(term.value) is int:
+            count = replace(count, position=(axis, 0))
+    elif axis.is_reversed:
+        raise Refused(f"{running.name!r} counts the steps of a loop that runs backwards.", "FO106")
+
+    def apply(symbol: str, left: Any, right: Any) -> Any:
+        if isinstance(left, Static) and left.value == {"*": 1, "+": 0}.get(symbol):
+            return right
+        if isinstance(left, Tensor) or isinstance(right, Tensor):
+            return binary(lift, symbol, left, right)
+        return Host(lift.graph.binary(symbol, left.node, right.node))
+
+    def after(steps: Any) -> Any:
+        if running.how == "prod":
+            return apply("*", before, apply("**", term, steps))
+        return apply("-" if running.is_subtracted else "+", before, apply("*", term, steps))
+
+    following = binary(lift, "+", count, number(lift, 1))
+    if count.position is not None:
+        assert isinstance(before, Static)
+        placed = [_moved(lift, count, before.value + more) for more in (0, 1)]
+        return placed[0], placed[1], after(Host(axis.size))
+    return after(count), after(following), after(Host(axis.size))
+
+
+def _moved(lift: Lifting, count: Tensor, by: int) -> Tensor:
+    assert count.position is not None
+    if not by:
+        return count
+    moved = binary(lift, "+", count, number(lift, by))
+    return replace(moved, kind="int", is_host=True, position=(count.position[0], by))
 
 
 def advanced(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream) -> tuple[Any, Any]:

@@ -6,6 +6,7 @@ import ast
 import builtins
 import copy
 import inspect
+import logging
 import re
 import textwrap
 import types
@@ -14,8 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .graph import Graph
+from .grouping import grouped
+from .plainer import plainer
 from .records import separated
 from .values import Local, Refused, Static
+
+_log = logging.getLogger("flatout")
 
 
 @dataclass
@@ -102,7 +107,12 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
-    return separated(found)
+    try:
+        return grouped(separated(plainer(copy.deepcopy(found))))
+    except Exception:
+        # A fault of ours must not become one of the user's.
+        _log.debug("vectorize(%s)", function.__name__, exc_info=True)
+        return found
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:

@@ -120,7 +120,10 @@ def expand(lift: Lifting, x: Any, axis: Any) -> Tensor:
 def squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
     x = tensor(lift, x)
     if axis is None:
-        raise Refused("squeeze() without an axis depends on the sizes.")
+        if any(one.size is None or one.size.kind != "const" for one in x.inner):
+            raise Refused("squeeze() without an axis depends on the sizes.")
+        ones = [at for at, one in enumerate(x.inner) if is_one(one.size)]
+        return index(lift, x, [number(lift, 0) if at in ones else slice(None) for at in range(x.rank)])
     (over,) = axes_of(x, axis)
     return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
 

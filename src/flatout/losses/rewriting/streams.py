@@ -11,8 +11,23 @@ from .algebra import binary, both, elementwise, number, operand, relabelled
 from .graph import Node
 from .indexing import index
 from .lifting import Lifting
-from .lookups import distinct
-from .values import Axis, Bag, Host, Items, Listing, Range, Refused, Several, Static, Tensor, WrongRank
+from .lookups import distinct, is_table
+from .values import (
+    Axis,
+    Bag,
+    Groups,
+    Host,
+    Items,
+    Listing,
+    Places,
+    Range,
+    Record,
+    Refused,
+    Several,
+    Static,
+    Tensor,
+    WrongRank,
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,7 +54,10 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         if not value.rank:
             raise WrongRank("A number is iterated.")
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
-            return _range(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+            steps = _range(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+            if value.valid is None or value.inner[0] not in value.valid.dims:
+                return steps
+            return replace(steps, keep=relabelled(value.valid, {value.inner[0]: steps.axes[0]}))
         axis = Axis("row", value.inner[0].size)
         if value.valid is not None and value.inner[0] in value.valid.dims:
             keep = relabelled(value.valid, {value.inner[0]: axis})
@@ -53,7 +71,26 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         return _several(lift, value)
     if isinstance(value, Static):
         return _static(lift, value)
+    if isinstance(value, Groups):
+        return parts_of(lift, value)
+    if isinstance(value, Places):
+        raise WrongRank("A loop runs over the places of a mask of several dimensions.")
     raise Refused("A loop runs over something that is no array, range or list.")
+
+
+def parts_of(lift: Lifting, groups: Groups) -> Stream:
+    """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
+    listing = distinct(lift, groups.keys)
+    lift.changes.add("FO406")
+
+    def mine(column: Tensor) -> Tensor:
+        twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
+        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
+        return replace(column, valid=same, position=None)
+
+    columns = groups.columns if groups.column is None else {}
+    part = Record({name: mine(column) for name, column in columns.items()}) if columns else mine(groups.column)  # type: ignore[arg-type]
+    return Stream(listing.axes, Items((listing.element, part)), listing.keep)
 
 
 def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
@@ -194,6 +231,9 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         if inside.keep is not None or len(inside.axes) != 1:
             raise Refused("A selection is read from its end.", "FO108")
         return backwards(inside)
+    if value.how == "zip" and _is_together(value.values):
+        first = value.values[0]
+        return stream(lift, Listing(Items(tuple(one.element for one in value.values)), first.axes, first.keep))
     if value.how == "zip":
         return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
     parts = [stream(lift, item) for item in value.values]
@@ -214,6 +254,13 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         joint = both(lift, joint, part.keep)
     axes = tuple(axis for part in streams for axis in part.axes)
     return Stream(axes, Items(tuple(part.element for part in streams)), joint)
+
+
+def _is_together(values: tuple[Any, ...]) -> bool:
+    """Whether lists were filled by the same loop, under the same condition."""
+    lists = [value for value in values if isinstance(value, Listing) and value.keep is not None]
+    same = all(one.axes == lists[0].axes and one.keep is lists[0].keep for one in lists)
+    return bool(lists) and len(lists) == len(values) and same
 
 
 def _shortened(lift: Lifting, values: tuple[Any, ...]) -> list[Any]:
@@ -298,4 +345,6 @@ def _static(lift: Lifting, value: Static) -> Stream | Items:
             return Stream((axis,), element)
         items = (Static(item, lift.graph.index(value.node, (lift.graph.const(k),))) for k, item in enumerate(content))
         return Items(tuple(items))
+    if getattr(content, "shape", ()) and hasattr(content, "dtype") and not is_table(value):
+        return stream(lift, operand(lift, value))
     raise Refused(f"A loop runs over a {type(content).__name__}.")

@@ -10,11 +10,31 @@ from typing import Any
 import numpy as np
 
 from .algebra import both, elementwise, operand, relabelled
+from .choices import chosen_from, read_at
+from .frames import column_of
 from .indexing import index, listing_to_tensor, positions
 from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
+from .places import picked_places, selects_at
 from .reductions import reduce
 from .scopes import Scope
-from .values import Bag, Host, Items, Listing, Match, Method, Refused, Row, Static, Sum, Tensor, WrongRank
+from .values import (
+    Bag,
+    Choice,
+    Groups,
+    Host,
+    Items,
+    Listing,
+    Match,
+    Method,
+    Places,
+    Record,
+    Refused,
+    Row,
+    Static,
+    Sum,
+    Tensor,
+    WrongRank,
+)
 
 
 def subscript(run: Any, value: Any, at: ast.expr, scope: Scope) -> Any:
@@ -41,7 +61,14 @@ def _none(value: Any) -> Any:
 def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     lift, graph = run.lift, run.lift.graph
     if isinstance(value, Tensor):
+        mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
+        if mask is not None:
+            return index(lift, value, [mask])
         return index(lift, value, [_index_item(run, item) for item in items])
+    if isinstance(value, Places):
+        return picked_places(run, value, items)
+    if isinstance(value, (Record, Groups)):
+        return column_of(value, items[0])
     if isinstance(value, Items):
         return _of_items(run, value, items[0])
     if isinstance(value, Listing):
@@ -49,7 +76,7 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     if isinstance(value, Match):
         return _of_match(run, value, items)
     if is_frame(value) and isinstance(items[0], Match):
-        return Match(items[0].on, items[0].key, value)
+        return replace(items[0], table=value)
     if isinstance(value, Row) and is_nested(value.table):
         return nested_entry(lift, value, items[0])
     if isinstance(value, Row):
@@ -64,11 +91,16 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise Refused("Something is indexed that is no array, list or table.")
     if all(_is_known(item) for item in items):
         return _known(run, value, items, is_tuple)
+    if isinstance(items[0], Choice):
+        return read_at(run, value, items[0])
+    chosen = chosen_from(run, value, items[0]) if len(items) == 1 else None
+    if chosen is not None:
+        return chosen
     if is_nested(value):
         return Row(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
         keys = items[0].values if isinstance(items[0], Items) else items
-        return lookup(lift, value, list(keys))
+        return lookup(lift, value, [_index_item(run, key) if isinstance(key, Listing) else key for key in keys])
     if is_frame(value):
         raise Refused("A DataFrame is indexed by a tensor.", "FO401")
     array = operand(lift, value)
@@ -78,6 +110,8 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
 def _index_item(run: Any, item: Any) -> Any:
     if isinstance(item, Listing):
         return listing_to_tensor(run.lift, item)
+    if isinstance(item, Items) and len(item.values) == 1 and isinstance(item.values[0], Tensor):
+        return item.values[0]  # `a[np.where(mask)]`.
     if isinstance(item, Items) or (isinstance(item, Static) and isinstance(item.value, (list, np.ndarray))):
         raise Refused("An array is indexed by a list.", "FO108")
     return item
@@ -160,6 +194,12 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
             return pick(run, picked, rest, True) if rest else picked
     if value.keep is not None:
         raise Refused("An element of a selection is read; which one depends on the data.", "FO108")
+    if isinstance(value.element, Listing):  # A list of lists: the element of each.
+        row = value.element
+        if row.keep is not None or not isinstance(item, (Static, Host)):
+            raise Refused("A list of lists is read at a place that is not known.", "FO108")
+        picked = _of_listing(run, Listing(row.element, value.axes), [item])
+        return pick(run, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
     stacked = listing_to_tensor(lift, value)
     return index(lift, stacked, [_index_item(run, part) for part in items])
 
@@ -184,7 +224,7 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Static) and items[0].value == 0:
         return replace(table, is_row=True)
     if is_frame(table) and name == "loc" and isinstance(items[0], Match):
-        match = Match(items[0].on, items[0].key, table)
+        match = replace(items[0], table=table)
         return _of_match(run, match, items[1:]) if len(items) > 1 else match
     if not is_table(table) or name not in ("loc", "iloc", "at", "iat"):
         raise Refused(f"Something is indexed that cannot be: .{name}")
@@ -192,6 +232,10 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     if all(_is_known(item) for item in items):
         indexer = Static(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
         return _known(run, indexer, items, is_tuple)
+    if isinstance(items[0], Choice) and name in ("loc", "at"):
+        found = read_at(run, table, items[0])
+        return column_of_row(run, found, items[1].value) if len(items) > 1 and isinstance(found, Row) else found
+    items = [listing_to_tensor(run.lift, item) if isinstance(item, Listing) else item for item in items]
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):
         if is_tuple and len(items) == 2 and isinstance(items[1], Tensor):

@@ -139,7 +139,7 @@ def same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose
     defined = np.isfinite(gradient)
     if not defined.all():
         if not np.all(np.isfinite(slope[defined])):
-            return Trial(problem="the rewrite's gradient is NaN where the original's is not")
+            return Trial(problem="the rewrite's gradient is NaN where the original's is not", is_only_slope=True)
         return Trial(note="On some adversarial inputs the original's own gradient is NaN; it was not compared there.")
     if not np.all(np.isfinite(slope)):
         return Trial(problem="the rewrite's gradient is NaN or infinite", is_only_slope=True)

@@ -181,6 +181,32 @@ class Match:
     column: Static | None = None
     # Whether it is the first of these rows: `.iloc[0]`.
     is_row: bool = False
+    # Further columns, and what they must equal.
+    also: tuple[tuple[Static, Tensor], ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Record:
+    """A dict, or DataFrame, of vectors of the batch, by name."""
+
+    columns: dict[str, Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Groups:
+    """`frame.groupby(key)`, and the column that is asked of it."""
+
+    keys: Tensor
+    columns: dict[str, Any]
+    column: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Choice:
+    """One of some constants that are no numbers, by its place among them."""
+
+    options: Static
+    code: Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -189,6 +215,14 @@ class Bag:
 
     entries: Tensor
     others: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, eq=False)
+class Places:
+    """Where a mask holds: the indices along one of its dimensions, or a column for each of them (`tf.where(mask)`)."""
+
+    mask: Tensor
+    dimension: int | None = None
 
 
 @dataclass(frozen=True, eq=False)

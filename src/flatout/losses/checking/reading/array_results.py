@@ -60,7 +60,8 @@ def array_result(
     ):
         return operations.stacked(first)
     if not isinstance(first, Data):
-        return elementwise(everything, short)
+        result = elementwise(everything, short)
+        return dataclasses.replace(result, rank=None, squeezed=False) if is_unclear(everything) else result
     if short in TO_HOST:
         return dataclasses.replace(first, on_host=True, differentiable=False, loop=None)
     if short in REDUCTIONS:
@@ -81,7 +82,10 @@ def array_result(
     if short == "transpose":
         return operations.transposed(first)
     if short in ("reshape", "flatten"):
-        return operations.reshaped(first)
+        result = operations.reshaped(first)
+        if first.rank == 0 and _is_flat(second if second is not None else keywords.get("shape"), short):
+            return dataclasses.replace(result, axes=first.axes, rank=-1, squeezed=True)
+        return result
     if short == "unique":
         found = dataclasses.replace(first, axes=(GROUPS,), role="unique", differentiable=False)
         several = name.startswith("tensorflow.") or any(key.startswith("return_") for key in keywords)
@@ -107,7 +111,9 @@ def _shaped(
         rank = None if first.rank is None else first.rank + 1
         return dataclasses.replace(first, axes=axes, rank=rank, thin=at == -1)
     if short == "squeeze":
-        return dataclasses.replace(first, rank=None if first.rank is None else first.rank - 1, thin=False)
+        rank = None if first.rank is None else first.rank - 1
+        is_last = axis is None or (isinstance(axis, Static) and axis.number in (1, -1))
+        return dataclasses.replace(first, rank=rank, thin=False, squeezed=is_last and first.rank == 0)
     if short in ("cast", "to", "type"):
         return operations.cast(first, keywords.get("dtype", second), cast_to)
     if short in ("int", "long", "bool"):
@@ -129,6 +135,14 @@ def _shaped(
     if short in ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount"):
         return dataclasses.replace(elementwise(everything, short), rank=None, thin=False)
     return elementwise(everything, short)
+
+
+def _is_flat(shape: Value | None, short: str) -> bool:
+    """Whether a new shape has one axis."""
+    if shape is None:
+        return short == "flatten"
+    (size,) = shape.items if isinstance(shape, Tuple) and len(shape.items) == 1 else (shape,)
+    return isinstance(size, Static) and size.number == -1
 
 
 def _split(name: str, first: Data, arguments: list[Value], keywords: Mapping[str, Value]) -> Sequence:

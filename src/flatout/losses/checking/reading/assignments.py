@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
@@ -20,11 +20,15 @@ class Assignments(Expressions):
 
     _updating: set[str]
 
+    if TYPE_CHECKING:
+
+        def is_own(self, names: Names) -> bool: ...
+
     def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None:
         """Bind a target of an assignment, a loop or a `with`."""
         if isinstance(target, cst.Name):
             name = target.value
-            if name in names.outside:
+            if name in names.outside and not self.is_own(names.owner(name)):
                 before = names.get(name)
                 how = "global" if names.module().values.get(name) is before else "nonlocal"
                 self.tell(Wrote(target, name, how, value, before))

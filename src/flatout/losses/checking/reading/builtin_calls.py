@@ -149,6 +149,7 @@ ITERTOOLS: dict[str, _Handler] = {
     "itertools.combinations": _pairs,
     "itertools.permutations": _pairs,
     "itertools.combinations_with_replacement": _pairs,
+    "itertools.pairwise": lambda arguments, keywords: Together((*arguments[:1], *arguments[:1]), "zip"),
     "itertools.chain": _chained,
     "itertools.islice": _same,
     "itertools.zip_longest": _zip,

@@ -182,6 +182,8 @@ class Calls(Methods):
             return Together(tuple(arguments), "partial")
         if name in ("functools.reduce",) and len(arguments) > 1:
             return self._mapped(node, arguments[0], [arguments[1], arguments[1]], names, "reduce")
+        if name == "itertools.starmap" and len(arguments) > 1:
+            return self._mapped(node, arguments[0], arguments[1:2], names, "map", is_starred=True)
         if name == "numpy.vectorize":
             return self._of_entries(arguments, node, names)
         if is_host_library(name):
@@ -311,13 +313,22 @@ class Calls(Methods):
             return first if name == "iter" else Static("object")
         return UNKNOWN
 
-    def _mapped(self, node: cst.Call, function: Value, iterated: list[Value], names: Names, how: str) -> Value:
+    def _mapped(
+        self,
+        node: cst.Call,
+        function: Value,
+        iterated: list[Value],
+        names: Names,
+        how: str,
+        is_starred: bool = False,
+    ) -> Value:
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         over = next((one.value for one in reversed(node.args) if one.keyword is None), node.args[-1].value)
         loop = self.open_loop(node, "map", over, together, None, names)
         try:
             element = self.element_of(together, loop)
-            given = list(element.items) if isinstance(element, Tuple) and len(iterated) > 1 else [element]
+            is_spread = isinstance(element, Tuple) and (is_starred or len(iterated) > 1)
+            given = list(element.items) if isinstance(element, Tuple) and is_spread else [element]
             result = self.apply(function, given, {})
         finally:
             self.close_loop(loop)

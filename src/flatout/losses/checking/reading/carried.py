@@ -41,12 +41,72 @@ def carried_names(loop: cst.For | cst.While) -> tuple[str, ...]:
     for name in dict.fromkeys(name for name, _, _ in assigned):
         if name in counters or name in local:
             continue
+        changing = {one for one, _, _ in assigned} | counters
+        if all(_is_steady(name, value, changing) for target, _, value in assigned if target == name):
+            continue
         uses = [(node, value) for target, node, value in assigned if target == name]
+        kinds = {_is_product(value) for _, value in uses if isinstance(value, cst.BinaryOperation)}
+        if len(kinds) > 1 and all(name in _names(value) for _, value in uses):
+            found.append(name)  # `s *= 0.9` and `s += x` are a recurrence together.
+            continue
         if any(_depends(name, value, assigned) and not _reduces(name, value) for _, value in uses) or (
             any(_depends(name, value, assigned) for _, value in uses) and _read_elsewhere(name, loop, uses)
         ):
             found.append(name)
     return tuple(dict.fromkeys([*found, *_containers(loop)]))
+
+
+def only_reduces(function: cst.FunctionDef | cst.Lambda, how: str) -> bool:
+    """Whether the function of a scan, fold or counted loop only adds to what it carries (or multiplies, or compares).
+
+    Args:
+        function: The function of the loop.
+        how: `"scan"`, `"fold"`, `"fori_loop"` or `"while_loop"`.
+    """
+    names = [parameter.name.value for parameter in function.params.params]
+    results = [function.body] if isinstance(function, cst.Lambda) else _results(function)
+    inside = list(_assignments(function.body)) if isinstance(function, cst.FunctionDef) else []
+    if len(results) != 1 or not names:
+        return False
+    parts = (
+        [item.value for item in results[0].elements] if isinstance(results[0], (cst.Tuple, cst.List)) else [results[0]]
+    )
+    if how == "while_loop":
+        pairs = list(zip(names, parts, strict=False)) if len(names) == len(parts) else []
+    else:
+        carried = names[1] if how == "fori_loop" and len(names) > 1 else names[0]
+        pairs = [(carried, parts[0])] if how == "scan" or len(parts) == 1 else []
+    others = {name for name, _ in pairs}
+    return bool(pairs) and all(_adds(name, part, inside, others - {name}) for name, part in pairs)
+
+
+def _results(function: cst.FunctionDef) -> list[cst.BaseExpression]:
+    return [node.value for node in walk(function.body) if isinstance(node, cst.Return) and node.value is not None]
+
+
+def _adds(
+    name: str,
+    value: cst.BaseExpression,
+    assigned: list[tuple[str, cst.CSTNode, cst.BaseExpression]],
+    others: set[str],
+) -> bool:
+    if isinstance(value, cst.Name):
+        made = [one for target, _, one in assigned if target == value.value]
+        value = made[0] if len(made) == 1 else value
+    return _reduces(name, value) and not (isinstance(value, cst.Name) or (_names(value) & others) - {name} - _COUNTED)
+
+
+# A counter beside what is carried may be read.
+_COUNTED = frozenset("ijkt")
+
+
+def _is_steady(name: str, value: cst.BaseExpression, changing: set[str]) -> bool:
+    """`name + 1`, `name * gamma`: known by the number of the step."""
+    if not isinstance(value, cst.BinaryOperation) or dotted(value.left) != name:
+        return False
+    is_power = isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply, cst.Divide))
+    is_same = isinstance(value.right, cst.Name) and value.right.value not in changing
+    return is_power and (is_same or isinstance(value.right, (cst.Integer, cst.Float)))
 
 
 def _counters(loop: cst.For | cst.While) -> Iterator[str]:
@@ -126,6 +186,9 @@ def _reduces(name: str, value: cst.BaseExpression) -> bool:
         return False
     if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, _REDUCING_OPERATORS):
         left, right = name in _names(value.left), name in _names(value.right)
+        inner = value.left if left else value.right
+        if isinstance(inner, cst.BinaryOperation) and _is_product(inner) != _is_product(value):
+            return False  # `0.9 * name + a` is a recurrence.
         if left and not right:
             return _reduces(name, value.left)
         return right and not left and not isinstance(value.operator, cst.Subtract) and _reduces(name, value.right)
@@ -149,6 +212,10 @@ def _reduces(name: str, value: cst.BaseExpression) -> bool:
             _reduces(name, side) or name not in _names(side) for side in (value.body, value.orelse)
         )
     return False
+
+
+def _is_product(value: cst.BinaryOperation) -> bool:
+    return isinstance(value.operator, (cst.Multiply, cst.Divide))
 
 
 def _asks_for_none(name: str, test: cst.BaseExpression) -> bool:

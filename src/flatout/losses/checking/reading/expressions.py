@@ -356,7 +356,9 @@ class Expressions(Calls):
             loop = next((one for one in self.loops if id(one) == number), None)
             if loop is None or not has_data:
                 continue
-            if not isinstance(value, Data):
+            if isinstance(value, Data) and not value.origins and not any(one.origins for one in data_in(values)):
+                continue
+            if not isinstance(value, Data) or not value.origins:  # A constant array is as good as a list.
                 loop.neighbours = loop.neighbours or (indexed and isinstance(value, Counter) and value.shifted)
                 loop.indexed = loop.indexed or indexed
                 loop.compared = loop.compared or compared

@@ -108,7 +108,7 @@ def _together(iterated: Together, text: str) -> Domain:
         return parts[0]
     lengths = [part.length for part in parts if part.length is not None]
     if any(part.labels == (STATIC,) for part in parts):
-        whole = any(isinstance(item, Data) for item in iterated.items)
+        whole = any(isinstance(item, Data) and item.origins for item in iterated.items)
         return Domain((STATIC,), min(lengths) if lengths else None, whole=whole)
     first = parts[0]
     return Domain(first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.by_data)

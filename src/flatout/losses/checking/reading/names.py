@@ -21,7 +21,7 @@ class Names:
             scope = scope.parent
         target = scope or self
         if name in target.outside:
-            target._owner(name).values[name] = value
+            target.owner(name).values[name] = value
         else:
             target.values[name] = value
 
@@ -57,7 +57,8 @@ class Names:
         for name, value in other.items():
             self.values[name] = merge(self.values[name], value) if name in self.values else value
 
-    def _owner(self, name: str) -> Names:
+    def owner(self, name: str) -> Names:
+        """The scope around this one that a name of `global` or `nonlocal` is of."""
         scope = self.parent
         while scope is not None and scope.parent is not None and name not in scope.values:
             scope = scope.parent

@@ -43,6 +43,7 @@ def elementwise(values: list[Value], name: str = "") -> Data:
         role="mask" if name in COMPARISONS else "",
         rank=ranks.pop() if len(ranks) == 1 else None,
         thin=bool(data) and all(one.thin for one in data if one.axes),
+        squeezed=any(one.axes for one in data) and all(one.squeezed for one in data if one.axes),
     )
 
 

@@ -18,6 +18,7 @@ from ....errors import Unparsable
 
 _NOQA = re.compile(r"#\s*flatout:\s*noqa(?:\s*\[(?P<codes>[A-Z0-9,\s]+)\])?", re.IGNORECASE)
 FRAMEWORKS = ("keras", "tensorflow", "torch", "jax", "keras_core", "tf_keras", "flatout")
+_KERAS_IMPORT = re.compile(r"^\s*(?:from|import)\s+(?:keras|tensorflow)\b", re.MULTILINE)
 _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
 # Never looked up as files of the user, even when their own sources are checked.
 LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklearn", "cv2", "skimage", "os", "math"))
@@ -92,6 +93,11 @@ class SourceFile:
                 codes = match["codes"]
                 found[number] = frozenset(re.split(r"[,\s]+", codes.upper().strip())) if codes else None
         return found
+
+    @cached_property
+    def uses_keras(self) -> bool:
+        """Whether Keras or TensorFlow is imported anywhere in the file."""
+        return bool(_KERAS_IMPORT.search(self.text))
 
     @cached_property
     def uses_a_framework(self) -> bool:

@@ -45,6 +45,7 @@ class Data(Value):
         role: "mask", "max", "unique", "position", "distance" where that matters, else "".
         rank: The number of axes relative to y_pred's, if known.
         thin: The last axis has length 1.
+        squeezed: A last axis of length 1 was taken away.
         mapping: It may be a dict of arrays.
         loop: The loop whose element it is.
     """
@@ -56,6 +57,7 @@ class Data(Value):
     role: str = ""
     rank: int | None = None
     thin: bool = False
+    squeezed: bool = False
     mapping: bool = False
     loop: int | None = None
 
@@ -263,6 +265,7 @@ def merge(first: Value, second: Value) -> Value:
             role=first.role if first.role == second.role else "",
             rank=first.rank if first.rank == second.rank else None,
             thin=first.thin and second.thin,
+            squeezed=first.squeezed and second.squeezed,
         )
     for one, other in ((first, second), (second, first)):
         if isinstance(one, Data) and isinstance(other, (Static, Size, Counter)):

@@ -52,6 +52,7 @@ class Walk(Assignments):
         # The attributes that the value being assigned was computed from.
         self._updating: set[str] = set()
         self._running: list[cst.CSTNode] = []
+        self._scopes: list[Names] = []
         self._calls = 0
 
     def tell(self, event: Event) -> None:
@@ -82,6 +83,7 @@ class Walk(Assignments):
         before, self.file = self.file, function.file
         returns, self.returns = self.returns, []
         self._running.append(function.node)
+        self._scopes.append(names)
         try:
             if isinstance(function.node, cst.Lambda):
                 self.returns.append((function.node.body, self.value(function.node.body, names)))
@@ -92,11 +94,16 @@ class Walk(Assignments):
                 self.on_return += self.returns
         finally:
             self._running.pop()
+            self._scopes.pop()
             self.file, self.returns = before, returns
         result = found[0] if found else Static("none")
         for value in found[1:]:
             result = merge(result, value)
         return result
+
+    def is_own(self, names: Names) -> bool:
+        """Whether a scope is that of a function that is being walked through: it ends with the call."""
+        return any(names is scope for scope in self._scopes)
 
     def _bind_parameters(
         self, function: Function, arguments: list[Value], keywords: Mapping[str, Value], names: Names
@@ -273,7 +280,7 @@ class Walk(Assignments):
             names.join(before)
 
     def _while(self, node: cst.While, names: Names) -> None:
-        counter, bound = counted(node.test)
+        counter, bound = counted(_test_on_top(node))
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (Size, Static, Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
@@ -324,3 +331,28 @@ class Walk(Assignments):
         """Leave a loop, and tell the rules of it."""
         self.loops.remove(loop)
         self.tell(Looped(loop))
+
+
+def _test_on_top(node: cst.While) -> cst.BaseExpression:
+    """The test of a `while`; of `while True` with `if i >= n: break` on top, what must hold to go on."""
+    is_endless = isinstance(node.test, cst.Name) and node.test.value == "True"
+    first = node.body.body[0] if node.body.body else None
+    if not is_endless or not isinstance(first, cst.If) or not isinstance(first.test, cst.Comparison):
+        return node.test
+    breaks = isinstance(first.body.body[0], cst.SimpleStatementLine) and isinstance(
+        first.body.body[0].body[0], cst.Break
+    )
+    if not breaks or len(first.test.comparisons) != 1:
+        return node.test
+    target = first.test.comparisons[0]
+    opposite: dict[type, cst.BaseCompOp] = {
+        cst.GreaterThanEqual: cst.LessThan(),
+        cst.GreaterThan: cst.LessThanEqual(),
+        cst.Equal: cst.NotEqual(),
+        cst.LessThan: cst.GreaterThanEqual(),
+        cst.LessThanEqual: cst.GreaterThan(),
+    }
+    made = opposite.get(type(target.operator))
+    if made is None:
+        return node.test
+    return first.test.with_changes(comparisons=[target.with_changes(operator=made)])

@@ -1,0 +1,157 @@
+"""Statements in a plainer spelling: `match`, `try` around one lookup, `while True` with a test on top."""
+
+from __future__ import annotations
+
+import ast
+
+
+def plainer(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """A function without those statements, where they have a plainer form; others stay as they are."""
+    return ast.fix_missing_locations(_Plainer().visit(tree))  # type: ignore[no-any-return]
+
+
+class _Plainer(ast.NodeTransformer):
+    def visit_While(self, node: ast.While) -> ast.stmt:
+        """`while True: if i >= n: break; ...` is `while i < n: ...`."""
+        self.generic_visit(node)
+        is_endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
+        first = node.body[0]
+        if not is_endless or not isinstance(first, ast.If) or first.orelse or len(node.body) < 2:
+            return node
+        if len(first.body) != 1 or not isinstance(first.body[0], ast.Break):
+            return node
+        test = _opposite(first.test)
+        return node if test is None else ast.copy_location(ast.While(test, node.body[1:], node.orelse), node)
+
+    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
+        """`if d < best: best = d` is `best = min(best, d)`; with `best is None or` before it, None is no bound."""
+        self.generic_visit(node)
+        only = node.body[0]
+        if node.orelse or len(node.body) != 1 or not isinstance(only, ast.Assign) or len(only.targets) != 1:
+            return self._apart(node)
+        target, test, is_open = only.targets[0], node.test, False
+        if not isinstance(target, ast.Name):
+            return node
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2:
+            is_open = ast.unparse(test.values[0]) == f"{target.id} is None"
+            test = test.values[1] if is_open else test
+        how = _extreme(test, only.value, target)
+        if how is None:
+            return self._apart(node)
+        held = ast.Name(target.id, ast.Load())
+        value: ast.expr = ast.Call(ast.Name(how, ast.Load()), [held, only.value], [])
+        if is_open:
+            value = ast.IfExp(ast.Compare(held, [ast.Is()], [ast.Constant(None)]), only.value, value)
+            return ast.copy_location(ast.Assign([target], value), node)
+        # NaN is neither less nor more, and is passed over.
+        there = ast.Compare(only.value, [ast.Eq()], [only.value])
+        return ast.copy_location(ast.If(there, [ast.copy_location(ast.Assign([target], value), node)], []), node)
+
+    def _apart(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
+        """`if k not in a: a[k] = 0; b[k] = 0` as one test for each dict."""
+        test = node.test
+        if (
+            node.orelse
+            or len(node.body) < 2
+            or not isinstance(test, ast.Compare)
+            or not isinstance(test.left, ast.Name)
+        ):
+            return node
+        if len(test.ops) != 1 or not isinstance(test.ops[0], ast.NotIn):
+            return node
+        made: list[ast.stmt] = []
+        for one in node.body:
+            target = one.targets[0] if isinstance(one, ast.Assign) and len(one.targets) == 1 else None
+            is_entry = isinstance(target, ast.Subscript) and ast.unparse(target.slice) == test.left.id
+            if not is_entry or ast.unparse(one.value) not in ("0", "0.0", "[]"):  # type: ignore[attr-defined]
+                return node
+            own = ast.Compare(test.left, [ast.NotIn()], [_loaded(target.value)])  # type: ignore[union-attr]
+            made.append(ast.copy_location(ast.If(own, [one], []), node))
+        return made
+
+    def visit_Try(self, node: ast.Try) -> ast.stmt:
+        """`try: w = table[key]` with `except KeyError: w = 1.0` is `w = table.get(key, 1.0)`."""
+        self.generic_visit(node)
+        if node.orelse or node.finalbody or len(node.handlers) != 1 or len(node.body) != 1:
+            return node
+        (handler,) = node.handlers
+        if handler.type is None or ast.unparse(handler.type) not in ("KeyError", "LookupError", "(KeyError,)"):
+            return node
+        found, missing = node.body[0], handler.body[0]
+        if len(handler.body) != 1 or not isinstance(found, ast.Assign) or not isinstance(missing, ast.Assign):
+            return node
+        value, default = found.value, missing.value
+        is_same = [ast.unparse(one) for one in found.targets] == [ast.unparse(one) for one in missing.targets]
+        if not is_same or not isinstance(default, ast.Constant) or not isinstance(value, ast.Subscript):
+            return node
+        if not isinstance(value.value, (ast.Name, ast.Attribute)) or isinstance(value.slice, ast.Slice):
+            return node
+        # `.get` of a dict or Series; the indexers of pandas, `.loc`, have none.
+        if isinstance(value.value, ast.Attribute) and value.value.attr in ("loc", "iloc", "at", "iat"):
+            return node
+        call = ast.Call(ast.Attribute(value.value, "get", ast.Load()), [value.slice, default], [])
+        return ast.copy_location(ast.Assign(found.targets, call), node)
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt:
+        """`match` on numbers is a chain of `if`."""
+        self.generic_visit(node)
+        made: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            test = _test_of(case.pattern, node.subject)
+            if test is None:
+                return node
+            if case.guard is not None:
+                test = ast.BoolOp(ast.And(), [test, case.guard])
+            if isinstance(test, ast.Constant):  # `case _:` matches all.
+                made = list(case.body)
+            else:
+                made = [ast.copy_location(ast.If(test, case.body, made), case.body[0])]
+        return made[0] if len(made) == 1 else ast.copy_location(ast.If(ast.Constant(True), made, []), node)
+
+
+def _loaded(node: ast.expr) -> ast.expr:
+    return ast.parse(ast.unparse(node), mode="eval").body
+
+
+def _extreme(test: ast.expr, value: ast.expr, target: ast.Name) -> str | None:
+    """`"min"` for `value < target`, `"max"` for `value > target`; None: another test."""
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
+        return None
+    left, right = _bare(test.left), _bare(test.comparators[0])
+    rises = {ast.Lt: "min", ast.LtE: "min", ast.Gt: "max", ast.GtE: "max"}.get(type(test.ops[0]))
+    if rises is None or {left, right} != {_bare(value), target.id} or left == right:
+        return None
+    return rises if left == _bare(value) else {"min": "max", "max": "min"}[rises]
+
+
+def _bare(node: ast.expr) -> str:
+    """An expression as source, without what reads it as a number."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
+        return _bare(node.args[0])
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
+        return _bare(node.func.value)
+    return ast.unparse(node)
+
+
+_OPPOSITES: dict[type, type] = {ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq}
+
+
+def _opposite(test: ast.expr) -> ast.expr | None:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        return ast.copy_location(ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators), test)
+    return None
+
+
+def _test_of(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
+    """Whether a pattern of constants matches; None: it is of another kind."""
+    if isinstance(pattern, ast.MatchValue):
+        return ast.copy_location(ast.Compare(subject, [ast.Eq()], [pattern.value]), subject)
+    if isinstance(pattern, ast.MatchOr):
+        tests = [_test_of(one, subject) for one in pattern.patterns]
+        known = [test for test in tests if test is not None]
+        return ast.copy_location(ast.BoolOp(ast.Or(), list(known)), subject) if len(known) == len(tests) else None
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is None:
+        return ast.Constant(True)
+    return None

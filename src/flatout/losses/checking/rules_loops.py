@@ -6,11 +6,12 @@ import re
 
 import libcst as cst
 
+from . import lengths
 from .reading.carried import only_reduces
 from .reading.events import Called, Handlers, Loop, Looped, Scene, Subscripted, Tested
 from .reading.loops import settled
-from .reading.source import dotted, walk
-from .reading.values import BATCH, CLASSES, GROUPS, LAST, STATIC, Data, Function, Value, data_in
+from .reading.source import walk
+from .reading.values import BATCH, CLASSES, GROUPS, LAST, STATIC, Function, data_in
 from .rule import Rule, Severity
 
 # Below this many iterations the vectorized form gained 0.9x to 1.6x on a CPU: worth knowing, not worth failing a build.
@@ -170,7 +171,6 @@ RULES = (
 
 # `y_true[name] for name in names`: a dict of outputs.
 _MAPPING_COUNTER = re.compile(r"(^|_)(name|key|field|output)s?$")
-_DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
 _SEQUENTIAL = frozenset(
     [
         "tensorflow.map_fn",
@@ -188,7 +188,7 @@ _SEQUENTIAL = frozenset(
 
 def _looped(event: Looped, scene: Scene) -> None:
     loop = event.loop
-    _filters(loop, scene)
+    lengths.filters(loop, scene)
     code = _code_of(loop, scene)
     if not code:
         return
@@ -324,18 +324,6 @@ def _accumulates_in_float64(loop: Loop) -> bool:
     )
 
 
-def _filters(loop: Loop, scene: Scene) -> None:
-    for node, value in loop.filters:
-        if isinstance(value, Data) and value.role != "all_but_one":
-            scene.report(
-                "FO108",
-                node,
-                f"How many elements `{scene.file.code(node)}` keeps depends on the data.",
-                "Compute on all of them and mask: `ops.where(condition, term, 0.0)`, and count with `ops.sum` of the "
-                "mask.",
-            )
-
-
 # They are what a recurrence needs, and too much for a sum.
 _STEPPING = {
     "keras.ops.scan": "scan",
@@ -367,57 +355,7 @@ def _called(event: Called, scene: Scene) -> None:
             f"`{scene.file.code(event.node.func)}` calls its function for one sample after the other.",
         )
         return
-    data = [
-        one for one in data_in([*event.arguments, *([event.receiver] if event.receiver else [])]) if not one.on_host
-    ]
-    if not data:
-        return
-    one_argument = event.operation == "where" and len(event.arguments) + len(event.keywords) == 1
-    if (event.operation in _DYNAMIC or one_argument) and "size" not in event.keywords:
-        scene.report(
-            "FO108",
-            event.node,
-            f"The length of what `{scene.file.code(event.node.func)}` gives depends on the data.",
-        )
+    lengths.called(event, scene)
 
 
-def _subscripted(event: Subscripted, scene: Scene) -> None:
-    if event.written or not isinstance(event.base, Data) or event.base.on_host:
-        return
-    text = scene.file.code(event.node)
-    if any(isinstance(one, Data) and one.role == "mask" and one.axes for one in event.index):
-        scene.report("FO108", event.node, f"`{text}` selects by a mask, so its length depends on the data.")
-    ends = [end for pair in event.slices for end in pair if end is not None]
-    if any(_is_read_number(end) for end in ends):
-        scene.report(
-            "FO108",
-            event.node,
-            f"The length of `{text}` depends on a value of the batch.",
-            "A static mask in the place of the slice: `ops.arange(length)[None, :] < n[:, None]`; a mean divides by "
-            "the "
-            "number of kept elements, at least 1.",
-        )
-
-
-def _is_read_number(value: Value) -> bool:
-    return isinstance(value, Data) and bool(value.origins)
-
-
-def _tested(event: Tested, scene: Scene) -> None:
-    """A list that grows under a condition on the data."""
-    if not isinstance(event.value, Data) or event.value.role == "all_but_one" or event.body is None or not scene.loops:
-        return
-    if not event.value.origins or not isinstance(event.node, cst.If):
-        return
-    for node in walk(event.body):
-        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "append":
-            scene.report(
-                "FO108",
-                node,
-                f"How long `{dotted(node.func.value)}` gets depends on the data.",
-                "Compute every element and mask: `ops.where(condition, term, 0.0)`.",
-            )
-            return
-
-
-HANDLERS: Handlers = {Looped: _looped, Called: _called, Subscripted: _subscripted, Tested: _tested}
+HANDLERS: Handlers = {Looped: _looped, Called: _called, Subscripted: lengths.subscripted, Tested: lengths.tested}

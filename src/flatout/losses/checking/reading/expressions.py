@@ -34,6 +34,7 @@ from .values import (
     Variable,
     data_in,
     merge,
+    merge_all,
 )
 
 _NUMBER = Static("number")
@@ -391,11 +392,3 @@ class Expressions(Calls):
         cst.Call: Calls.call,
         **dict.fromkeys(_COMPREHENSIONS, _comprehension),
     }
-
-
-def merge_all(values: list[Value]) -> Value:
-    """What is known of a value that is one of several."""
-    result = values[0]
-    for value in values[1:]:
-        result = merge(result, value)
-    return result

@@ -27,6 +27,7 @@ from .values import (
     Tuple,
     Unknown,
     Value,
+    merge_all,
 )
 
 _BATCH_NAME = re.compile(r"batch|(^|_)bs$|n_?samples|num_?samples|sample_?count", re.IGNORECASE)
@@ -137,8 +138,6 @@ def element(iterated: Value, loop: Loop) -> Value:
             return Tuple((counter, element(iterated.items[0], loop) if iterated.items else UNKNOWN))
         return Tuple(tuple(element(item, loop) for item in iterated.items))
     if isinstance(iterated, Tuple) and iterated.items:
-        from .expressions import merge_all
-
         merged = merge_all(list(iterated.items))
         return dataclasses.replace(merged, loop=number) if isinstance(merged, (Data, Static)) else merged
     if isinstance(iterated, Static):

@@ -279,3 +279,11 @@ def merge(first: Value, second: Value) -> Value:
     if isinstance(first, Static) and isinstance(second, Static):
         return Static(first.tag if first.tag == second.tag else "object")
     return UNKNOWN
+
+
+def merge_all(values: list[Value]) -> Value:
+    """What is known of a value that is one of several."""
+    result = values[0]
+    for value in values[1:]:
+        result = merge(result, value)
+    return result

@@ -90,9 +90,9 @@ STACKS = {
         2,
         case_of(shape=(20,), blocks=hidden(32, 64, curves=("elu", "sigmoid")), outputs=13, optimizer="momentum"),
     ),
-    "four layers": (
+    "six layers": (
         2,
-        case_of(shape=(10,), blocks=hidden(16, 8, 16, 16, curves=("tanh",)), outputs=2, loss="sparse_logits"),
+        case_of(shape=(10,), blocks=hidden(16, 8, 16, 16, 8, 16, curves=("tanh",)), outputs=2, loss="sparse_logits"),
     ),
 }
 

@@ -14,7 +14,7 @@ import flatout
 from tests.native.cases import PLAIN, Block, Case
 from tests.native.parity import by_keras, by_kernels, distance
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full_precision")]
 
 _CASES = {
     "seed": PLAIN,
@@ -43,20 +43,6 @@ _CASES = {
         **{**vars(PLAIN), "optimizer": "nesterov", "clip": ("global_clipnorm", 0.1), "loss": "categorical"}
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def _full_precision() -> None:
-    """Without TF32, whose rounding would hide a difference."""
-    if keras.config.backend() == "jax":
-        import jax
-
-        jax.config.update("jax_default_matmul_precision", "float32")
-    if keras.config.backend() == "torch":
-        import torch
-
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
 
 
 def _launcher(name: str) -> Any:

@@ -12,40 +12,13 @@ from keras import layers
 import flatout
 from flatout.bench import fashion_mnist
 from flatout.native.fused_run import FusedRunner
-from flatout.native.launch import make_launcher
 from flatout.native.lower import lowered
 from flatout.native.session import Session
 from tests.native.cases import Block, Case
 from tests.native.fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, hidden
 from tests.native.parity import by_keras, by_kernels, distance, variables
 
-pytestmark = pytest.mark.gpu
-
-
-@pytest.fixture(scope="module")
-def launcher() -> Any:
-    pytest.importorskip("cuda.core", reason="cuda-core is not installed")
-    made = make_launcher("cuda.core")
-    obstacle = made.why_no_clusters()
-    if obstacle is not None:
-        pytest.skip(obstacle)
-    return made
-
-
-@pytest.fixture(autouse=True)
-def _full_precision() -> None:
-    if keras.config.backend() == "torch":
-        import torch
-
-        torch.backends.cuda.matmul.allow_tf32 = False
-    elif keras.config.backend() == "jax":
-        import jax
-
-        jax.config.update("jax_default_matmul_precision", "float32")
-    else:
-        import tensorflow as tf
-
-        tf.config.experimental.enable_tensor_float_32_execution(False)
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full_precision")]
 
 
 _SEED = case_of(shape=(28, 28), blocks=(Block(128, "relu", "inside", 0.0, 0.0),), batch_size=32, rows=20 * 32)

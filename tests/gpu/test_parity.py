@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 
 from tests.numerics.combinations import COMBINATIONS, Combination
 from tests.numerics.test_parity import generators, train
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full_precision")]
 
 # Half precision rounds too coarsely to compare after 21 steps of another fusion.
 FLOAT32 = [combination for combination in COMBINATIONS if combination.floats is None]
-
-
-@pytest.fixture(autouse=True)
-def _full_precision() -> None:
-    """Without TF32, whose rounding would hide a difference."""
-    if keras.config.backend() == "jax":
-        import jax
-
-        jax.config.update("jax_default_matmul_precision", "float32")
-    if keras.config.backend() == "torch":
-        import torch
-
-        torch.backends.cuda.matmul.allow_tf32 = False
-        torch.backends.cudnn.allow_tf32 = False
 
 
 @pytest.mark.parametrize("combination", FLOAT32, ids=lambda combination: combination.name)

@@ -7,6 +7,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from .cases import CURVES, LOSSES, Block, Case
+from .fused_cases import case_of
 
 blocks = st.builds(
     Block,
@@ -50,4 +51,27 @@ def cases(draw: Any) -> Case:
         seed=draw(st.integers(0, 2**16)),
         smoothing=draw(st.sampled_from([0.0, 0.1])),
         weighted=draw(st.booleans()),
+    )
+
+
+@st.composite
+def fused_cases(draw: Any) -> Case:
+    """A model that one kernel may train: it refuses where a block has too few registers for its units."""
+    batch = draw(st.sampled_from([16, 16, 32, 64]))
+    curves = st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"])
+    ways = st.sampled_from(["inside", "after"])
+    first = Block(draw(st.sampled_from([16, 32, 64, 96, 100, 128, 192])), draw(curves), draw(ways), 0.0, 0.0)
+    above = st.builds(Block, st.integers(2, 48), curves, ways, st.just(0.0), st.just(0.0))
+    return case_of(
+        shape=(draw(st.integers(1, 200)),),
+        first=draw(st.sampled_from(["flatten", "flatten", "normalization"])),
+        blocks=(first, *draw(st.lists(above, max_size=3))),
+        loss=draw(st.sampled_from(["sparse", "sparse_logits"])),
+        outputs=draw(st.integers(2, 16)),
+        optimizer=draw(st.sampled_from(["adam", "adam", "sgd", "momentum"])),
+        schedule=draw(st.sampled_from([None, "exponential", "cosine"])),
+        batch_size=batch,
+        # The last batch may be a short one, which the stages take.
+        rows=4 * batch + draw(st.sampled_from([0, 0, 5])),
+        seed=draw(st.integers(0, 99)),
     )

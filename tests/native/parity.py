@@ -7,10 +7,14 @@ from typing import Any
 
 import keras
 import numpy as np
+import pytest
 
 from flatout.engines.stock import original
 from flatout.native.lower import lowered
 from flatout.native.session import Session, logs_of
+
+# Variables after 1 step and after 20, and the last logs.
+Training = tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]
 
 
 class _Watcher(keras.callbacks.Callback):
@@ -38,7 +42,7 @@ def variables(model: Any) -> dict[str, np.ndarray]:
     return {f"{n} {names[n]}": np.array(keras.ops.convert_to_numpy(one.value)) for n, one in enumerate(wanted)}
 
 
-def by_keras(case: Any) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]:
+def by_keras(case: Any) -> Training:
     model, watcher = case.build(), _Watcher()
     x, y, *weight = case.data()
     original("fit")(
@@ -54,7 +58,7 @@ def by_keras(case: Any) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, flo
     return {**watcher.seen, 20: variables(model)}, watcher.logs
 
 
-def by_kernels(case: Any, launcher: Any) -> tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]:
+def by_kernels(case: Any, launcher: Any) -> Training:
     model = case.build()
     x, y, *weight = case.data()
     model._symbolic_build(data_batch=tuple(part[: case.batch_size] for part in (x, y)))
@@ -87,3 +91,14 @@ def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> dict[s
             float(np.abs(found - expected).max() / max(most, 1e-9)),
         )
     return apart
+
+
+def assert_same_training(found: Training, expected: Training, at_most_elsewhere: float = 1e-3) -> None:
+    """Weights within 1e-5 in norm; optimizer variables are as small as gradients, and as near to rounding."""
+    for steps in (1, 20):
+        apart = distance(found[0][steps], expected[0][steps])
+        for kind, (in_norm, at_most) in apart.items():
+            norm, most = (1e-5, 1e-4) if kind == "weights" else (1e-3, at_most_elsewhere)
+            assert in_norm <= norm, (kind, steps, apart)
+            assert at_most <= most, (kind, steps, apart)
+    assert found[1] == pytest.approx(expected[1], rel=2e-5, abs=2e-6)

@@ -9,7 +9,6 @@ import keras
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, Phase, example, given, reject, settings
-from hypothesis import strategies as st
 
 import flatout
 from flatout.errors import Refusal
@@ -21,7 +20,8 @@ from flatout.native.lower import lowered
 
 from .cases import Block, Case
 from .fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, fused_session, hidden
-from .parity import by_keras, distance
+from .networks import fused_cases
+from .parity import assert_same_training, by_keras, distance
 
 pytestmark = pytest.mark.slow
 # The kernels are the same for all of them; Keras, whose results are wanted, compiles nothing on torch.
@@ -29,15 +29,8 @@ _QUICKEST = pytest.mark.backend("torch")
 
 
 def _check(case: Case, launcher: Any, cluster: int | None = None) -> None:
-    expected, expected_logs = by_keras(case)
-    found, logs = by_fused(case, launcher, cluster=cluster)
-    for steps in (1, 20):
-        apart = distance(found[steps], expected[steps])
-        in_norm, at_most = apart["weights"]
-        assert in_norm <= 1e-5, (steps, apart)
-        assert at_most <= 1e-4, (steps, apart)
-        assert all(in_norm <= 1e-3 for in_norm, _ in apart.values()), (steps, apart)
-    assert logs == pytest.approx(expected_logs, rel=2e-5, abs=2e-6)
+    found = by_fused(case, launcher, cluster=cluster)
+    assert_same_training(found, by_keras(case), at_most_elsewhere=float("inf"))
 
 
 _ALWAYS = ("rescaling", "momentum", "32 units a block")
@@ -66,28 +59,6 @@ def test_others_of_its_family(emulated: Any, name: str) -> None:
     _check(OTHERS[name], emulated, 2 if "units a block" in name else None)
 
 
-@st.composite
-def _family(draw: st.DrawFn) -> Case:
-    batch = draw(st.sampled_from([16, 16, 32, 64]))
-    curves = st.sampled_from(["relu", "tanh", "sigmoid", "silu", "gelu", "elu", "leaky_relu", "linear"])
-    ways = st.sampled_from(["inside", "after"])
-    first = Block(draw(st.sampled_from([16, 32, 64, 96, 100, 128, 192])), draw(curves), draw(ways), 0.0, 0.0)
-    above = st.builds(Block, st.integers(2, 48), curves, ways, st.just(0.0), st.just(0.0))
-    return case_of(
-        shape=(draw(st.integers(1, 200)),),
-        first=draw(st.sampled_from(["flatten", "flatten", "normalization"])),
-        blocks=(first, *draw(st.lists(above, max_size=3))),
-        loss=draw(st.sampled_from(["sparse", "sparse_logits"])),
-        outputs=draw(st.integers(2, 16)),
-        optimizer=draw(st.sampled_from(["adam", "adam", "sgd", "momentum"])),
-        schedule=draw(st.sampled_from([None, "exponential", "cosine"])),
-        batch_size=batch,
-        # The last batch may be a short one, which the stages take.
-        rows=4 * batch + draw(st.sampled_from([0, 0, 5])),
-        seed=draw(st.integers(0, 99)),
-    )
-
-
 @pytest.mark.slow
 @_QUICKEST
 @pytest.mark.timeout(600)
@@ -99,7 +70,7 @@ def _family(draw: st.DrawFn) -> Case:
 )
 # A row for each block, and a cluster of sixteen.
 @example(case=case_of(blocks=(Block(128, "relu", "inside", 0.0, 0.0),), rows=64, shape=(20,), outputs=7))
-@given(case=_family())
+@given(case=fused_cases())
 def test_models_of_its_family_drawn_at_random(emulated: Any, case: Case) -> None:
     try:
         _check(case, emulated)

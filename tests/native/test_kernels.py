@@ -10,23 +10,13 @@ from hypothesis import HealthCheck, Phase, given, settings
 
 from .cases import PLAIN, Block, Case
 from .networks import cases
-from .parity import by_keras, by_kernels, distance
+from .parity import assert_same_training, by_keras, by_kernels
 
 pytestmark = pytest.mark.slow
 
-# In norm and at most, relative. Optimizer variables are as small as gradients, and as near to rounding.
-_WEIGHTS, _OTHERS = (1e-5, 1e-4), (1e-3, 1e-3)
-
 
 def _check(case: Case, launcher: Any) -> None:
-    expected, expected_logs = by_keras(case)
-    found, logs = by_kernels(case, launcher)
-    for steps in (1, 20):
-        apart = distance(found[steps], expected[steps])
-        for kind, values in apart.items():
-            limits = _WEIGHTS if kind == "weights" else _OTHERS
-            assert all(value <= limit for value, limit in zip(values, limits, strict=True)), (kind, steps, apart)
-    assert logs == pytest.approx(expected_logs, rel=2e-5, abs=2e-6)
+    assert_same_training(by_kernels(case, launcher), by_keras(case))
 
 
 def test_the_seed_model(emulated: Any) -> None:

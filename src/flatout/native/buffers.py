@@ -110,4 +110,7 @@ def adopted(array: Any, fetch: Any, fill: Any) -> DeviceArray | None:
             step *= size
         if tuple(strides) != tuple(expected):
             return None
+    if hasattr(array, "block_until_ready"):
+        # Jax brings rows from the host by a thread: until that is done, waiting for the device does not wait for them.
+        array.block_until_ready()
     return DeviceArray(interface["data"][0], shape, dtype, array, True, fetch, fill)

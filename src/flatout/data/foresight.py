@@ -12,22 +12,28 @@ from typing import Any
 
 import numpy as np
 
+# NumPy keeps Python while it draws: until then steps have been launched by whoever asks for an order ahead of them.
+_SECONDS_TO_LAUNCH = 0.003
+
 
 class Drawing:
-    """What a thread draws, from a generator of its own."""
+    """What a thread draws, from a generator of its own, a little later."""
 
     def __init__(self, draw: Callable[[], Any]):
         self._draw = draw
         self._drawn: Any = None
+        self._is_wanted = threading.Event()
         self._thread = threading.Thread(target=self._run, name="flatout-foresight")
         self._thread.start()
 
     def result(self) -> Any:
         """What was drawn; waits for it."""
+        self._is_wanted.set()
         self._thread.join()
         return self._drawn
 
     def _run(self) -> None:
+        self._is_wanted.wait(_SECONDS_TO_LAUNCH)
         self._drawn = self._draw()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -16,25 +17,38 @@ import numpy as np
 _SECONDS_TO_LAUNCH = 0.003
 
 
-class Drawing:
-    """What a thread draws, from a generator of its own, a little later."""
+class Drawer:
+    """A thread that draws, a little later than it is asked to."""
 
-    def __init__(self, draw: Callable[[], Any]):
-        self._draw = draw
-        self._drawn: Any = None
+    def __init__(self) -> None:
+        self._threads: ThreadPoolExecutor | None = None
+        self._drawing: Future[Any] | None = None
         self._is_wanted = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="flatout-foresight")
-        self._thread.start()
+
+    def start(self, draw: Callable[[], Any]) -> None:
+        """Have something drawn; what was drawn before is forgotten."""
+        self.result()
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(1, "flatout-foresight")
+        self._is_wanted.clear()
+        self._drawing = self._threads.submit(self._draw, draw)
 
     def result(self) -> Any:
-        """What was drawn; waits for it."""
+        """What was drawn, for which it waits, once; None if there is nothing."""
+        drawing, self._drawing = self._drawing, None
         self._is_wanted.set()
-        self._thread.join()
-        return self._drawn
+        return None if drawing is None else drawing.result()
 
-    def _run(self) -> None:
+    def close(self) -> None:
+        """Have no thread left over."""
+        self.result()
+        if self._threads is not None:
+            self._threads.shutdown()
+            self._threads = None
+
+    def _draw(self, draw: Callable[[], Any]) -> Any:
         self._is_wanted.wait(_SECONDS_TO_LAUNCH)
-        self._drawn = self._draw()
+        return draw()
 
 
 def state() -> Any:
@@ -52,21 +66,21 @@ class NumPyForesight:
 
     def __init__(self) -> None:
         self._before: Any = None
-        self._drawing: Drawing | None = None
+        self._drawer = Drawer()
 
     def look(self, rows: int) -> None:
         """Draw what would be drawn now."""
-        self.close()
         before = state()
         if before[0] == "MT19937":
-            self._before, self._drawing = before, Drawing(lambda: _permutation(before, rows))
+            self._before = before
+            self._drawer.start(lambda: _permutation(before, rows))
 
     def take(self, rows: int) -> np.ndarray | None:
         """The permutation, as if it was drawn now; None if it was not foreseen."""
-        drawing, self._drawing = self._drawing, None
-        if drawing is None:
+        drawn = self._drawer.result()
+        if drawn is None:
             return None
-        order, after = drawing.result()
+        order, after = drawn
         if len(order) != rows or not are_same(state(), self._before):
             return None
         np.random.set_state(after)
@@ -74,9 +88,7 @@ class NumPyForesight:
 
     def close(self) -> None:
         """Have no thread left over."""
-        if self._drawing is not None:
-            self._drawing.result()
-            self._drawing = None
+        self._drawer.close()
 
 
 def _permutation(before: Any, rows: int) -> tuple[np.ndarray, Any]:

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
-from .foresight import Drawing
+from .foresight import Drawer
 
 
 class _Permutation(Sampler[Any]):
@@ -52,32 +52,29 @@ class TorchForesight:
     def __init__(self) -> None:
         self._seeds: list[int] = []
         self._number = 2
-        self._drawing: Drawing | None = None
+        self._drawer = Drawer()
 
     def look(self, rows: int) -> None:
         """Draw the permutation that will probably be the next."""
-        self.close()
         before = torch.get_rng_state()
         self._seeds = [_seed() for _ in range(self._DRAWS)]
         torch.set_rng_state(before)
         seed = self._seeds[self._number]
-        self._drawing = Drawing(lambda: _shuffled(rows, seed))
+        self._drawer.start(lambda: _shuffled(rows, seed))
 
     def permutation(self, rows: int) -> np.ndarray:
         """Draw a permutation."""
         seed = _seed()
-        order = None if self._drawing is None else self._drawing.result()
+        order = self._drawer.result()
         expected = self._seeds[self._number] if self._seeds else None
         if seed in self._seeds:
             self._number = self._seeds.index(seed)
-        self._drawing, self._seeds = None, []
+        self._seeds = []
         return order if order is not None and seed == expected and len(order) == rows else _shuffled(rows, seed)
 
     def close(self) -> None:
         """Have no thread left over."""
-        if self._drawing is not None:
-            self._drawing.result()
-            self._drawing = None
+        self._drawer.close()
 
 
 def _seed() -> int:

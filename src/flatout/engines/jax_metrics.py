@@ -28,12 +28,14 @@ class _Metrics:
         variables: All variables of all metrics.
         are_of_keras: Whether no Python but Keras' own is in them, which may be traced once and for all.
         functions: Compiled functions of the variables, by the model's method that they stand for.
+        at_reset: What the variables were given when they were last reset.
     """
 
     owners: tuple[Any, ...]
     variables: list[Any]
     are_of_keras: bool
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
+    at_reset: list[Any] | None = None
 
 
 _known: weakref.WeakKeyDictionary[Any, _Metrics] = weakref.WeakKeyDictionary()
@@ -44,8 +46,11 @@ def reset(model: Any) -> None:
     if not _can_be_compiled(model, "reset_metrics"):
         model.reset_metrics()
         return
-    values = _run(model, "reset_metrics", _reset_values)
-    for variable, value in zip(_metrics_of(model).variables, values, strict=True):
+    metrics = _metrics_of(model)
+    # Keras' metrics are reset to constants, which are made again if a step has used up their memory.
+    if metrics.at_reset is None or any(value.is_deleted() for value in metrics.at_reset):
+        metrics.at_reset = _run(model, "reset_metrics", _reset_values)
+    for variable, value in zip(metrics.variables, metrics.at_reset, strict=True):
         variable._value = value
 
 

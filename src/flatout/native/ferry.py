@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any, Protocol, cast
@@ -19,7 +20,7 @@ class Cargo:
     buffer: DeviceArray
     variables: tuple[Any, ...]
 
-    @property
+    @functools.cached_property
     def parts(self) -> list[tuple[Any, DeviceArray]]:
         """Each variable, and where it lies."""
         found, offset = [], 0
@@ -37,28 +38,16 @@ class Ferry(Protocol):
         """Copy values of variables into their buffers."""
         ...
 
-    def store(self, cargos: list[Cargo]) -> None:
-        """Copy buffers into their variables."""
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
+        """Copy buffers into their variables, and count the steps that have changed them."""
         ...
 
     def read_count(self, variable: Any) -> int:
         """The value of a counter."""
         ...
 
-    def add_to_count(self, variable: Any, number: int) -> None: ...
 
-
-class Counters:
-    """Counters of steps, whose values the host needs."""
-
-    def read_count(self, variable: Any) -> int:
-        return int(value_of(variable))
-
-    def add_to_count(self, variable: Any, number: int) -> None:
-        variable.assign(self.read_count(variable) + number)
-
-
-class HostFerry(Counters):
+class HostFerry:
     """By way of NumPy arrays: for any backend and launcher."""
 
     def load(self, cargos: list[Cargo]) -> None:
@@ -66,13 +55,18 @@ class HostFerry(Counters):
             values = [value_of(variable).reshape(-1) for variable in cargo.variables]
             cargo.buffer.assign(np.concatenate(values))
 
-    def store(self, cargos: list[Cargo]) -> None:
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
         for cargo in cargos:
             values, offset = cargo.buffer.numpy().reshape(-1), 0
             for variable in cargo.variables:
                 size = math.prod(variable.shape)
                 variable.assign(values[offset : offset + size].reshape(tuple(variable.shape)))
                 offset += size
+        if counter is not None:
+            counter.assign(self.read_count(counter) + steps)
+
+    def read_count(self, variable: Any) -> int:
+        return int(value_of(variable))
 
 
 def value_of(variable: Any) -> np.ndarray:

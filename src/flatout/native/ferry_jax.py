@@ -39,25 +39,24 @@ class JaxFerry:
             # Nobody knows what the buffer will hold if the steps that come now fail.
             self._stored.pop(cargo, None)
 
-    def store(self, cargos: list[Cargo]) -> None:
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
         views = [self._view(cargo) for cargo in cargos]
         shapes = tuple(tuple(tuple(variable.shape) for variable in cargo.variables) for cargo in cargos)
         # The buffers may be written again at once.
-        stored = jax.block_until_ready(_splitting(shapes)(views))
+        before = None if counter is None else counter.value
+        stored, after = jax.block_until_ready(_splitting(shapes)(views, before, np.int32(steps)))
         for cargo, values in zip(cargos, stored, strict=True):
             for variable, value in zip(cargo.variables, values, strict=True):
                 # As Keras' jax trainer puts state back: without the conversion that `assign` makes.
                 variable._value = value
             self._stored[cargo] = values
+        if counter is not None:
+            self._count = (after, self.read_count(counter) + steps)
+            counter._value = after
 
     def read_count(self, variable: Any) -> int:
         array, count = self._count
         return count if variable.value is array else int(value_of(variable))
-
-    def add_to_count(self, variable: Any, number: int) -> None:
-        count = self.read_count(variable) + number
-        variable._value = _add(variable.value, np.int32(number))
-        self._count = (variable._value, count)
 
     def _view(self, cargo: Cargo) -> Any:
         """The buffer itself as an array of jax. Kernels change it, of which jax knows nothing and needs not to."""
@@ -67,17 +66,15 @@ class JaxFerry:
         return self._views[cargo]
 
 
-@jax.jit
-def _add(count: Any, number: Any) -> Any:
-    return count + number.astype(count.dtype)
-
-
 @functools.cache
 def _splitting(shapes: tuple[tuple[tuple[int, ...], ...], ...]) -> Any:
-    """A function from buffers to arrays of these shapes, compiled once for all models that have them."""
+    """A function from buffers to arrays of these shapes, compiled once for all models that have them.
+
+    It counts steps as well: in a program of its own that would take as long again.
+    """
 
     @jax.jit
-    def split(views: list[Any]) -> list[list[Any]]:
+    def split(views: list[Any], count: Any, steps: Any) -> tuple[list[list[Any]], Any]:
         found = []
         for view, parts in zip(views, shapes, strict=True):
             values, offset = [], 0
@@ -86,6 +83,6 @@ def _splitting(shapes: tuple[tuple[tuple[int, ...], ...], ...]) -> Any:
                 values.append(view[offset : offset + size].reshape(shape))
                 offset += size
             found.append(values)
-        return found
+        return found, None if count is None else count + steps.astype(count.dtype)
 
     return split

@@ -9,10 +9,10 @@ import numpy as np
 import torch
 
 from .buffers import DeviceArray
-from .ferry import Cargo, Counters
+from .ferry import Cargo, value_of
 
 
-class TorchFerry(Counters):
+class TorchFerry:
     """Copies tensors into buffers and back, on torch's own stream, and waits for it."""
 
     def __init__(self) -> None:
@@ -26,13 +26,18 @@ class TorchFerry(Counters):
                     there.copy_(variable.value)
         _wait()
 
-    def store(self, cargos: list[Cargo]) -> None:
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
         with torch.no_grad():
             for cargo in cargos:
                 for variable, there in self._pairs_of(cargo):
                     variable.value.copy_(there)
+            if counter is not None:
+                counter.value.add_(steps)
         # The buffers may be written again at once.
         _wait()
+
+    def read_count(self, variable: Any) -> int:
+        return int(value_of(variable))
 
     def _pairs_of(self, cargo: Cargo) -> list[tuple[Any, torch.Tensor]]:
         if cargo not in self._pairs:

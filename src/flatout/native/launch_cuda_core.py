@@ -73,6 +73,7 @@ class CudaCoreLauncher:
         except Exception as error:
             raise ImportError(f"there is no CUDA device ({error})") from error
         self._stream = self._device.create_stream()
+        self._handle = driver.CUstream(int(self._stream.handle))
 
     def load(self, program: Program) -> CudaCoreModule:
         arch = self._device.arch
@@ -134,10 +135,6 @@ class CudaCoreLauncher:
     def copy(self, to: DeviceArray, address: int) -> None:
         """Copy as many bytes of the GPU's memory, from an address on, when all that was launched before is done."""
         checked(driver.cuMemcpyDtoDAsync(to.pointer, address, to.nbytes, self._handle))
-
-    @property
-    def _handle(self) -> Any:
-        return driver.CUstream(int(self._stream.handle))
 
     def _fetch(self, array: DeviceArray) -> np.ndarray:
         out = np.empty(array.shape, array.dtype)

@@ -19,11 +19,13 @@ class RateTable:
     def __init__(self, optimizer: Any, spec: Optimizer):
         self._optimizer = optimizer
         self._spec = spec
+        # An array of jax that was the learning rate, and what is in it: asking the device takes as long as many steps.
+        self._asked: tuple[Any, float] = (None, 0.0)
         self._corrections: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def rows(self, first: int, count: int) -> np.ndarray:
         """Learning rate and corrected learning rate of the steps from iteration `first` on."""
-        rates = _learning_rates(self._optimizer, first, count)
+        rates = self._learning_rates(first, count)
         table = np.stack([rates, rates], axis=1)
         if self._spec.kind == "adam":
             step = first
@@ -35,6 +37,28 @@ class RateTable:
                 table[there, 1] = rates[there] * roots[offset : offset + taken] / rests[offset : offset + taken]
                 step += taken
         return np.ascontiguousarray(table, np.float32)
+
+    def _learning_rates(self, first: int, count: int) -> np.ndarray:
+        from keras.optimizers.schedules import LearningRateSchedule
+
+        schedule = self._optimizer._learning_rate
+        if not isinstance(schedule, LearningRateSchedule):
+            # A variable, which callbacks set between chunks.
+            return np.full(count, self._current_rate(), np.float32)
+        together = _all_at_once(schedule, first, count)
+        if together is not None:
+            return together
+        return np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
+
+    def _current_rate(self) -> float:
+        import keras
+
+        rate = self._optimizer._get_current_learning_rate()
+        value = getattr(rate, "value", rate)
+        # An array of jax never changes.
+        if keras.config.backend() != "jax" or value is not self._asked[0]:
+            self._asked = (value, float(keras.ops.convert_to_numpy(value)))
+        return self._asked[1]
 
     def _correction(self, block: int) -> tuple[np.ndarray, np.ndarray]:
         """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
@@ -55,21 +79,6 @@ class RateTable:
                 found = ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])
             self._corrections[block] = found
         return self._corrections[block]
-
-
-def _learning_rates(optimizer: Any, first: int, count: int) -> np.ndarray:
-    from keras import ops
-    from keras.optimizers.schedules import LearningRateSchedule
-
-    schedule = optimizer._learning_rate
-    if not isinstance(schedule, LearningRateSchedule):
-        # A variable, which callbacks set between chunks.
-        rate = optimizer._get_current_learning_rate()
-        return np.full(count, float(ops.convert_to_numpy(getattr(rate, "value", rate))), np.float32)
-    together = _all_at_once(schedule, first, count)
-    if together is not None:
-        return together
-    return np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
 
 
 def _rate(schedule: Any, step: int) -> np.float32:

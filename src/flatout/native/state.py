@@ -77,9 +77,7 @@ class State:
     def store(self, steps: int) -> None:
         """Copy the buffers that `steps` steps of the task have changed back into the variables."""
         if self._written:
-            self._ferry.store(self._written)
-        if self._optimizer is not None:
-            self._ferry.add_to_count(self._optimizer._iterations, steps)
+            self._ferry.store(self._written, None if self._optimizer is None else self._optimizer._iterations, steps)
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))

@@ -129,8 +129,10 @@ class RowReader:
 
     def _spans(self, first: int, stop: int) -> Iterator[tuple[int, int]]:
         step, end = first, min(stop, self._full)
+        # A pass that waits for the bus gains nothing by a first chunk that is soon there: the bus waits for short ones.
+        all_short = 0 if any(self._locked) else SHORT_CHUNKS_FIRST * self.short
         while step < end:
-            is_long = step - first >= SHORT_CHUNKS_FIRST * self.short and end - step >= self.long
+            is_long = step - first >= all_short and end - step >= self.long
             length = self.long if is_long else min(self.short, end - step)
             yield step, step + length
             step += length

@@ -16,8 +16,8 @@ from .cuda_driver import CudaError
 from .direct_sinks import DeviceMemory, Wait
 from .locked_rows import Wanted
 
-# Chunks on the device beyond the one that is used: one ready, one on its way.
-CHUNKS_AHEAD = 2
+# Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
+CHUNKS_AHEAD = 4
 # Chunks in host memory at once: one being filled, one filled, one being sent, those on their way and one that arrives.
 CHUNKS_ON_HOST = CHUNKS_AHEAD + 4
 

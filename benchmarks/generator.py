@@ -1,13 +1,14 @@
 """A generator that takes as long for a batch as the training takes for a step: does one wait for the other?
 
-    KERAS_BACKEND=jax python benchmarks/generator.py [--steps 200] [--repeats 3] [--cpu-bound] [--bar]
+    KERAS_BACKEND=jax python benchmarks/generator.py [--steps 200] [--repeats 3] [--width N] [--cpu-bound] [--bar]
 
 First the step alone is measured, on resident data, and the generator alone, without a model. Then stock Keras and
 flatout train on that generator in one process, in turns and from the same seed. At best an epoch takes as long as the
 slower of the two; one after the other they take the sum. The generator sleeps, as one that waits for a disk or a
 service does. With `--cpu-bound` it augments images with NumPy instead, which needs a core that the training leaves
 free. With `--bar` both sides draw Keras' progress bar, as `fit` does by default, for which stock Keras waits for
-each step. The model is larger on a GPU than on a CPU, so that a step takes some milliseconds on both.
+each step. The model has two hidden layers of `--width` units, more on a GPU than on a CPU, so that a step takes some
+milliseconds on both: the shorter the steps, the more it counts what a batch costs Python.
 """
 
 from __future__ import annotations
@@ -45,10 +46,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=200, help="steps of an epoch (default: 200)")
     parser.add_argument("--epochs", type=int, default=3, help="of a training; the first is not counted (default: 3)")
     parser.add_argument("--repeats", type=int, default=3, help="trainings of each side, in turns (default: 3)")
+    parser.add_argument("--width", type=int, help="units of a hidden layer (default: 1024, on a GPU 8192)")
     parser.add_argument("--cpu-bound", action="store_true", help="augment with NumPy instead of sleeping")
     parser.add_argument("--bar", action="store_true", help="with a progress bar, which is not shown")
     arguments = parser.parse_args()
-    width, batch_size = (8192, 1024) if device().is_gpu else (512, 32)
+    width, batch_size = (8192, 1024) if device().is_gpu else (1024, 32)
+    width = arguments.width or width
     batches = _batches(batch_size)
     steps, epochs = arguments.steps, arguments.epochs
 

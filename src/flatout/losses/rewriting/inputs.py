@@ -13,6 +13,7 @@ from .graph import Node
 
 # Sizes of dimensions that nothing is known about, one after the other until the loss runs.
 _SIZES = (3, 4, 6, 5, 2, 1)
+_LITTLE = 0.01
 SPOILT_PREDICTIONS = ("NaN in the predictions", "infinity in the predictions")
 
 
@@ -221,3 +222,18 @@ def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:
     """Predictions that differ in their last digits alone."""
     arrays = ordinary(recipe, batch, seed=2)
     return {**arrays, recipe.predicted: np.asarray(1000 + 0.1 * arrays[recipe.predicted], "float32")}
+
+
+def without_ties(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray] | None:
+    """The same inputs with a little added to every number, so that none are equal; None: they hold no numbers that tie.
+
+    It is added upwards: what is used as an index is rounded down, to what it was.
+    """
+    rng = np.random.default_rng([seed, 3])
+    tied = {name for name, value in arrays.items() if value.dtype.kind == "f" and np.unique(value).size < value.size}
+    if not tied:
+        return None
+    return {
+        name: np.asarray(value + rng.uniform(0, _LITTLE, value.shape), "float32") if name in tied else value
+        for name, value in arrays.items()
+    }

@@ -51,6 +51,9 @@ _ALONG = {
     "argsort": "int", "normalize": "float",
 }  # fmt: skip
 
+# What a sort may be told beside its axis.
+_ORDERS = (None, True, False, 2, "quicksort", "stable", "mergesort", "ASCENDING", "DESCENDING")
+
 
 def known(name: str) -> bool:
     return (
@@ -114,15 +117,12 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     x = tensor(lift, x)
     if x.valid is not None or x.is_loose:
         raise Refused(f"ops.{name} of a selection of elements has no masked form here.", "FO108")
-    if any(
-        isinstance(value, Static)
-        and value.value not in (None, True, False, 2, "quicksort", "stable", "ASCENDING", "DESCENDING")
-        for value in rest.values()
-    ):
+    if any(isinstance(value, Static) and value.value not in _ORDERS for value in rest.values()):
         raise Refused(f"ops.{name} with further arguments is not known here.")
     if _is_descending(rest):
         if name == "argsort":
-            return _along(lift, name, algebra.negative(lift, x), axis)
+            rest = {word: value for word, value in rest.items() if word not in ("descending", "direction")}
+            return _along(lift, name, algebra.negative(lift, x), axis, **rest)
         if name == "sort":
             return _along(lift, "flip", _along(lift, name, x, axis), axis if axis is not None else number(lift, -1))
         raise Refused(f"ops.{name} in descending order is not known here.")
@@ -133,11 +133,19 @@ def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> T
     over = x.inner[-1:] if axis is None else axes_of(x, axis)
     if len(over) != 1:
         raise Refused(f"ops.{name} over several dimensions is not known here.")
-    if name in ("sort", "argsort"):
-        lift.is_tie_sensitive |= name == "argsort"
     place = lift.graph.const(x.dims.index(over[0]) - len(x.dims))
     node = lift.graph.call(f"ops.{name}", x.node, axis=place)
+    if name == "argsort" and _is_stable(rest):
+        lift.stable.add(node)
+    elif name == "argsort":
+        lift.is_tie_sensitive = True
     return replace(x, node=node, kind=_ALONG[name] or x.kind, position=None, domain=None, is_distinct=name == "argsort")
+
+
+def _is_stable(words: dict[str, Any]) -> bool:
+    """Whether a sort promises to leave equal entries in their order, as `ops.argsort` does on every backend."""
+    said = [value.value for word in ("kind", "stable") if isinstance(value := words.get(word), Static)]
+    return any(value is True or value in ("stable", "mergesort") for value in said)
 
 
 def _is_descending(words: dict[str, Any]) -> bool:

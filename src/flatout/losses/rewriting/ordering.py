@@ -34,7 +34,8 @@ def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _sorted_by(run: Any, key: Any, value: Any, is_falling: bool) -> Any:
     """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
     flow, keys = _keyed(run, key, value, "sorted")
-    words = {"descending": number(run.lift, True)} if is_falling else {}
+    words = {"stable": number(run.lift, True)}
+    words |= {"descending": number(run.lift, True)} if is_falling else {}
     return _in_order(run, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
 
 

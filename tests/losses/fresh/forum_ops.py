@@ -1,4 +1,4 @@
-"""Losses as they stand in forum posts, in `keras.ops`, NumPy and pandas: each is rewritten, and its codes are reported."""
+"""Losses as they stand in forum posts, in `keras.ops`, NumPy and pandas: each is rewritten, its codes are reported."""
 
 import collections
 import itertools
@@ -20,7 +20,7 @@ HEADS = (1.0, 0.3, 2.0)
 weigh = Weighting([0.5, 1.0, 2.0])
 
 
-def drawdown_loss(y_true, y_pred):  # codes: FO102
+def drawdown_loss(y_true, y_pred):  # codes: FO102 FO106
     peak = y_pred[:, 0]
     worst = ops.zeros_like(peak)
     for t in range(1, y_pred.shape[1]):
@@ -77,7 +77,10 @@ def discounted_rows_loss(y_true, y_pred):  # codes: FO101
 
 
 def mapped_pairs_loss(y_true, y_pred):  # codes: FO101
-    return sum(map(lambda pair: ops.max(ops.square(pair[0] - pair[1])), zip(y_true, y_pred, strict=False))) / len(y_pred)
+    def worst(pair):
+        return ops.max(ops.square(pair[0] - pair[1]))
+
+    return sum(map(worst, zip(y_true, y_pred, strict=False))) / len(y_pred)
 
 
 def series_map_loss(y_true, y_pred):  # codes: FO205
@@ -156,7 +159,7 @@ def neighbours_on_a_grid_loss(y_true, y_pred):  # codes: FO102|FO103|FO104
     return total
 
 
-def smoothed_labels_loss(y_true, y_pred):  # codes: FO101 FO201
+def smoothed_labels_loss(y_true, y_pred):  # codes: FO101 FO201 FO104
     c = y_pred.shape[1]
     soft = [[0.9 if k == int(label) else 0.1 / (c - 1) for k in range(c)] for label in y_true]
     return -ops.mean(ops.sum(ops.convert_to_tensor(soft) * ops.log_softmax(y_pred, axis=-1), axis=-1))
@@ -184,7 +187,7 @@ def weighted_heads_loss(y_true, y_pred):  # codes: FO104
     return ops.sum(ops.stack(parts))
 
 
-def counted_classes_loss(y_true, y_pred):  # codes: FO101 FO201
+def counted_classes_loss(y_true, y_pred):  # codes: FO101 FO201 FO406|FO101
     counts = collections.Counter(ops.convert_to_numpy(y_true).astype(int).tolist())
     total = 0.0
     for i in range(y_pred.shape[0]):
@@ -200,7 +203,7 @@ def inverse_frequency_loss(y_true, y_pred):  # codes: FO205
     return -ops.mean(ops.convert_to_tensor(w[labels].astype("float32")) * picked)
 
 
-def earth_mover_loss(y_true, y_pred):  # codes: FO102
+def earth_mover_loss(y_true, y_pred):  # codes: FO102|FO104
     total, flow = 0.0, 0.0
     for k in range(y_pred.shape[1]):
         flow = flow + y_pred[:, k] - y_true[:, k]

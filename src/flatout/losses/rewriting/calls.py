@@ -121,6 +121,8 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         return _array_function(run, function, path, args, kwargs)
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
+    if path is None and isinstance(getattr(type(function.value), "__call__", None), types.FunctionType):  # noqa: B004
+        return methods.method(run, function, "__call__", args, kwargs)
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
 
 

@@ -348,7 +348,8 @@ def select(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:
 
 def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:
     """`stack(list)`: the loop's axis becomes the first inner dimension."""
-    element = operand(lift, listing.element)
+    rows = listing.element
+    element = listing_to_tensor(lift, rows) if isinstance(rows, Listing) else operand(lift, rows)
     for axis in listing.axes:
         if axis not in element.dims:
             node = lift.graph.call("ops.zeros", lift.graph.sequence((axis.size,)))  # type: ignore[arg-type]

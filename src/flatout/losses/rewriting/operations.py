@@ -199,6 +199,7 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
+    x_min, x_max = (None if isinstance(one, Static) and one.value is None else one for one in (x_min, x_max))
     low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
     if x_min is None or x_max is None:
         function, bound = ("minimum", high) if x_min is None else ("maximum", low)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .gradients import compiled_if_small, value_and_gradient
-from .inputs import Recipe, without_ties
+from .inputs import SPOILT_PREDICTIONS, Recipe, without_ties
 
 VALUE_TOLERANCE = 2e-5
 GRADIENT_TOLERANCE = 2e-4
@@ -128,6 +128,8 @@ def _compare(
     if is_finite and undefined.any():
         return Trial(skipped="the original is NaN")
     if not close(value, other):
+        if name in SPOILT_PREDICTIONS and _are_lost(value, other):
+            return Trial(note="Where a prediction is NaN or infinite, one gives NaN and the other infinity.")
         return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
     if not np.all(np.isfinite(value)):
         return Trial()
@@ -144,6 +146,12 @@ def close(value: np.ndarray, other: np.ndarray) -> bool:
     if value.dtype.kind not in "fiub":
         return False
     return bool(np.allclose(value, other, rtol=VALUE_TOLERANCE, atol=VALUE_TOLERANCE, equal_nan=True))
+
+
+def _are_lost(value: np.ndarray, other: np.ndarray) -> bool:
+    """Whether values differ only where neither is a number."""
+    both = ~np.isfinite(value) & ~np.isfinite(other)
+    return close(np.where(both, 0.0, value), np.where(both, 0.0, other))
 
 
 def same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose: bool, scale: float) -> Trial:

@@ -25,6 +25,7 @@ _ALIASES = {
     "masked_select": "boolean_mask", "inner": "dot", "vdot": "dot",
     # What is in an empty array, nobody may read.
     "empty": "zeros", "empty_like": "zeros_like",
+    "diag": "diagonal", "diag_part": "diagonal", "tensor_diag_part": "diagonal",
     "arg_max": "argmax", "topk": "top_k", "reverse": "flip", "bincount": "", "unique": "",
 }  # fmt: skip
 

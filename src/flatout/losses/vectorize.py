@@ -64,7 +64,11 @@ class Vectorized:
         ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
         decision = self._decide(ranks, given)
         if decision.function is not None and _are_sized(given, decision) and self._holds(decision, given):
-            return decision.function(*self._own(), *args, **kwargs)
+            try:
+                return decision.function(*self._own(), *args, **kwargs)
+            except Exception as error:
+                # Of sizes that no trial had, such as none at all; if they are wrong, the original says so in its words.
+                _log.warning("vectorize(%s) runs the original here: the rewrite raised %r", self.__name__, error)  # type: ignore[attr-defined]
         return self._function(*self._own(), *args, **kwargs)
 
     def _own(self) -> tuple[Any, ...]:

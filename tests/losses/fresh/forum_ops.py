@@ -13,7 +13,6 @@ from losses.fresh.forum_parts import Weighting, hinge, rows_of
 PRICES = pd.DataFrame({"sku": [3, 5, 9], "price": [1.0, 2.5, 0.5], "tax": [0.1, 0.2, 0.0]})
 BY_SKU = PRICES.set_index("sku")
 PARENT = {0: 0, 1: 0, 2: 1}
-LEVELS = {"low": 0.1, "mid": 0.5, "high": 0.9}
 CLASS_NAMES = ["cat", "dog", "bird"]
 NAME_WEIGHTS = {"cat": 1.0, "dog": 2.0, "bird": 0.5}
 HEADS = (1.0, 0.3, 2.0)
@@ -170,14 +169,6 @@ def hard_examples_loss(y_true, y_pred):  # codes: FO101
     losses.sort(key=float, reverse=True)
     hardest = losses[: max(1, len(losses) // 3)]
     return sum(hardest) / len(hardest)
-
-
-def pinball_levels_loss(y_true, y_pred):  # codes: FO104
-    total = 0.0
-    for k, (_, q) in enumerate(LEVELS.items()):
-        e = y_true[:, 0] - y_pred[:, k]
-        total = total + ops.mean(ops.maximum(q * e, (q - 1) * e))
-    return total
 
 
 def weighted_heads_loss(y_true, y_pred):  # codes: FO104

@@ -27,7 +27,7 @@ def frame_of(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         column = on_host(run, tensor(run.lift, value))
         if column.rank != 1 or column.valid is not None:
             raise WrongRank("A column of a DataFrame that is no vector.")
-        columns[name] = column
+        columns[name] = replace(column, is_series=True)
     run.lift.changes.add("FO205")
     return Record(columns)
 
@@ -118,7 +118,8 @@ def _reduced(run: Any, groups: Groups, how: str) -> Tensor:
     if how in ("count", "size"):
         each = counted(lift, same, column.inner)
     else:
-        each = reduce(lift, _REDUCTIONS[how], replace(column, valid=same, position=None), column.inner)
+        mine = replace(column, valid=same, position=None, is_series=False)
+        each = reduce(lift, _REDUCTIONS[how], mine, column.inner)
     keep = listing.keep
     if how in ("mean", "max", "min"):  # Of nothing they are missing, and left out in turn.
         keep = both(lift, keep, reduce(lift, "any", same, [axis for axis in column.inner if axis in same.dims]))

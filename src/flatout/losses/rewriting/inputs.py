@@ -172,8 +172,14 @@ def _predictions(rng: np.random.Generator, shape: tuple[int, ...], scale: str) -
     return np.asarray(drawn, "float32")
 
 
-def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
-    """Inputs that break careless rewrites: name, arrays, and whether entries tie in them."""
+def adversarial(recipe: Recipe, batch: int, larger: int = 7) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+    """Inputs that break careless rewrites: name, arrays, and whether entries tie in them.
+
+    Args:
+        recipe: How to make inputs.
+        batch: The number of samples.
+        larger: The number where a few would not do: some groups with, some without a missing target.
+    """
     predicted = recipe.predicted
     targets = [name for name, _ in recipe.ranks if name != predicted]
     base = ordinary(recipe, batch, seed=1)
@@ -200,25 +206,25 @@ def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.
                 mixed[0], mixed[1] = min(recipe.domains[name]), max(recipe.domains[name])
                 yield f"{name}: rows without a member", but(**{name: mixed}), False
             if name in recipe.missing and value.dtype.kind == "f":
-                yield from _missing(name, value, but)
+                yield from _missing(recipe, name, larger, but)
         elif value.dtype.kind == "f" and name != recipe.one_hot:
             yield f"{name} all 0", but(**{name: np.zeros_like(value)}), True
             if value.shape == guess.shape:
                 yield f"{name} equal to the predictions", but(**{name: guess.copy()}), True
-            yield from _missing(name, value, but)
+            yield from _missing(recipe, name, larger, but)
     yield SPOILT_PREDICTIONS[0], but(**{predicted: _with_nan(guess, -1)}), False
     spoilt = guess.copy()
     spoilt.flat[0] = np.inf
     yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
 
 
-def _missing(name: str, value: np.ndarray, but: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+def _missing(recipe: Recipe, name: str, larger: int, but: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """NaN in the first entry, and in others: what a comparison with NaN decides depends on which comes first."""
-    yield f"NaN in {name}", but(**{name: _with_nan(value, 0)}), False
-    if value.size > 1:
-        spoilt = np.where(np.random.default_rng(4).random(value.shape) < 0.4, np.nan, value).astype(value.dtype)
-        spoilt.flat[0], spoilt.flat[-1] = value.flat[0], np.nan
-        yield f"NaN in {name}, further on", but(**{name: spoilt}), False
+    yield f"NaN in {name}", but(**{name: _with_nan(but()[name], 0)}), False
+    more = ordinary(recipe, larger, seed=1)
+    spoilt = np.where(np.random.default_rng(4).random(more[name].shape) < 0.4, np.nan, more[name])
+    spoilt.flat[0], spoilt.flat[-1] = more[name].flat[0], np.nan
+    yield f"NaN in {name}, further on", {**more, name: spoilt.astype("float32")}, False
 
 
 def _with_nan(value: np.ndarray, place: int) -> np.ndarray:

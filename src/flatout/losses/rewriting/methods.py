@@ -70,7 +70,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
 def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     lift = run.lift
     if name in _READS:
-        return on_host(run, of)
+        return replace(on_host(run, of), is_series=False)
     if name in _CASTS:
         return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
     if name == "astype":

@@ -234,7 +234,7 @@ def _convert(lift: Lifting, x: Any, dtype: Any = None, **rest: Any) -> Any:
         return Tensor(lift.graph.call("ops.convert_to_tensor", made.node, **arguments), (), (), "any")
     if dtype is not None and made.kind in ("any", "int", "bool"):
         made = _cast(lift, made, dtype)
-    return replace(made, is_host=False)
+    return replace(made, is_host=False, is_series=False)
 
 
 def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: Any) -> Tensor:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CannotVectorize
+from .call_pattern import Pattern, pattern
 
 _log = logging.getLogger("flatout")
 
@@ -56,7 +57,7 @@ class Vectorized:
         self._function = function
         self._holder = holder
         self._example = example
-        self._decisions: dict[tuple[tuple[str, int], ...], Decision] = {}
+        self._decisions: dict[tuple[tuple[tuple[str, int], ...], Pattern], Decision] = {}
         self._chosen: Decision | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -127,17 +128,20 @@ class Vectorized:
                 given = dict(self.__signature__.bind(**self._example).arguments)
                 return self._decide({name: len(value.shape) for name, value in given.items()}, given)
             ranks, decision = suggested(self._function, self._holder)
-            self._decisions[tuple(ranks.items())] = decision
+            sizes = {name: (None,) * (rank - 1) for name, rank in ranks.items()}
+            self._decisions[tuple(ranks.items()), pattern(decision.recipe.sizes if decision.recipe else sizes)] = (
+                decision
+            )
             self._keep(decision)
         assert self._chosen is not None
         return self._chosen
 
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
-        key = tuple(ranks.items())
+        shapes = {name: tuple(given[name].shape) for name in ranks}
+        key = tuple(ranks.items()), pattern({name: shape[1:] for name, shape in shapes.items()})
         if key not in self._decisions:
             from .rewriting.decide import decide
 
-            shapes = {name: tuple(given[name].shape) for name in ranks}
             self._decisions[key] = decide(self._function, ranks, self._holder, shapes)
             self._keep(self._decisions[key])
         decision = self._decisions[key]

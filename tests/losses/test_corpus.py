@@ -37,8 +37,8 @@ pytestmark = [
 ]
 _RUNNABLE = 24
 _VALUE, _SLOPE = 2e-5, 2e-4
-# On jax each operation of a slow form is compiled by itself: a minute for the loops of B6, equal there too.
-_MARKS = {"B6": pytest.mark.backend("tensorflow", "torch")}
+# On jax each operation of a slow form is compiled by itself: a minute for each of these, which are equal there, too.
+_MARKS = dict.fromkeys(("A7", "B6"), pytest.mark.backend("tensorflow", "torch"))
 
 
 def _module(name: str, path: Path) -> Any:

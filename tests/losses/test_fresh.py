@@ -28,6 +28,7 @@ _OPS = (
     "groups",
     "places_and_folds",
     "forum_ops",
+    "forum_more",
 )
 _OF = {
     "jax": (),

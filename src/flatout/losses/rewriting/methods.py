@@ -9,7 +9,8 @@ from typing import Any
 from . import choices, frames, operations, places, python_calls, spellings
 from .attributes import shape
 from .host_values import on_host
-from .lookups import entry, is_series, is_table, lookup
+from .lookups import entry, is_frame, is_series, is_table, lookup
+from .loops import MOST_UNROLLED
 from .pairs import pair
 from .scopes import as_local
 from .shaping import tensor
@@ -125,6 +126,8 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
         return lookup(run.lift, of, keys, default)
     if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
         return lookup(run.lift, of, [on_host(run, tensor(run.lift, args[0]))])
+    if is_frame(of) and name in ("iterrows", "itertuples") and not args and len(of.value) <= MOST_UNROLLED:
+        return _rows(run, of, name, kwargs)
     if is_table(of) and name == "items" and not args:
         pairs = of.value.items()
         graph = run.lift.graph
@@ -154,3 +157,20 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
     bound = Static(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return _constant(run, bound, path, args, kwargs)
+
+
+def _rows(run: Any, of: Static, name: str, kwargs: dict[str, Any]) -> Items:
+    """The rows of a short table, one by one: `for key, row in table.iterrows()`."""
+    graph = run.lift.graph
+    if kwargs:
+        raise Refused(f"{name}() with arguments.", "FO401")
+    if name == "itertuples":
+        every = graph.call("list", graph.method(of.node, "itertuples"))
+        rows = enumerate(of.value.itertuples())
+        return Items(tuple(Static(row, graph.index(every, (graph.const(at),))) for at, row in rows))
+    pairs = []
+    for at, (key, row) in enumerate(of.value.iterrows()):
+        place = graph.index(graph.make("attribute", of.node, "index"), (graph.const(at),))
+        found = graph.index(graph.make("attribute", of.node, "iloc"), (graph.const(at),))
+        pairs.append(Items((Static(key, place), Static(row, found))))
+    return Items(tuple(pairs))

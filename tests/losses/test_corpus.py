@@ -57,10 +57,9 @@ def _cases() -> Any:
     return _module("corpus_cases", _CORPUS / "cases.py")
 
 
-def _pairs(*ids: str) -> list[Any]:
+def _pairs() -> list[Any]:
     cases = [] if _CORPUS is None else _cases().CASES
-    chosen = [case for case in cases if not ids or case.id in ids]
-    return [pytest.param(case, id=case.id, marks=_MARKS.get(case.id, ())) for case in chosen]
+    return [pytest.param(case, id=case.id, marks=_MARKS.get(case.id, ())) for case in cases]
 
 
 @dataclass(frozen=True)
@@ -121,25 +120,24 @@ def test_every_pair_is_reported_with_its_codes(
 def test_the_rewrite_equals_what_was_recorded(case: Any) -> None:
     cases = _cases()
     quick = flatout.vectorize(case.slow)
-    assert quick.applied is (case.fix != "suggest-only"), f"{quick.reason}\n{quick.source}"
-    if not quick.applied:
+    if case.fix == "suggest-only":
+        assert not quick.applied, quick.source
         return  # Reported with advice, and left alone.
     store = np.load(cases.REFERENCE, allow_pickle=False)
-    # Compiling is what takes long on jax: there one of the two sizes is enough.
-    for size in case.sizes[:1] if cases.BACKEND == "jax" else case.sizes:
+    # Compiling, and running the slow form operation by operation, is what takes long: there one size is enough.
+    for size in case.sizes if cases.BACKEND == "torch" else case.sizes[:1]:
         values, wanted = cases.recorded(store, case, size)
-        assert cases.compare(case, cases.evaluate(case, quick, values), wanted) == ""
+        # As in `fit`, where the loss is called before it is asked for anything: proven for arrays of these sizes.
+        found = cases.evaluate(case, quick, values)
+        assert quick.applied, f"{quick.reason}\n{quick.source}"
+        assert cases.compare(case, found, wanted) == ""
 
 
-@pytest.mark.parametrize("case", _pairs("A3", "D6"))
-def test_a_rewrite_for_known_shapes_is_applied_as_well(case: Any) -> None:
-    """As in `fit`, where the loss is called before it is asked for anything; values alone."""
-    cases = _cases()
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("case", _pairs())
+def test_the_code_alone_says_for_which_arrays(case: Any) -> None:
     quick = flatout.vectorize(case.slow)
-    values, (wanted, _) = cases.recorded(np.load(cases.REFERENCE), case, case.sizes[0])
-    found, _ = value_and_gradient(quick, cases.arguments(case.slow, values), None)
-    assert quick.applied, quick.reason
-    np.testing.assert_allclose(found, wanted, rtol=_VALUE)
+    assert quick.applied is (case.fix != "suggest-only"), f"{quick.reason}\n{quick.source}"
 
 
 def test_the_rewrite_with_a_wrong_gradient_is_rejected() -> None:

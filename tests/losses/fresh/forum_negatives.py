@@ -145,3 +145,18 @@ def pinball_levels_loss(y_true, y_pred):  # refused: FO100
         e = y_true[:, 0] - y_pred[:, k]
         total = total + ops.mean(ops.maximum(q * e, (q - 1) * e))
     return total
+
+
+def variance_in_python_metric(y_true, y_pred):  # refused: FO101 FO201
+    first = second = 0.0
+    for p in y_pred:
+        value = float(p)  # Of 64 bits; in 32 the difference below is noise where the signal is large.
+        first, second = first + value, second + value * value
+    n = len(y_pred)
+    return second / n - (first / n) ** 2
+
+
+def variance_in_numpy_loss(y_true, y_pred):  # refused: FO101 FO201 FO205
+    v = ops.convert_to_numpy(y_pred).astype("float64").tolist()
+    spread = sum(x * x for x in v) / len(v) - (sum(v) / len(v)) ** 2
+    return ops.mean(ops.square(y_true - y_pred)) * spread

@@ -154,9 +154,3 @@ def variance_in_python_metric(y_true, y_pred):  # refused: FO101 FO201
         first, second = first + value, second + value * value
     n = len(y_pred)
     return second / n - (first / n) ** 2
-
-
-def variance_in_numpy_loss(y_true, y_pred):  # refused: FO101 FO201 FO205
-    v = ops.convert_to_numpy(y_pred).astype("float64").tolist()
-    spread = sum(x * x for x in v) / len(v) - (sum(v) / len(v)) ** 2
-    return ops.mean(ops.square(y_true - y_pred)) * spread

@@ -38,6 +38,7 @@ _OF = {
         "respelled_tensorflow",
         "folds_tensorflow",
         "forum_tensorflow",
+        "forum_backend",
     ),
     "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch", "forum_torch"),
 }

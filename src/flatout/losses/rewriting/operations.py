@@ -303,6 +303,11 @@ def _top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Ite
     return Items((values, replace(places, is_distinct=True)))
 
 
+def _moments(lift: Lifting, x: Any, axes: Any = None, **rest: Any) -> Items:
+    words = {"keepdims": rest["keepdims"]} if "keepdims" in rest else {}
+    return Items(tuple(_reduction(lift, how, x, axes, **words) for how in ("mean", "var")))
+
+
 def _boolean_mask(lift: Lifting, x: Any, mask: Any, **rest: Any) -> Tensor:
     return index(lift, tensor(lift, x), [tensor(lift, mask)])
 
@@ -340,7 +345,7 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "top_k": _top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
-    **SPLITTING, "diagonal": diagonal, "trace": trace,
+    **SPLITTING, "moments": _moments, "diagonal": diagonal, "trace": trace,
     "normalize_of_torch": unit_of_torch,
     "normalize_of_tensorflow": unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),

@@ -7,6 +7,7 @@ other. How many columns there are does not matter, nor how many samples.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 Pattern = tuple[tuple[str, ...], ...]
 
@@ -26,3 +27,16 @@ def _relation(size: int | None, place: int, first: Sequence[int | None]) -> str:
         return "one"
     other = first[place] if place < len(first) else size
     return "same" if size is None or other is None or size == other else "other"
+
+
+def is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
+
+
+def are_sized(given: Mapping[str, Any], verdict: Any) -> bool:
+    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
+    unsized = "none" if verdict is None else verdict.unsized
+    from_ = {"none": 0, "first": 1}.get(unsized)
+    if from_ is None:
+        return True
+    return all(size is not None for value in given.values() if is_array(value) for size in list(value.shape)[from_:])

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CannotVectorize
-from .call_pattern import Pattern, pattern
+from .call_pattern import Pattern, are_sized, is_array, pattern
 
 _log = logging.getLogger("flatout")
 
@@ -62,9 +62,9 @@ class Vectorized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self.__signature__.bind(*args, **kwargs).arguments
-        ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
+        ranks = {name: len(value.shape) for name, value in given.items() if is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _are_sized(given, decision) and self._holds(decision, given):
+        if decision.function is not None and are_sized(given, decision.verdict) and self._holds(decision, given):
             try:
                 return decision.function(*self._own(), *args, **kwargs)
             except Exception as error:
@@ -160,19 +160,6 @@ class Vectorized:
 
     def __repr__(self) -> str:
         return f"<flatout.vectorize({self.__name__})>"  # type: ignore[attr-defined]
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
-
-
-def _are_sized(given: Mapping[str, Any], decision: Decision) -> bool:
-    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
-    unsized = "none" if decision.verdict is None else decision.verdict.unsized
-    from_ = {"none": 0, "first": 1}.get(unsized)
-    if from_ is None:
-        return True
-    return all(size is not None for value in given.values() if _is_array(value) for size in list(value.shape)[from_:])
 
 
 class _Defaults(dict):  # type: ignore[type-arg]

@@ -1,4 +1,4 @@
-"""What Python iterates by: range, zip, enumerate, reversed, map and reduce, as values that a loop can run over."""
+"""What Python iterates and counts by: range, zip, enumerate, map, reduce, slices, as values that loops run over."""
 
 from __future__ import annotations
 
@@ -176,11 +176,24 @@ def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
         run._loops -= 1
 
 
+def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    from .expressions import apply_operator
+
+    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
+
+
+def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`slice(a, b)`, as an index that is written `a:b`."""
+    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
+    return slice(*bounds)
+
+
 def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:
     return Partial(args[0], tuple(args[1:]), kwargs)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "builtins.divmod": _divmod, "builtins.slice": _slice,
     "functools.partial": _partial, "itertools.permutations": _several("permutations"),
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),

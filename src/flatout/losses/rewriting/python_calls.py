@@ -242,18 +242,6 @@ def _median(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _quantile(1)(run, [*args, number(run.lift, 0.5)], kwargs)
 
 
-def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    from .expressions import apply_operator
-
-    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
-
-
-def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`slice(a, b)`, as an index that is written `a:b`."""
-    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
-    return slice(*bounds)
-
-
 def _to_host(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return on_host(run, tensor(run.lift, args[0]))
 
@@ -287,7 +275,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
     "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
     "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-    "builtins.divmod": _divmod, "builtins.slice": _slice, "builtins.set": _set, "builtins.dict": _dict,
+    "builtins.set": _set, "builtins.dict": _dict,
     "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
     "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,

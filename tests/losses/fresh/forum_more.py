@@ -8,6 +8,7 @@ import pandas as pd
 from keras import ops
 
 IGNORED = 2
+LEVELS = {"low": 0.1, "mid": 0.5, "high": 0.9}
 COSTS = pd.Series([1.0, 3.0, 0.5], index=[0, 1, 2])
 BINS = pd.DataFrame({"low": [-9.0, 0.0, 1.0], "high": [0.0, 1.0, 9.0], "w": [0.5, 1.0, 2.0]})
 MATRIX = np.array([[0.0, 1.0, 2.0], [1.0, 0.0, 1.0], [4.0, 1.0, 0.0]], "float32")
@@ -163,6 +164,14 @@ def interval_rows_loss(y_true, y_pred):  # codes: FO101 FO401|FO201
             if row["low"] <= value < row["high"]:
                 w = row["w"]
         total = total + w * ops.square(y_true[i] - y_pred[i])
+    return total
+
+
+def levels_by_value_loss(y_true, y_pred):  # codes: FO104
+    total = 0.0
+    for k, q in enumerate(LEVELS.values()):
+        e = y_true[:, 0] - y_pred[:, k]
+        total = total + ops.mean(ops.maximum(q * e, (q - 1) * e))
     return total
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -128,6 +129,8 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
         return lookup(run.lift, of, [on_host(run, tensor(run.lift, args[0]))])
     if is_frame(of) and name in ("iterrows", "itertuples") and not args and len(of.value) <= MOST_UNROLLED:
         return _rows(run, of, name, kwargs)
+    if isinstance(of.value, Mapping) and name in ("keys", "values") and not args:
+        return _listed(run, of, name)
     if is_table(of) and name == "items" and not args:
         pairs = of.value.items()
         graph = run.lift.graph
@@ -157,6 +160,12 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
     bound = Static(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return _constant(run, bound, path, args, kwargs)
+
+
+def _listed(run: Any, of: Static, name: str) -> Static:
+    """`table.keys()`, `table.values()` of a dict, as a list."""
+    graph = run.lift.graph
+    return Static(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
 
 
 def _rows(run: Any, of: Static, name: str, kwargs: dict[str, Any]) -> Items:

@@ -27,11 +27,20 @@ _OPS = (
     "respelled_tables",
     "groups",
     "places_and_folds",
+    "forum_ops",
+    "forum_more",
 )
 _OF = {
     "jax": (),
-    "tensorflow": ("with_tensorflow", "with_tensorflow_loops", "respelled_tensorflow", "folds_tensorflow"),
-    "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch"),
+    "tensorflow": (
+        "with_tensorflow",
+        "with_tensorflow_loops",
+        "respelled_tensorflow",
+        "folds_tensorflow",
+        "forum_tensorflow",
+        "forum_backend",
+    ),
+    "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch", "forum_torch"),
 }
 # Modules of torch are examined, not vectorized.
 _ONLY_CHECKED = ("WeightedLoss", "RootError")
@@ -75,7 +84,7 @@ def test_is_rewritten_and_equal(file: str, name: str) -> None:
 
 _REFUSED = [
     pytest.param(file, name, codes, id=name)
-    for file in ("negatives", "respelled_negatives", "grouped_negatives")
+    for file in ("negatives", "respelled_negatives", "grouped_negatives", "forum_negatives")
     for name, codes in _marked(file, "refused")
 ]
 
@@ -105,7 +114,7 @@ def test_the_codes_are_reported(file: str) -> None:
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts", "squeezed_clean"])
+@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts", "squeezed_clean", "forum_clean"])
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_clean_losses_raise_no_alarm(file: str, backend: Any) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], backend)

@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from keras import ops
 
 import flatout
 from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.losses.rewriting.verify import find_recipes, verify
 
 
 def computed_before(y_true, y_pred):
@@ -64,3 +66,42 @@ def test_the_gradient_is_that_of_the_loop(loss: Callable[..., Any], rank: int) -
     np.testing.assert_allclose(other, value, rtol=2e-5)
     np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max())
     assert all(decision.function is not None for decision in quick._decisions.values())
+
+
+def worst_of_the_known(y_true, y_pred):
+    worst = max(range(y_true.shape[0]), key=lambda i: float(y_true[i]))  # NaN is not more than what came before it.
+    return ops.square(y_true[worst] - y_pred[worst])
+
+
+def mean_of_groups(y_true, y_pred, group):
+    frame = pd.DataFrame({"e": ops.convert_to_numpy(y_true - y_pred), "g": ops.convert_to_numpy(group)})
+    means = [part["e"].mean() for _, part in frame.groupby("g")]  # The mean of a Series leaves out NaN.
+    return float(np.mean(means))
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("loss", [worst_of_the_known, mean_of_groups])
+def test_what_passes_over_nan_still_does(loss: Callable[..., Any]) -> None:
+    quick = flatout.vectorize(loss)
+    rng = np.random.default_rng(3)
+    arrays = {name: rng.normal(size=9).astype("float32") for name in ("y_true", "y_pred")}
+    if loss is mean_of_groups:
+        arrays["group"] = np.asarray([0, 0, 0, 1, 1, 1, 2, 2, 2], "int32")
+    arrays["y_true"][[1, 4, 8]] = np.nan
+    value, _ = value_and_gradient(loss, arrays, None)
+    assert np.isfinite(value)
+    found, _ = value_and_gradient(quick, arrays, None)
+    assert quick.applied, quick.reason
+    np.testing.assert_allclose(found, value, rtol=2e-5)
+
+
+@pytest.mark.backend("torch")
+def test_a_rewrite_that_is_wrong_for_nan_further_on_is_rejected() -> None:
+    def by_argmax(y_true, y_pred):
+        worst = ops.argmax(ops.stop_gradient(y_true))  # NaN counts as the largest.
+        return ops.square(y_true[worst] - y_pred[worst])
+
+    recipes = find_recipes(worst_of_the_known, {"y_true": 1, "y_pred": 1}, "y_pred")
+    verdict = verify(worst_of_the_known, by_argmax, recipes)
+    assert not verdict.equal
+    assert verdict.reason.startswith("NaN in y_true, further on")

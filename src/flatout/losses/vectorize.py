@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..errors import CannotVectorize
+from .call_pattern import Pattern, are_sized, is_array, pattern
 
 _log = logging.getLogger("flatout")
 
@@ -56,15 +57,19 @@ class Vectorized:
         self._function = function
         self._holder = holder
         self._example = example
-        self._decisions: dict[tuple[tuple[str, int], ...], Decision] = {}
+        self._decisions: dict[tuple[tuple[tuple[str, int], ...], Pattern], Decision] = {}
         self._chosen: Decision | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self.__signature__.bind(*args, **kwargs).arguments
-        ranks = {name: len(value.shape) for name, value in given.items() if _is_array(value)}
+        ranks = {name: len(value.shape) for name, value in given.items() if is_array(value)}
         decision = self._decide(ranks, given)
-        if decision.function is not None and _are_sized(given, decision) and self._holds(decision, given):
-            return decision.function(*self._own(), *args, **kwargs)
+        if decision.function is not None and are_sized(given, decision.verdict) and self._holds(decision, given):
+            try:
+                return decision.function(*self._own(), *args, **kwargs)
+            except Exception as error:
+                # Of sizes that no trial had, such as none at all; if they are wrong, the original says so in its words.
+                _log.warning("vectorize(%s) runs the original here: the rewrite raised %r", self.__name__, error)  # type: ignore[attr-defined]
         return self._function(*self._own(), *args, **kwargs)
 
     def _own(self) -> tuple[Any, ...]:
@@ -123,17 +128,20 @@ class Vectorized:
                 given = dict(self.__signature__.bind(**self._example).arguments)
                 return self._decide({name: len(value.shape) for name, value in given.items()}, given)
             ranks, decision = suggested(self._function, self._holder)
-            self._decisions[tuple(ranks.items())] = decision
+            sizes = {name: (None,) * (rank - 1) for name, rank in ranks.items()}
+            self._decisions[tuple(ranks.items()), pattern(decision.recipe.sizes if decision.recipe else sizes)] = (
+                decision
+            )
             self._keep(decision)
         assert self._chosen is not None
         return self._chosen
 
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
-        key = tuple(ranks.items())
+        shapes = {name: tuple(given[name].shape) for name in ranks}
+        key = tuple(ranks.items()), pattern({name: shape[1:] for name, shape in shapes.items()})
         if key not in self._decisions:
             from .rewriting.decide import decide
 
-            shapes = {name: tuple(given[name].shape) for name in ranks}
             self._decisions[key] = decide(self._function, ranks, self._holder, shapes)
             self._keep(self._decisions[key])
         decision = self._decisions[key]
@@ -152,19 +160,6 @@ class Vectorized:
 
     def __repr__(self) -> str:
         return f"<flatout.vectorize({self.__name__})>"  # type: ignore[attr-defined]
-
-
-def _is_array(value: Any) -> bool:
-    return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
-
-
-def _are_sized(given: Mapping[str, Any], decision: Decision) -> bool:
-    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
-    unsized = "none" if decision.verdict is None else decision.verdict.unsized
-    from_ = {"none": 0, "first": 1}.get(unsized)
-    if from_ is None:
-        return True
-    return all(size is not None for value in given.values() if _is_array(value) for size in list(value.shape)[from_:])
 
 
 class _Defaults(dict):  # type: ignore[type-arg]

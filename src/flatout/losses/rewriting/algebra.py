@@ -168,7 +168,8 @@ def elementwise(
         return elementwise(lift, function, [replace(named(part), valid=None) for part in parts], kind, symbol)
 
     lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
-    return replace(pattern, node=node, kind=kind, is_host=is_host)
+    is_series = any(tensor.is_series for tensor in tensors)
+    return replace(pattern, node=node, kind=kind, is_host=is_host, is_series=is_series)
 
 
 def _without_stop(tensor: Tensor) -> Tensor:

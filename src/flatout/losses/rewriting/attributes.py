@@ -44,7 +44,7 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         if name == "data":
             return _detached(run, value)
         if name == "values":
-            return value
+            return replace(value, is_series=False)
         return Method(value, name)
     if isinstance(value, Match):
         if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):

@@ -6,6 +6,7 @@ import ast
 import functools
 import logging
 import types
+from dataclasses import replace
 from typing import Any
 
 from . import methods, operations, places, python_calls
@@ -118,9 +119,12 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         args = [on_host(run, value) for value in args]
         kwargs = {name: on_host(run, value) for name, value in kwargs.items()}
     if library is not None and path is not None:
-        return _array_function(run, function, path, args, kwargs)
+        made = _array_function(run, function, path, args, kwargs)
+        return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
+    if path is None and isinstance(getattr(type(function.value), "__call__", None), types.FunctionType):  # noqa: B004
+        return methods.method(run, function, "__call__", args, kwargs)
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
 
 

@@ -153,7 +153,8 @@ def _proven(
     if "recipes" not in answers:
         answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
     recipes = answers["recipes"]
-    verdict = verify(slow, bound, recipes, rewrite.source, rewrite.is_tie_sensitive, lenient, answers)
+    is_on_host = "FO201" in rewrite.codes
+    verdict = verify(slow, bound, recipes, rewrite.source, rewrite.is_tie_sensitive, lenient, answers, is_on_host)
     recipe = recipes[0] if recipes else None
     if not verdict.equal:
         refusal = Refusal(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])

@@ -192,6 +192,24 @@ def _bound(run: Any, test: Local, count: int) -> tuple[int, Any]:
     return names.index(body.left.id), run.expression(other, Scope(parent=test.scope))
 
 
+def _cond(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`tf.cond(test, f, g)`, `ops.cond`: both sides, and the condition decides."""
+    from .branches import Masked
+
+    words = _words(("pred", "true_fn", "false_fn"), args, kwargs)
+    if set(words) != {"pred", "true_fn", "false_fn"}:
+        raise Refused("cond() with further arguments.", "FO202")
+    test = run.truth(words["pred"])
+    if isinstance(test, bool):
+        return _call(run, words["true_fn" if test else "false_fn"], [])
+    run.lift.changes.add("FO202")
+    sides = []
+    for function, condition in ((words["true_fn"], test), (words["false_fn"], run.inverse(test))):
+        with Masked(run.lift, condition):
+            sides.append(_call(run, function, []))
+    return run.choose(test, *sides)
+
+
 def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`itertools.starmap(f, rows)`."""
     function, value = args
@@ -210,5 +228,5 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "keras.ops.scan": _scan, "keras.src.ops.core.scan": _scan, "jax.lax.scan": _scan, "tensorflow.scan": _running,
     "keras.ops.fori_loop": _fori, "keras.src.ops.core.fori_loop": _fori, "jax.lax.fori_loop": _fori,
     "keras.ops.while_loop": _while, "keras.src.ops.core.while_loop": _while, "tensorflow.while_loop": _while,
-    "itertools.starmap": _starmap,
+    "itertools.starmap": _starmap, "tensorflow.cond": _cond, "keras.ops.cond": _cond, "keras.src.ops.core.cond": _cond,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from .algebra import both, cast, elementwise, number, relabelled, where
 from .attributes import counted
 from .host_values import on_host
 from .indexing import listing_to_tensor, select
-from .lookups import distinct
+from .lookups import distinct, is_frame, lookup
 from .reductions import reduce
 from .shaping import tensor
 from .values import Groups, Items, Listing, Record, Refused, Static, Tensor, WrongRank
@@ -27,7 +27,7 @@ def frame_of(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         column = on_host(run, tensor(run.lift, value))
         if column.rank != 1 or column.valid is not None:
             raise WrongRank("A column of a DataFrame that is no vector.")
-        columns[name] = column
+        columns[name] = replace(column, is_series=True)
     run.lift.changes.add("FO205")
     return Record(columns)
 
@@ -45,6 +45,10 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
     if isinstance(of, Record):
         if name == "groupby" and len(args) == 1 and isinstance(args[0], Static) and args[0].value in of.columns:
             return _groups(run, of.columns[args[0].value], of.columns)
+        if name == "merge" and args and is_frame(args[0]):
+            return _merged(run, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
+        if name == "__getitem__":
+            return column_of(of, args[0])
         raise Refused(f"A DataFrame of the batch is used by .{name}().", "FO205")
     if of.column is None and name in of.columns and not args:
         return replace(of, column=of.columns[name])
@@ -52,6 +56,38 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
     if (how not in _REDUCTIONS and how not in ("count", "size")) or (of.column is None and how != "size"):
         raise Refused(f"Groups are reduced by .{name}().", "FO406")
     return _reduced(run, of, how)
+
+
+def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Record:
+    """`frame.merge(table, on="key", how="left")` with a table that has every key once: a lookup for each column."""
+    how, on = words.pop("how", None), words.pop("on", None)
+    words.pop("right")
+    if words or not isinstance(on, Static) or not isinstance(on.value, str) or on.value not in of.columns:
+        raise Refused("A merge by other than one column of both frames.", "FO402")
+    if how is not None and not (isinstance(how, Static) and how.value in ("left", "inner")):
+        raise Refused("A merge that may add rows.", "FO402")
+    key, content = on.value, table.value
+    if key not in content.columns or content[key].duplicated().any():
+        raise Refused("A merge with a table that lacks the key, or has one of them more than once.", "FO402")
+    others = [name for name in content.columns if name != key and content[name].dtype.kind in "fiub"]
+    if set(others) & set(of.columns) or not all(isinstance(name, str) for name in content.columns):
+        raise Refused("A merge of frames that share further columns.", "FO402")
+    if how is None or how.value == "inner":
+        run.lift.note("A row whose key is not in the table is left out by the original; the rewrite gives NaN for it.")
+    by_key = run.lift.graph.method(table.node, "set_index", run.lift.graph.const(key))
+    indexed = Static(content.set_index(key), by_key)
+    found = {
+        name: replace(
+            lookup(run.lift, _column(run, indexed, name), [replace(of.columns[key], inner=())], frame=indexed),
+            inner=of.columns[key].inner,
+        )
+        for name in others
+    }
+    return Record({**of.columns, **found})
+
+
+def _column(run: Any, frame: Static, name: str) -> Static:
+    return Static(frame.value[name], run.lift.graph.index(frame.node, (run.lift.graph.const(name),)))
 
 
 def grouped_by(run: Any, column: Tensor, keys: Any) -> Groups:
@@ -82,7 +118,8 @@ def _reduced(run: Any, groups: Groups, how: str) -> Tensor:
     if how in ("count", "size"):
         each = counted(lift, same, column.inner)
     else:
-        each = reduce(lift, _REDUCTIONS[how], replace(column, valid=same, position=None), column.inner)
+        mine = replace(column, valid=same, position=None, is_series=False)
+        each = reduce(lift, _REDUCTIONS[how], mine, column.inner)
     keep = listing.keep
     if how in ("mean", "max", "min"):  # Of nothing they are missing, and left out in turn.
         keep = both(lift, keep, reduce(lift, "any", same, [axis for axis in column.inner if axis in same.dims]))

@@ -7,9 +7,11 @@ whose key is `h`. Both are Python with the same meaning; the second has loops th
 from __future__ import annotations
 
 import ast
+import contextlib
 import copy
 from collections.abc import Iterator
 
+from .cells import Cells, Counting, cells_of, table_behind
 from .filling import Filling, NotOfThisKind, Table, is_name, setdefault_key
 from .grouped_reads import Reading
 from .slots import Slots, slots_of
@@ -32,12 +34,32 @@ def grouped(tree: ast.FunctionDef) -> ast.FunctionDef:
                 tree = ast.fix_missing_locations(trial)
             except NotOfThisKind:
                 pass
+        cells = cells_of(tree.body[at])
+        if cells is not None and not names & {f"{cells.name}_{word}" for word in _OURS}:
+            trial = copy.deepcopy(tree)
+            with contextlib.suppress(NotOfThisKind):
+                _counted(trial, at, cells)
+                tree = ast.fix_missing_locations(trial)
         at += 1
     return tree
 
 
 # What the names end in that are made here.
-_OURS = ("terms", "key", "term", "wanted", "slot")
+_OURS = ("terms", "key", "term", "wanted", "slot", "cell")
+
+
+def _counted(tree: ast.FunctionDef, at: int, cells: Cells) -> None:
+    """Put terms in place of a table of zeros that a loop counts in."""
+    name = cells.name
+    loops = [place for place, one in enumerate(tree.body) if place > at and _mentions(one, name)]
+    if not loops or not isinstance(loop := tree.body[loops[0]], (ast.For, ast.While)):
+        raise NotOfThisKind
+    counting = Counting(cells, lambda key: _is_counter(key, loop))
+    loop.body = [counting.visit(statement) for statement in loop.body]
+    if not counting.found or _mentions(loop, name):
+        raise NotOfThisKind
+    tree.body[at] = ast.copy_location(_parsed(f"{name}_terms = []"), tree.body[at])
+    tree.body.insert(loops[0] + 1, _located(_parsed(table_behind(cells)), loop))
 
 
 def _filled(tree: ast.FunctionDef, at: int, slots: Slots) -> None:

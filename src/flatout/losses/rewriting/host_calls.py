@@ -98,7 +98,7 @@ def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if values.rank != 1:
         raise WrongRank("A Series of an array that is no vector.")
     run.lift.changes.add("FO205")
-    return values
+    return replace(values, is_series=True)
 
 
 def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -100,6 +100,8 @@ def _largest(lift: Lifting, tensor: Tensor, axis: Axis, bounds: tuple[Any, ...])
     if start is not None or step is not None or not isinstance(stop, Static) or stop.value < 1 or axis.size is None:
         return None
     is_falling = node.kind == "call" and node.parts[0] == "ops.argsort" and node.parts[1][0].kind == "negative"
+    if node in lift.stable:
+        return None  # The first of equal entries is promised, and top_k() promises none.
     if not is_falling or tensor.dims[-1] is not axis or dict(node.parts[2]).get("axis") is not graph.const(-1):
         return None
     count = graph.call("min", stop.node, axis.size)
@@ -346,7 +348,8 @@ def select(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:
 
 def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:
     """`stack(list)`: the loop's axis becomes the first inner dimension."""
-    element = operand(lift, listing.element)
+    rows = listing.element
+    element = listing_to_tensor(lift, rows) if isinstance(rows, Listing) else operand(lift, rows)
     for axis in listing.axes:
         if axis not in element.dims:
             node = lift.graph.call("ops.zeros", lift.graph.sequence((axis.size,)))  # type: ignore[arg-type]

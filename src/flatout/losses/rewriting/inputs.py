@@ -13,6 +13,7 @@ from .graph import Node
 
 # Sizes of dimensions that nothing is known about, one after the other until the loss runs.
 _SIZES = (3, 4, 6, 5, 2, 1)
+_LITTLE = 0.01
 SPOILT_PREDICTIONS = ("NaN in the predictions", "infinity in the predictions")
 
 
@@ -171,8 +172,14 @@ def _predictions(rng: np.random.Generator, shape: tuple[int, ...], scale: str) -
     return np.asarray(drawn, "float32")
 
 
-def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
-    """Inputs that break careless rewrites: name, arrays, and whether entries tie in them."""
+def adversarial(recipe: Recipe, batch: int, larger: int = 7) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+    """Inputs that break careless rewrites: name, arrays, and whether entries tie in them.
+
+    Args:
+        recipe: How to make inputs.
+        batch: The number of samples.
+        larger: The number where a few would not do: some groups with, some without a missing target.
+    """
     predicted = recipe.predicted
     targets = [name for name, _ in recipe.ranks if name != predicted]
     base = ordinary(recipe, batch, seed=1)
@@ -199,16 +206,25 @@ def adversarial(recipe: Recipe, batch: int) -> Iterator[tuple[str, dict[str, np.
                 mixed[0], mixed[1] = min(recipe.domains[name]), max(recipe.domains[name])
                 yield f"{name}: rows without a member", but(**{name: mixed}), False
             if name in recipe.missing and value.dtype.kind == "f":
-                yield f"NaN in {name}", but(**{name: _with_nan(value, 0)}), False
+                yield from _missing(recipe, name, larger, but)
         elif value.dtype.kind == "f" and name != recipe.one_hot:
             yield f"{name} all 0", but(**{name: np.zeros_like(value)}), True
             if value.shape == guess.shape:
                 yield f"{name} equal to the predictions", but(**{name: guess.copy()}), True
-            yield f"NaN in {name}", but(**{name: _with_nan(value, 0)}), False
+            yield from _missing(recipe, name, larger, but)
     yield SPOILT_PREDICTIONS[0], but(**{predicted: _with_nan(guess, -1)}), False
     spoilt = guess.copy()
     spoilt.flat[0] = np.inf
     yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
+
+
+def _missing(recipe: Recipe, name: str, larger: int, but: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+    """NaN in the first entry, and in others: what a comparison with NaN decides depends on which comes first."""
+    yield f"NaN in {name}", but(**{name: _with_nan(but()[name], 0)}), False
+    more = ordinary(recipe, larger, seed=1)
+    spoilt = np.where(np.random.default_rng(4).random(more[name].shape) < 0.4, np.nan, more[name])
+    spoilt.flat[0], spoilt.flat[-1] = more[name].flat[0], np.nan
+    yield f"NaN in {name}, further on", {**more, name: spoilt.astype("float32")}, False
 
 
 def _with_nan(value: np.ndarray, place: int) -> np.ndarray:
@@ -221,3 +237,18 @@ def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:
     """Predictions that differ in their last digits alone."""
     arrays = ordinary(recipe, batch, seed=2)
     return {**arrays, recipe.predicted: np.asarray(1000 + 0.1 * arrays[recipe.predicted], "float32")}
+
+
+def without_ties(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray] | None:
+    """The same inputs with a little added to every number, so that none are equal; None: they hold no numbers that tie.
+
+    It is added upwards: what is used as an index is rounded down, to what it was.
+    """
+    rng = np.random.default_rng([seed, 3])
+    tied = {name for name, value in arrays.items() if value.dtype.kind == "f" and np.unique(value).size < value.size}
+    if not tied:
+        return None
+    return {
+        name: np.asarray(value + rng.uniform(0, _LITTLE, value.shape), "float32") if name in tied else value
+        for name, value in arrays.items()
+    }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from . import bindings, calls, expressions
+from . import bindings, calls, expressions, ordering
 from .branches import Branching, Masked
 from .lifting import Lifting
 from .loop_statements import Looping
@@ -54,9 +54,11 @@ class Interpreter(Branching, Looping):
 
     def _bind(self, local: Local, scope: Scope, args: list[Any], kwargs: dict[str, Any]) -> None:
         spec = local.tree.args
-        if spec.vararg or spec.kwarg or spec.posonlyargs:
+        if spec.kwarg or spec.posonlyargs:
             raise Refused(f"{local.label!r} takes a varying number of arguments.")
         names = [arg.arg for arg in spec.args]
+        if spec.vararg:
+            scope.variables[spec.vararg.arg] = Items(tuple(args[len(names) :]))
         defaults = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
         defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
         given = {**dict(zip(names, args, strict=False)), **kwargs}
@@ -170,6 +172,12 @@ class Interpreter(Branching, Looping):
                     value = self.expression(node.args[0], scope)
                     added = Items((value,)) if name == "append" else value
                     self.assign(target, self._appended(held, added, target), scope)
+                    return
+            if name == "sort" and isinstance(target, ast.Name) and not node.args:
+                held = scope.find(target.id, self.lift.graph, self.injected)
+                if isinstance(held, (Items, Listing)):
+                    words = {word.arg: self.expression(word.value, scope) for word in node.keywords if word.arg}
+                    self.assign(target, ordering.sorted_values(self, [held], words), scope)
                     return
         if calls.is_log(self, node, scope):
             if self._loops:

@@ -1,7 +1,8 @@
-"""What Python iterates by: range, zip, enumerate, reversed, map and reduce, as values that a loop can run over."""
+"""What Python iterates and counts by: range, zip, enumerate, map, reduce, slices, as values that loops run over."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -18,8 +19,34 @@ def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
     return Range(*args)
 
 
-def _several(how: str) -> Callable[..., Several]:
-    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+_MOST_WRITTEN = 24
+
+
+def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
+    """Other choices than pairs, of a few constants, one by one; None: they are pairs, or many, or of the data."""
+    from .comprehensions import few_steps
+
+    count = args[1] if len(args) > 1 else None
+    if (count is not None and (not isinstance(count, Static) or count.value == 2)) or len(args) > 2:
+        return None
+    steps = few_steps(run, args[0], _MOST_WRITTEN)
+    if steps is None:
+        return None
+    chosen = list(itertools.islice(_CHOICES[how](steps, *([] if count is None else [count.value])), _MOST_WRITTEN + 1))
+    return Items(tuple(Items(tuple(one)) for one in chosen)) if len(chosen) <= _MOST_WRITTEN else None
+
+
+_CHOICES: dict[str, Any] = {"combinations": itertools.combinations, "permutations": itertools.permutations}
+
+
+def _indices(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+    """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`: all places of an array, row by row."""
+    sizes = args[0].values if len(args) == 1 and isinstance(args[0], Items) else args
+    return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
+
+
+def _several(how: str) -> Callable[..., Several | Items]:
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several | Items:
         if how == "enumerate":
             begin = kwargs.pop("start", args[1] if len(args) > 1 else number(run.lift, 0))
             if not isinstance(begin, Static) or not isinstance(begin.value, int):
@@ -30,6 +57,9 @@ def _several(how: str) -> Callable[..., Several]:
             (repeat,) = kwargs.values()
             args = args * int(repeat.value)
         if how in ("combinations", "permutations"):
+            written = _written_out(run, how, args)
+            if written is not None:
+                return written
             if len(args) != 2 or not isinstance(args[1], Static) or args[1].value != 2:
                 raise Refused(f"{how.capitalize()} of other than two.", "FO103")
             args = args[:1]
@@ -146,15 +176,28 @@ def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
         run._loops -= 1
 
 
+def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    from .expressions import apply_operator
+
+    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
+
+
+def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`slice(a, b)`, as an index that is written `a:b`."""
+    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
+    return slice(*bounds)
+
+
 def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:
     return Partial(args[0], tuple(args[1:]), kwargs)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
+    "builtins.divmod": _divmod, "builtins.slice": _slice,
     "functools.partial": _partial, "itertools.permutations": _several("permutations"),
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
-    "itertools.pairwise": _pairwise,
+    "itertools.pairwise": _pairwise, "numpy.ndindex": _indices,
     "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
     "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
     "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,

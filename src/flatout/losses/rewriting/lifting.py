@@ -49,6 +49,7 @@ class Lifting:
         self.hints: list[tuple[Any, ...]] = []
         self.guards: list[tuple[Node, bool]] = []
         self.is_tie_sensitive = False
+        self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
         # The bounds of the slice that a mask stands for.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
         # How arrays were computed, see `shelter`.

@@ -54,7 +54,7 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
     term: Any = None
     for part in after.terms:
         part = operand(lift, part)
-        part = _over_axes(lift, after.how, part, flow)
+        part = over_axes(lift, after.how, part, flow)
         term = part if term is None else join(lift, after.how, term, part)
     return join(lift, after.how, result, term)
 
@@ -62,7 +62,7 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
 _IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
 
 
-def _over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
+def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
     """One term of a sum (product, maximum) over all steps of a loop."""
     if term.valid is not None:
         raise Refused("A selection of elements is added up over a loop.", "FO108")

@@ -129,6 +129,8 @@ def _mapped_statement(
     loop: ast.For, samples: Samples, arrays: Mapping[str, int], before: list[ast.stmt], ops_name: str
 ) -> tuple[list[ast.stmt], set[str]]:
     """`for` as a map: what it becomes, and the lists that are arrays then."""
+    if any(isinstance(part, (ast.Continue, ast.Break)) for one in loop.body for part in ast.walk(one)):
+        raise Refused("A sample is skipped, or the loop ends early.", "FO101", loop.lineno)
     if has_recurrence(loop.body):
         raise Refused("A value is carried from one step to the next: a recurrence is not a map.", "FO106", loop.lineno)
     known = {name for statement in before for name in _stores(statement)}

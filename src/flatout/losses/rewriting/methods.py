@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from . import choices, frames, operations, places, python_calls, spellings
 from .attributes import shape
 from .host_values import on_host
-from .lookups import entry, is_series, is_table, lookup
+from .lookups import entry, is_frame, is_series, is_table, lookup
+from .loops import MOST_UNROLLED
 from .pairs import pair
 from .scopes import as_local
 from .shaping import tensor
@@ -70,7 +72,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
 def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     lift = run.lift
     if name in _READS:
-        return on_host(run, of)
+        return replace(on_host(run, of), is_series=False)
     if name in _CASTS:
         return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
     if name == "astype":
@@ -125,6 +127,10 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
         return lookup(run.lift, of, keys, default)
     if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
         return lookup(run.lift, of, [on_host(run, tensor(run.lift, args[0]))])
+    if is_frame(of) and name in ("iterrows", "itertuples") and not args and len(of.value) <= MOST_UNROLLED:
+        return _rows(run, of, name, kwargs)
+    if isinstance(of.value, Mapping) and name in ("keys", "values") and not args:
+        return _listed(run, of, name)
     if is_table(of) and name == "items" and not args:
         pairs = of.value.items()
         graph = run.lift.graph
@@ -154,3 +160,26 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
     bound = Static(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return _constant(run, bound, path, args, kwargs)
+
+
+def _listed(run: Any, of: Static, name: str) -> Static:
+    """`table.keys()`, `table.values()` of a dict, as a list."""
+    graph = run.lift.graph
+    return Static(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
+
+
+def _rows(run: Any, of: Static, name: str, kwargs: dict[str, Any]) -> Items:
+    """The rows of a short table, one by one: `for key, row in table.iterrows()`."""
+    graph = run.lift.graph
+    if kwargs:
+        raise Refused(f"{name}() with arguments.", "FO401")
+    if name == "itertuples":
+        every = graph.call("list", graph.method(of.node, "itertuples"))
+        rows = enumerate(of.value.itertuples())
+        return Items(tuple(Static(row, graph.index(every, (graph.const(at),))) for at, row in rows))
+    pairs = []
+    for at, (key, row) in enumerate(of.value.iterrows()):
+        place = graph.index(graph.make("attribute", of.node, "index"), (graph.const(at),))
+        found = graph.index(graph.make("attribute", of.node, "iloc"), (graph.const(at),))
+        pairs.append(Items((Static(key, place), Static(row, found))))
+    return Items(tuple(pairs))

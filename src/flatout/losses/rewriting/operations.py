@@ -8,6 +8,7 @@ from typing import Any
 
 from . import algebra
 from .algebra import binary, cast, elementwise, front, guarded, number, where
+from .along_axis import KINDS, along, top_k
 from .graph import FUNCTIONS
 from .indexing import gather, index
 from .lifting import Lifting
@@ -17,6 +18,7 @@ from .shaping import (
     arange,
     axes_of,
     concatenate,
+    diagonal,
     expand,
     eye,
     filled,
@@ -25,6 +27,7 @@ from .shaping import (
     stack,
     swap,
     tensor,
+    trace,
     transpose,
     unstack,
 )
@@ -46,10 +49,6 @@ _EDGED = {
 _BINARY = {function: symbol for symbol, function in FUNCTIONS.items()}
 _PAIRS = {"maximum": None, "minimum": None, "arctan2": "float", "logaddexp": "float"}
 _REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "var", "std", "argmax", "argmin")
-_ALONG = {
-    "softmax": "float", "log_softmax": "float", "cumsum": None, "cumprod": None, "flip": None, "sort": None,
-    "argsort": "int", "normalize": "float",
-}  # fmt: skip
 
 
 def known(name: str) -> bool:
@@ -59,7 +58,7 @@ def known(name: str) -> bool:
         or name in _BINARY
         or name in _PAIRS
         or name in _REDUCTIONS
-        or (name in _ALONG or name in _OTHERS)
+        or (name in KINDS or name in _OTHERS)
     )
 
 
@@ -81,7 +80,7 @@ def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> 
         return elementwise(lift, name, values, kind)
     if name in _REDUCTIONS:
         return _reduction(lift, name, *args, **kwargs)
-    return _along(lift, name, *args, **kwargs)
+    return along(lift, name, *args, **kwargs)
 
 
 def _unary(lift: Lifting, name: str, x: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
@@ -108,44 +107,6 @@ def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any
         lift.note("Where entries tie, argmax takes the first.")
     result = reduce(lift, name, x, over, keep)
     return replace(result, is_distinct=False, domain=None)
-
-
-def _along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    x = tensor(lift, x)
-    if x.valid is not None or x.is_loose:
-        raise Refused(f"ops.{name} of a selection of elements has no masked form here.", "FO108")
-    if any(
-        isinstance(value, Static)
-        and value.value not in (None, True, False, 2, "quicksort", "stable", "ASCENDING", "DESCENDING")
-        for value in rest.values()
-    ):
-        raise Refused(f"ops.{name} with further arguments is not known here.")
-    if _is_descending(rest):
-        if name == "argsort":
-            return _along(lift, name, algebra.negative(lift, x), axis)
-        if name == "sort":
-            return _along(lift, "flip", _along(lift, name, x, axis), axis if axis is not None else number(lift, -1))
-        raise Refused(f"ops.{name} in descending order is not known here.")
-    if axis is None and name in ("cumsum", "cumprod", "flip", "normalize") and x.rank != 1:
-        raise WrongRank(f"ops.{name} without an axis flattens the array.")
-    if not x.rank:
-        raise WrongRank(f"ops.{name} of a number.")
-    over = x.inner[-1:] if axis is None else axes_of(x, axis)
-    if len(over) != 1:
-        raise Refused(f"ops.{name} over several dimensions is not known here.")
-    if name in ("sort", "argsort"):
-        lift.is_tie_sensitive |= name == "argsort"
-    place = lift.graph.const(x.dims.index(over[0]) - len(x.dims))
-    node = lift.graph.call(f"ops.{name}", x.node, axis=place)
-    return replace(x, node=node, kind=_ALONG[name] or x.kind, position=None, domain=None, is_distinct=name == "argsort")
-
-
-def _is_descending(words: dict[str, Any]) -> bool:
-    """Whether torch's `descending` or TensorFlow's `direction` asks for the largest first."""
-    order = words.get("descending") or words.get("direction")
-    if order is not None and not isinstance(order, Static):
-        raise Refused("An order that depends on the data.")
-    return order is not None and order.value in (True, "DESCENDING")
 
 
 def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
@@ -191,6 +152,7 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
+    x_min, x_max = (None if isinstance(one, Static) and one.value is None else one for one in (x_min, x_max))
     low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
     if x_min is None or x_max is None:
         function, bound = ("minimum", high) if x_min is None else ("maximum", low)
@@ -223,7 +185,7 @@ def _convert(lift: Lifting, x: Any, dtype: Any = None, **rest: Any) -> Any:
         return Tensor(lift.graph.call("ops.convert_to_tensor", made.node, **arguments), (), (), "any")
     if dtype is not None and made.kind in ("any", "int", "bool"):
         made = _cast(lift, made, dtype)
-    return replace(made, is_host=False)
+    return replace(made, is_host=False, is_series=False)
 
 
 def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: Any) -> Tensor:
@@ -276,20 +238,9 @@ def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor
     return replace(algebra.relabelled(front(lift, x), swap), node=node, domain=None)
 
 
-def _top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Items:
-    x = front(lift, tensor(lift, x))
-    count = k if k is not None else rest.get("k")
-    if x.valid is not None or not isinstance(count, (Static, Host)):
-        raise Refused("top_k() of a selection, or with a count from the data.", "FO108")
-    both = lift.graph.call("ops.top_k", x.node, count.node)
-    fresh = Axis("top", count.node)
-    dims, inner = (*x.dims[:-1], fresh), (*x.inner[:-1], fresh)
-    lift.is_tie_sensitive = True
-    parts = (lift.graph.index(both, (lift.graph.const(n),)) for n in range(2))
-    values, places = (
-        Tensor(node, dims, inner, kind, x.is_host) for node, kind in zip(parts, (x.kind, "int"), strict=True)
-    )
-    return Items((values, replace(places, is_distinct=True)))
+def _moments(lift: Lifting, x: Any, axes: Any = None, **rest: Any) -> Items:
+    words = {"keepdims": rest["keepdims"]} if "keepdims" in rest else {}
+    return Items(tuple(_reduction(lift, how, x, axes, **words) for how in ("mean", "var")))
 
 
 def _boolean_mask(lift: Lifting, x: Any, mask: Any, **rest: Any) -> Tensor:
@@ -326,10 +277,10 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
     "index_select": _index_select,
-    "top_k": _top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
+    "top_k": top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
-    **SPLITTING,
+    **SPLITTING, "moments": _moments, "diagonal": diagonal, "trace": trace,
     "normalize_of_torch": unit_of_torch,
     "normalize_of_tensorflow": unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),

@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from . import operations
-from .algebra import number, relabelled
+from .algebra import cast, elementwise, number, relabelled, where
 from .host_values import on_host
-from .indexing import gather
+from .indexing import gather, index
 from .shaping import tensor
 from .streams import Stream, stream
 from .values import Axis, Bag, Items, Listing, Refused, Static, Tensor
@@ -34,14 +34,22 @@ def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _sorted_by(run: Any, key: Any, value: Any, is_falling: bool) -> Any:
     """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
     flow, keys = _keyed(run, key, value, "sorted")
-    words = {"descending": number(run.lift, True)} if is_falling else {}
+    words = {"stable": number(run.lift, True)}
+    words |= {"descending": number(run.lift, True)} if is_falling else {}
     return _in_order(run, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
 
 
 def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
     """`max(values, key=f)`: the first of those for which f is largest."""
     flow, keys = _keyed(run, key, value, how)
-    return _picked(run, flow.element, flow.axes[0], operations.apply(run.lift, f"arg{how}", [keys], {}))
+    lift = run.lift
+    # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
+    missing = elementwise(lift, "isnan", (keys,), "bool")
+    passed = where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), keys)
+    best = operations.apply(lift, f"arg{how}", [passed], {})
+    first = index(lift, missing, [number(lift, 0)])
+    chosen = where(lift, first, number(lift, 0), best)
+    return _picked(run, flow.element, flow.axes[0], cast(lift, chosen, "int32") if chosen.kind != "int" else chosen)
 
 
 def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:

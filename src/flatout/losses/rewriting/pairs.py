@@ -13,8 +13,13 @@ from .values import Host, Items, Refused, Static, Tensor
 _PLACES = {"max": "argmax", "min": "argmin", "sort": "argsort"}
 
 
-def pair(lift: Lifting, name: str, args: list[Any], kwargs: Mapping[str, Any]) -> Items | None:
+_LARGER = {"max": "maximum", "min": "minimum"}
+
+
+def pair(lift: Lifting, name: str, args: list[Any], kwargs: Mapping[str, Any]) -> Any:
     """`torch.max(x, dim)`, `torch.min(x, dim)`, `torch.sort(x)`: values and places; None: it gives one array.
+
+    `torch.max(x, y)` is the larger of each two entries.
 
     Args:
         lift: What is known of the function.
@@ -22,6 +27,8 @@ def pair(lift: Lifting, name: str, args: list[Any], kwargs: Mapping[str, Any]) -
         args: Of the call.
         kwargs: By the names of `keras.ops`.
     """
+    if name in _LARGER and len(args) == 2 and isinstance(args[1], Tensor) and not kwargs:
+        return operations.apply(lift, _LARGER[name], args, {})
     if name not in _PLACES or any(isinstance(value, Tensor) for value in args[1:]):
         return None
     words = dict(kwargs)

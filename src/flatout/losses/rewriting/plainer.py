@@ -10,7 +10,39 @@ def plainer(tree: ast.FunctionDef) -> ast.FunctionDef:
     return ast.fix_missing_locations(_Plainer().visit(tree))  # type: ignore[no-any-return]
 
 
+_YIELDED = "yielded_here"
+
+
 class _Plainer(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """`yield x` is `yielded.append(x)`, and the function gives the list."""
+        self.generic_visit(node)
+        yields = [part for part in ast.walk(node) if isinstance(part, (ast.Yield, ast.YieldFrom))]
+        inside = [
+            part for part in ast.walk(node) if isinstance(part, (ast.FunctionDef, ast.Lambda)) and part is not node
+        ]
+        returns = any(isinstance(part, ast.Return) for part in ast.walk(node))
+        if not yields or inside or returns:
+            return node
+        collecting = _Collecting()
+        body = [collecting.visit(statement) for statement in node.body]
+        if collecting.found != len(yields):
+            return node  # The value of a yield is used.
+        first, last = ast.parse(f"{_YIELDED} = []\nreturn {_YIELDED}").body
+        node.body = [ast.copy_location(first, node.body[0]), *body, ast.copy_location(last, node.body[-1])]
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """`array = array.write(array.size(), x)` of a TensorArray is `array.append(x)`."""
+        self.generic_visit(node)
+        call, target = node.value, node.targets[0]
+        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) != 2 or call.keywords:
+            return node
+        if ast.unparse(call.func) != f"{target.id}.write" or ast.unparse(call.args[0]) != f"{target.id}.size()":
+            return node
+        append = ast.Attribute(ast.Name(target.id, ast.Load()), "append", ast.Load())
+        return ast.copy_location(ast.Expr(ast.Call(append, [call.args[1]], [])), node)
+
     def visit_While(self, node: ast.While) -> ast.stmt:
         """`while True: if i >= n: break; ...` is `while i < n: ...`."""
         self.generic_visit(node)
@@ -155,3 +187,19 @@ def _test_of(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is None:
         return ast.Constant(True)
     return None
+
+
+class _Collecting(ast.NodeTransformer):
+    """Statements that yield, as statements that append to a list."""
+
+    def __init__(self) -> None:
+        self.found = 0
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        if not isinstance(node.value, (ast.Yield, ast.YieldFrom)):
+            return node
+        self.found += 1
+        how = "append" if isinstance(node.value, ast.Yield) else "extend"
+        function = ast.Attribute(ast.Name(_YIELDED, ast.Load()), how, ast.Load())
+        given = node.value.value or ast.Constant(None)
+        return ast.copy_location(ast.Expr(ast.Call(function, [given], [])), node)

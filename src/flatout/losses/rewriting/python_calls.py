@@ -12,7 +12,7 @@ from .attributes import counted, shape
 from .host_values import on_host
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
-from .loops import _over_axes, join
+from .loops import join, over_axes
 from .reductions import reduce
 from .shaping import tensor
 from .streams import Stream, stream
@@ -144,7 +144,7 @@ def _over_listing(run: Any, how: str, listing: Listing) -> Any:
         return reduce(run.lift, how, stacked, stacked.inner)
     if element.kind == "bool":
         element = cast(run.lift, element, "float32")
-    return _over_axes(run.lift, how, element, Stream(listing.axes, element, listing.keep))
+    return over_axes(run.lift, how, element, Stream(listing.axes, element, listing.keep))
 
 
 def _largest(run: Any, how: str, args: list[Any]) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .algebra import binary, cast, elementwise, named, number, where
+from .algebra import binary, both, cast, elementwise, named, number, where
 from .graph import Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Refused, Static, Tensor
@@ -21,6 +21,12 @@ def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
     """A reduction over some of a tensor's dimensions; elements that do not exist do not count."""
     if not over:
         return tensor
+    if tensor.is_series:
+        tensor = replace(tensor, is_series=False)
+        if how in _FILL and tensor.kind in ("float", "any"):
+            missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
+            there = elementwise(lift, "logical_not", (missing,), "bool")
+            tensor = replace(tensor, valid=both(lift, tensor.valid, there))
     valid = tensor.valid if tensor.valid is not None and set(tensor.valid.dims) & set(over) else None
     if tensor.is_loose and not set(tensor.inner) <= set(over):
         raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")

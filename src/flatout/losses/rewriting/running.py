@@ -1,6 +1,7 @@
 """Running totals: a sum or product that a loop reads at every step is a prefix sum, `ops.cumsum` or `ops.cumprod`.
 
-Of all that a loop can carry from step to step these alone are proven here. The total must be read after the step's own
+A running maximum is that of all steps until then. Of all that a loop can carry from step to step these alone are proven
+here. The total must be read after the step's own
 term has joined it; whatever else is carried on is a recurrence, and refused.
 """
 
@@ -10,15 +11,16 @@ import ast
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .algebra import binary, cast, negative, number, operand
+from .algebra import binary, cast, elementwise, negative, number, operand, relabelled
 from .lifting import Lifting
-from .loops import join
+from .loops import join, over_axes
 from .reductions import reduce
 from .streams import Stream, variable
 from .values import Axis, Host, Refused, Static, Tensor
 
 _HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
 _FUNCTIONS = {"sum": "ops.cumsum", "prod": "ops.cumprod"}
+_EXTREMES = {"maximum": "max", "max": "max", "minimum": "min", "min": "min"}
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,7 @@ def running_totals(body: list[ast.stmt], known: dict[str, Any]) -> dict[int, Run
         after = sum(_mentions(other, running.name, ast.Load) for other in body[at + 1 :])
         if changes != 1 or not before + after or _mentions(running.term, running.name, ast.Load):
             continue
-        if _is_steady(running.term, body, known):
+        if running.how in _FUNCTIONS and _is_steady(running.term, body, known):
             found[at] = replace(running, is_steady=True)
         elif not before:
             found[at] = running
@@ -66,6 +68,8 @@ def _of(statement: ast.stmt) -> Running | None:
         how = _HOW.get(type(statement.op))
         is_subtracted = isinstance(statement.op, ast.Sub)
         return None if how is None else Running(statement.target.id, how, statement.value, is_subtracted)
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Call):
+        return _extreme(statement, statement.value)
     if not (isinstance(statement, ast.Assign) and isinstance(statement.value, ast.BinOp)):
         return None
     target, value = statement.targets[0], statement.value
@@ -79,6 +83,18 @@ def _of(statement: ast.stmt) -> Running | None:
     if isinstance(value.right, ast.Name) and value.right.id == target.id and not isinstance(value.op, ast.Sub):
         return Running(target.id, how, value.left)
     return None
+
+
+def _extreme(statement: ast.Assign, value: ast.Call) -> Running | None:
+    """`name = maximum(name, term)`, in any library's spelling."""
+    how = _EXTREMES.get(ast.unparse(value.func).rpartition(".")[2])
+    target = statement.targets[0]
+    if how is None or len(statement.targets) > 1 or not isinstance(target, ast.Name) or value.keywords:
+        return None
+    others = [arg for arg in value.args if not (isinstance(arg, ast.Name) and arg.id == target.id)]
+    if len(value.args) != 2 or len(others) != 1 or isinstance(others[0], ast.Starred):
+        return None
+    return Running(target.id, how, others[0])
 
 
 def _behind(value: ast.expr, name: str) -> ast.expr | None:
@@ -153,9 +169,23 @@ def advanced(lift: Lifting, running: Running, before: Any, term: Any, flow: Stre
     if not is_plain or part.valid is not None or part.is_loose:
         raise Refused(f"{running.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     assert axis is not None
+    if running.how not in _FUNCTIONS:
+        behind = reduce(lift, running.how, part, (axis,))
+        prefix = _largest_until(lift, running.how, part, axis)
+        return join(lift, running.how, before, prefix), join(lift, running.how, before, behind)
     part = negative(lift, part) if running.is_subtracted else part
     place = lift.graph.const(part.dims.index(axis) - len(part.dims))
     node = lift.graph.call(_FUNCTIONS[running.how], part.node, axis=place)
     prefix = replace(part, node=node, position=None, domain=None)
     behind = reduce(lift, running.how, part, (axis,))
     return join(lift, running.how, before, prefix), join(lift, running.how, before, behind)
+
+
+def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
+    """The largest (smallest) term of all steps until each."""
+    other = Axis("earlier", axis.size)
+    at = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=None)
+    until = elementwise(lift, "less_equal", (variable(lift, other), at), "bool", "<=")
+    lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
+    twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
+    return over_axes(lift, how, twin, Stream((other,), twin, until))

@@ -10,6 +10,7 @@ from .algebra import align, front, is_one, number, operand
 from .graph import Node
 from .indexing import index, listing_to_tensor, positions
 from .lifting import Lifting
+from .reductions import reduce
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
 
 
@@ -223,3 +224,22 @@ def unstack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
     (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
     return replace(x, inner=(over, *(other for other in x.inner if other is not over)))
+
+
+def diagonal(lift: Lifting, x: Any, offset: Any = None, **rest: Any) -> Tensor:
+    """The diagonal of a square matrix."""
+    x = front(lift, tensor(lift, x))
+    if rest or (offset is not None and not (isinstance(offset, Static) and offset.value == 0)):
+        raise Refused("Another diagonal than that of the last two dimensions is not known here.")
+    if x.rank != 2 or x.valid is not None or x.is_loose:
+        raise WrongRank("The diagonal of an array that is no matrix.")
+    node = lift.graph.call("ops.diagonal", x.node, axis1=lift.graph.const(-2), axis2=lift.graph.const(-1))
+    # Of a matrix with fewer columns than rows it is as long as a row.
+    size = x.inner[0].size if x.inner[0].size is x.inner[1].size else lift.graph.size(node, len(x.dims) - 2)
+    fresh = Axis("diagonal", size)
+    return replace(x, node=node, dims=(*x.axes, fresh), inner=(fresh,), position=None, domain=None)
+
+
+def trace(lift: Lifting, x: Any, **rest: Any) -> Tensor:
+    entries = diagonal(lift, x, **rest)
+    return reduce(lift, "sum", entries, entries.inner)

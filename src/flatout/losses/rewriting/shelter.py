@@ -43,11 +43,16 @@ class _Sheltered:
             # Behind an index the same array goes by other names.
             labels = dict(zip(made.dims, tensor.dims, strict=True))
             parts = [relabelled(part, labels) for part in made.parts]
-            # An array that the mask cannot be told for stays as it is; the others are replaced.
-            if any(set(self._mask.dims) <= set(part.dims) and _may_be_nan(part) for part in parts):
-                return made.again([self.of(part) for part in parts], labels)
+            told = [set(self._mask.dims) <= set(part.dims) for part in parts if _may_be_nan(part)]
+            if any(told):
+                again = made.again([self.of(part) for part in parts], labels)
+                # An array that the mask cannot be told for stays as it is, and what comes of it is replaced.
+                return again if all(told) else self._chosen(again)
         if _is_chosen_by(tensor.node, self._mask.node):
             return tensor
+        return self._chosen(tensor)
+
+    def _chosen(self, tensor: Tensor) -> Tensor:
         one = number(self._lift, 1.0)
         return replace(where(self._lift, self._mask, named(tensor), one), inner=tensor.inner)
 

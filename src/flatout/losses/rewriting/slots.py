@@ -32,6 +32,8 @@ def slots_of(statement: ast.stmt) -> Slots | None:
     target, value = statement.targets[0], statement.value
     if not isinstance(target, ast.Name):
         return None
+    if isinstance(value, ast.List) and value.elts and {ast.unparse(one) for one in value.elts} <= {"0", "0.0"}:
+        return Slots(target.id, statement, str(len(value.elts)), "number")
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
         return _repeated(target.id, statement, value)
     if isinstance(value, ast.ListComp) and len(value.generators) == 1:

@@ -23,6 +23,9 @@ _ALIASES = {
     "variable": "", "batch_dot": "", "detach": "stop_gradient", "int_shape": "shape", "vstack": "stack",
     "logical_and": "logical_and", "bitwise_and": "logical_and", "bitwise_or": "logical_or",
     "masked_select": "boolean_mask", "inner": "dot", "vdot": "dot",
+    # What is in an empty array, nobody may read.
+    "empty": "zeros", "empty_like": "zeros_like",
+    "diag": "diagonal", "diag_part": "diagonal", "tensor_diag_part": "diagonal",
     "arg_max": "argmax", "topk": "top_k", "reverse": "flip", "bincount": "", "unique": "",
 }  # fmt: skip
 

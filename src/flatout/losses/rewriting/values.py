@@ -68,6 +68,7 @@ class Tensor:
         is_loose: Whether the inner dimensions are not the user's own: whole reductions alone may see them.
         is_distinct: Whether the entries along the last dimension are known to differ.
         domain: The parameter whose entries these are, to learn which values it may take.
+        is_series: Whether the user's code holds a Series of pandas, whose sums and means leave out NaN.
     """
 
     node: Node
@@ -80,6 +81,7 @@ class Tensor:
     is_loose: bool = False
     is_distinct: bool = False
     domain: str | None = None
+    is_series: bool = False
 
     @property
     def rank(self) -> int:

@@ -102,6 +102,7 @@ def verify(
     is_tie_sensitive: bool = False,
     lenient: bool = False,
     answers: dict[Any, Any] | None = None,
+    is_on_host: bool = False,
 ) -> Verdict:
     """Compare a rewrite with its original.
 
@@ -114,6 +115,7 @@ def verify(
         lenient: Whether the gradient may be NaN where a prediction is NaN or infinite and the original, by a comparison
             that NaN fails, happens to leave it out. Never for targets: NaN stands for missing ones.
         answers: The original's answers, kept from one rewrite that was tried to the next.
+        is_on_host: Whether the original computes with Python's floats, which have 64 bits.
     """
     if not recipes:
         return Verdict(False, "No inputs were found that the original accepts; give some with example=.")
@@ -133,10 +135,11 @@ def verify(
             is_long = time.perf_counter() - began > _LONG
             trials = trials if number == 0 else trials[-1:]
             if number == 0 or not is_long:
-                trials += list(inputs.adversarial(recipe, 3))
-            if "float64" in source:
-                # The user asks for it against cancellation; a backend without float64 must not hide that.
-                trials += [("a large, nearly constant signal", inputs.offset(recipe, 24), False)]
+                trials += list(inputs.adversarial(recipe, 3, _odd(recipe)))
+            if "float64" in source or (is_on_host and number == 0):
+                # What 64 bits are against is cancellation; a backend without them must not hide it.
+                samples = 24 if "float64" in source else _odd(recipe)
+                trials += [("a large, nearly constant signal", inputs.offset(recipe, samples), False)]
             for name, arrays, has_ties in trials:
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())

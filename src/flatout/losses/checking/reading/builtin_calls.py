@@ -136,6 +136,15 @@ def _pairs(arguments: _Arguments, keywords: _Keywords) -> Value:
     return Together((first,) * times, "product")
 
 
+def _indices(arguments: _Arguments, keywords: _Keywords) -> Value:
+    """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
+    first = arguments[0] if arguments else UNKNOWN
+    if isinstance(first, Shape):
+        return Together(tuple(Bound(Size(axis)) for axis in first.axes), "product")
+    sizes = first.items if isinstance(first, Tuple) else tuple(arguments)
+    return Together(tuple(_range([size], {}) for size in sizes), "product")
+
+
 def _chained(arguments: _Arguments, keywords: _Keywords) -> Value:
     result = arguments[0] if arguments else UNKNOWN
     for one in arguments[1:]:
@@ -153,6 +162,7 @@ ITERTOOLS: dict[str, _Handler] = {
     "itertools.chain": _chained,
     "itertools.islice": _same,
     "itertools.zip_longest": _zip,
+    "numpy.ndindex": _indices,
 }
 BUILTINS: dict[str, _Handler] = {
     **ITERTOOLS,

@@ -34,6 +34,7 @@ from .values import (
     Value,
     Variable,
     data_in,
+    merge_all,
     origins_of,
 )
 
@@ -282,12 +283,15 @@ class Calls(Methods):
     ) -> Value:
         functions = [one for one in (*arguments, *keywords.values()) if isinstance(one, Function)]
         data = data_in([*arguments, *keywords.values()])
+        results: list[Value] = []
         for function in functions:
-            count = len(function.node.params.params)
+            count = sum(parameter.default is None for parameter in function.node.params.params)
             given: list[Value] = [UNKNOWN] * count
             if short == "scan" and count == 2 and data:
                 given = [elementwise(list(data)), operations.first_element(data[-1])]
-            self.apply(function, given, {})
+            results.append(self.apply(function, given, {}))
+        if short == "cond" and data_in(results):
+            return merge_all(results)
         return elementwise(list(data)) if data and short == "cond" else UNKNOWN
 
     # -- builtins

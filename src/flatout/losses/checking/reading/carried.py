@@ -233,7 +233,11 @@ def _fills(name: str, call: cst.Call) -> bool:
     root: cst.BaseExpression = call.func.value
     while isinstance(root, (cst.Attribute, cst.Subscript)):
         root = root.value
-    inside = {one for argument in call.args for one in _names(argument.value)}
+    # `array.write(array.size(), value)` is another way to append.
+    is_size = [dotted(getattr(argument.value, "func", None)) == f"{name}.size" for argument in call.args]
+    inside = {
+        one for argument, own in zip(call.args, is_size, strict=True) if not own for one in _names(argument.value)
+    }
     return isinstance(root, cst.Name) and root.value == name and name not in inside
 
 

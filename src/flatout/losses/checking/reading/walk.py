@@ -21,7 +21,21 @@ from .names import Names
 from .operations import elementwise
 from .source import Project, SourceFile, dotted, walk
 from .targets import counted, names_in
-from .values import UNKNOWN, Bound, Class, Counter, Function, Instance, Size, Static, Tuple, Value, merge
+from .values import (
+    STATIC,
+    UNKNOWN,
+    Bound,
+    Class,
+    Counter,
+    Function,
+    Instance,
+    Sequence,
+    Size,
+    Static,
+    Tuple,
+    Value,
+    merge,
+)
 
 _DEEPEST = 12
 # Enough to see what a factory returns.
@@ -200,6 +214,8 @@ class Walk(Assignments):
             declare_class(self, node, names)
         elif isinstance(node, (cst.Import, cst.ImportFrom)):
             declare_imports(self, node, names)
+        elif isinstance(node, cst.Expr) and isinstance(node.value, cst.Yield):
+            self._yield(node.value, names)
         elif isinstance(node, cst.Expr):
             self.value(node.value, names)
         elif isinstance(node, cst.Assign):
@@ -244,6 +260,14 @@ class Walk(Assignments):
             self.tell(Tested(node, self.value(node.subject, names)))
             for case in node.cases:
                 self.block(case.body, names)
+
+    def _yield(self, node: cst.Yield, names: Names) -> None:
+        """What a generator gives: as many as its loop has steps."""
+        given = node.value.item if isinstance(node.value, cst.From) else node.value
+        value = self.value(given, names) if given is not None else Static("none")
+        if not isinstance(node.value, cst.From):
+            value = Sequence(value, self.loops[-1].labels[0] if self.loops else STATIC)
+        self.returns.append((node, value))
 
     def _if(self, node: cst.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))

@@ -1,0 +1,42 @@
+"""How the sizes of a call's arrays relate: a rewrite is used only for calls that relate as those it was proven on do.
+
+`(B, 1)` against `(B, C)` is broadcast where `(B, C)` against `(B, C)` is not, so a proof on the one says nothing of the
+other. How many columns there are does not matter, nor how many samples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+Pattern = tuple[tuple[str, ...], ...]
+
+
+def pattern(sizes: Mapping[str, Sequence[int | None]]) -> Pattern:
+    """For every dimension behind the first: whether its size is 1, that of the first array, or another.
+
+    Args:
+        sizes: Of each array's dimensions behind the first; None where they are not known while tracing.
+    """
+    first: Sequence[int | None] = next(iter(sizes.values()), ())
+    return tuple(tuple(_relation(size, place, first) for place, size in enumerate(own)) for own in sizes.values())
+
+
+def _relation(size: int | None, place: int, first: Sequence[int | None]) -> str:
+    if size == 1:
+        return "one"
+    other = first[place] if place < len(first) else size
+    return "same" if size is None or other is None or size == other else "other"
+
+
+def is_array(value: Any) -> bool:
+    return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
+
+
+def are_sized(given: Mapping[str, Any], verdict: Any) -> bool:
+    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
+    unsized = "none" if verdict is None else verdict.unsized
+    from_ = {"none": 0, "first": 1}.get(unsized)
+    if from_ is None:
+        return True
+    return all(size is not None for value in given.values() if is_array(value) for size in list(value.shape)[from_:])

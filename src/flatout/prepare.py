@@ -276,7 +276,6 @@ def _feed_batches(
         batches,
         group,
         engine.chunk_stretch,
-        engine.reuses_memory,
         Sender(engine.send, engine.reuses_memory, engine.landing),
         _memory(engine),
     )

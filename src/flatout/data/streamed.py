@@ -98,8 +98,7 @@ class BatchStream:
         iterator: Keras' epoch iterator over a `Feed`.
         source: That `Feed`.
         group: The model's `steps_per_execution`.
-        stretch: Chunks have room for one group, `stretch` groups, `stretch**2` groups and so on.
-        always_full: Leave no room in a chunk; all of it is sent.
+        stretch: Chunks are of one group, `stretch` groups, `stretch**2` groups and so on.
         sender: Puts chunks on the device.
         memory: Gives host memory for a chunk.
 
@@ -111,16 +110,13 @@ class BatchStream:
     placement = "streamed"
     loads: tuple[StreamReport, ...] = ()
 
-    def __init__(
-        self, iterator: Any, source: Any, group: int, stretch: int, always_full: bool, sender: Sender, memory: Memory
-    ):
+    def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender, memory: Memory):
         self.iterator = iterator
         self.program: Any = None
         self.end: int | None = None
         self._source = source
         self._group = group
         self._stretch = stretch
-        self._always_full = always_full
         self._sender = sender
         self._memory = memory
         self._enumerator: Any = None
@@ -287,8 +283,6 @@ class BatchStream:
         start = 0
         while start < len(batches):
             room = self._longest(len(batches) - start)
-            if room < len(batches) - start and not self._always_full:
-                room *= self._stretch
             some = batches[start : start + room]
             start += len(some)
             first, length = some[0], some[0].length

@@ -42,8 +42,11 @@ def variables(model: Any) -> dict[str, np.ndarray]:
     return {f"{n} {names[n]}": np.array(keras.ops.convert_to_numpy(one.value)) for n, one in enumerate(wanted)}
 
 
-def by_keras(case: Any) -> Training:
+def by_keras(case: Any, nudged: bool = False) -> Training:
+    """By stock Keras; `nudged`: from weights whose last bit is another."""
     model, watcher = case.build(), _Watcher()
+    if nudged:
+        model.set_weights([np.nextafter(weight, np.float32(np.inf)) for weight in model.get_weights()])
     x, y, *weight = case.data()
     original("fit")(
         model,
@@ -93,12 +96,25 @@ def distance(one: dict[str, np.ndarray], other: dict[str, np.ndarray]) -> dict[s
     return apart
 
 
-def assert_same_training(found: Training, expected: Training, at_most_elsewhere: float = 1e-3) -> None:
-    """Weights within 1e-5 in norm; optimizer variables are as small as gradients, and as near to rounding."""
+def assert_ends_where_keras_ends(case: Any, found: Training, at_most_elsewhere: float = 1e-3) -> None:
+    """Weights within 1e-5 in norm; optimizer variables are as small as gradients, and as near to rounding.
+
+    A model whose training magnifies rounding may be as far from Keras as Keras is from itself with another last bit.
+    """
+    expected = by_keras(case)
+    nudged: Training | None = None
     for steps in (1, 20):
         apart = distance(found[0][steps], expected[0][steps])
-        for kind, (in_norm, at_most) in apart.items():
-            norm, most = (1e-5, 1e-4) if kind == "weights" else (1e-3, at_most_elsewhere)
-            assert in_norm <= norm, (kind, steps, apart)
-            assert at_most <= most, (kind, steps, apart)
+        for kind, values in apart.items():
+            limits = (1e-5, 1e-4) if kind == "weights" else (1e-3, at_most_elsewhere)
+            if any(value > limit for value, limit in zip(values, limits, strict=True)):
+                nudged = nudged or by_keras(case, nudged=True)
+                own = distance(nudged[0][steps], expected[0][steps])[kind]
+                limits = tuple(max(limit, 2 * value) for limit, value in zip(limits, own, strict=True))
+            assert all(value <= limit for value, limit in zip(values, limits, strict=True)), (
+                kind,
+                steps,
+                apart,
+                limits,
+            )
     assert found[1] == pytest.approx(expected[1], rel=2e-5, abs=2e-6)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from importlib import import_module
 from typing import Any
 
@@ -136,4 +137,19 @@ def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -
         if number < 3:
             order.foresee()
         order.end_epoch(7, finished=True)
+    order.close()
     assert len(draws) == expected_draws
+
+
+@pytest.mark.backend("jax", "torch")
+def test_no_thread_is_left_of_what_was_foreseen() -> None:
+    def drawing() -> list[str]:
+        return [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout-foresight")]
+
+    order = Order(50, 8, True, None, 1, trainer_module(BACKEND))
+    order.reset()
+    order.begin_epoch()
+    order.foresee()
+    assert drawing()
+    order.close()
+    assert not drawing()

@@ -18,6 +18,8 @@ from .locked_rows import Wanted
 
 # Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
 CHUNKS_AHEAD = 4
+# Where the device uses the host's memory nothing is on its way.
+_CHUNKS_READY = 2
 # Chunks in host memory at once: one being filled, one filled, one being sent, those on their way and one that arrives.
 CHUNKS_ON_HOST = CHUNKS_AHEAD + 4
 
@@ -74,7 +76,9 @@ class Sender:
 
         What is in them is there when their `arrived` has returned.
         """
-        return Background(self._sent(chunks, at_once), items=CHUNKS_AHEAD, at_once=at_once)
+        return Background(
+            self._sent(chunks, at_once), items=CHUNKS_AHEAD if self._copies else _CHUNKS_READY, at_once=at_once
+        )
 
     def give_back(self, chunk: Chunk) -> None:
         """Another chunk has taken its place."""

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .filling import NotOfThisKind, is_name
+from .filling import NotOfThisKind, assignment, is_name
 
 
 @dataclass(frozen=True)
@@ -24,19 +24,18 @@ class Cells:
 
 def cells_of(statement: ast.stmt) -> Cells | None:
     """The table that a statement makes; None: it is another statement."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    assigned = assignment(statement)
+    if assigned is None:
         return None
-    target, value = statement.targets[0], statement.value
-    if not isinstance(target, ast.Name):
-        return None
+    name, _, value = assigned
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "zeros":
         library = ast.unparse(value.func.value)
         shape = value.args[0].elts if value.args and isinstance(value.args[0], (ast.Tuple, ast.List)) else value.args
         if library not in ("torch", "th", "np", "numpy") or len(shape) != 2:
             return None
         made = f"{library}.stack({{}})" if library in ("torch", "th") else f"{library}.array({{}})"
-        return Cells(target.id, f"({ast.unparse(shape[0])})", f"({ast.unparse(shape[1])})", made)
-    return _listed(target.id, value)
+        return Cells(name, f"({ast.unparse(shape[0])})", f"({ast.unparse(shape[1])})", made)
+    return _listed(name, value)
 
 
 def _listed(name: str, value: ast.expr) -> Cells | None:

@@ -194,3 +194,11 @@ class Filling:
 
 def _only_element(node: ast.expr) -> ast.expr | None:
     return node.elts[0] if isinstance(node, ast.List) and len(node.elts) == 1 else None
+
+
+def assignment(statement: ast.stmt) -> tuple[str, ast.Assign, ast.expr] | None:
+    """The variable that a statement sets, the statement and the value; None: it is another statement, or sets more."""
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return None
+    (target,) = statement.targets
+    return (target.id, statement, statement.value) if isinstance(target, ast.Name) else None

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterator
 
 from .cells import Cells, Counting, cells_of, table_behind
-from .filling import Filling, NotOfThisKind, Table, is_name, setdefault_key
+from .filling import Filling, NotOfThisKind, Table, assignment, is_name, setdefault_key
 from .grouped_reads import Reading
 from .slots import Slots, slots_of
 
@@ -142,26 +142,25 @@ def _is_apart(target: ast.expr, value: ast.expr) -> bool:
 
 
 def _table(statement: ast.stmt) -> Table | None:
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    assigned = assignment(statement)
+    if assigned is None:
         return None
-    target, value = statement.targets[0], statement.value
-    if not isinstance(target, ast.Name):
-        return None
+    name, statement, value = assigned
     if isinstance(value, ast.Dict) and not value.keys:
-        return Table(target.id, statement)
+        return Table(name, statement)
     if not isinstance(value, ast.Call) or value.keywords:
         return None
     called = ast.unparse(value.func).rpartition(".")[2]
     if called == "dict" and not value.args:
-        return Table(target.id, statement)
+        return Table(name, statement)
     if called == "Counter" and len(value.args) < 2:
-        return Table(target.id, statement, "number", value.args[0] if value.args else None)
+        return Table(name, statement, "number", value.args[0] if value.args else None)
     if called in ("defaultdict", "OrderedDict") and len(value.args) == 1:
         made = ast.unparse(value.args[0])
         kinds = {"list": "list", "float": "number", "int": "number", "lambda: 0.0": "number", "lambda: 0": "number",
                  "lambda: []": "list"}  # fmt: skip
-        return Table(target.id, statement, kinds[made]) if made in kinds else None
-    return Table(target.id, statement) if called == "OrderedDict" and not value.args else None
+        return Table(name, statement, kinds[made]) if made in kinds else None
+    return Table(name, statement) if called == "OrderedDict" and not value.args else None
 
 
 def _rewritten(tree: ast.FunctionDef, at: int, table: Table) -> None:

@@ -1,4 +1,4 @@
-"""Statements in a plainer spelling: `match`, `try` around one lookup, `while True` with a test on top."""
+"""Statements in a plainer spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
 
 from __future__ import annotations
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from .filling import assignment
+
 
 @dataclass(frozen=True)
 class Slots:
@@ -27,19 +29,18 @@ class Slots:
 
 def slots_of(statement: ast.stmt) -> Slots | None:
     """The slots that a statement makes; None: it is another statement."""
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+    assigned = assignment(statement)
+    if assigned is None:
         return None
-    target, value = statement.targets[0], statement.value
-    if not isinstance(target, ast.Name):
-        return None
+    name, statement, value = assigned
     if isinstance(value, ast.List) and value.elts and {ast.unparse(one) for one in value.elts} <= {"0", "0.0"}:
-        return Slots(target.id, statement, str(len(value.elts)), "number")
+        return Slots(name, statement, str(len(value.elts)), "number")
     if isinstance(value, ast.BinOp) and isinstance(value.op, ast.Mult):
-        return _repeated(target.id, statement, value)
+        return _repeated(name, statement, value)
     if isinstance(value, ast.ListComp) and len(value.generators) == 1:
-        return _comprehended(target.id, statement, value)
+        return _comprehended(name, statement, value)
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr == "zeros":
-        return _zeros(target.id, statement, value)
+        return _zeros(name, statement, value)
     return None
 
 

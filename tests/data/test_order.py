@@ -85,6 +85,7 @@ def our_epochs(
         order.end_epoch(count, finished=True)
         seen.append(epoch)
         draw(draws[number])
+    order.close()
     return seen
 
 
@@ -143,8 +144,11 @@ def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -
 
 @pytest.mark.backend("jax", "torch")
 def test_no_thread_is_left_of_what_was_foreseen() -> None:
+    others = set(threading.enumerate())
+
     def drawing() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("flatout-foresight")]
+        threads = set(threading.enumerate()) - others
+        return [thread.name for thread in threads if thread.name.startswith("flatout-foresight")]
 
     order = Order(50, 8, True, None, 1, trainer_module(BACKEND))
     order.reset()

@@ -315,7 +315,9 @@ def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: An
     backend = keras.config.backend()
     kind, extra = EpochIterator, {}
     if backend == "torch":
-        kind = iterator_class(trainer_module("torch"))
+        from .data.feed_torch import with_arrays
+
+        kind = with_arrays(iterator_class(trainer_module("torch")))
     elif backend == "tensorflow" and source.kind == "a tf.data.Dataset":
         kind = iterator_class(trainer_module("tensorflow"))
         extra = {"distribute_strategy": model.distribute_strategy}

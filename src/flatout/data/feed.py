@@ -134,6 +134,13 @@ class Feed:
         # Converted by the thread that trains: `keras.device` scopes belong to a thread.
         return get_torch_dataloader(batches) if self._source.gives_raw("torch") else batches
 
+    def get_array_loader(self) -> Any:
+        """As `get_torch_dataloader`, with NumPy arrays where these would become tensors as they are."""
+        from .feed_torch import ArrayLoader
+
+        batches = self._batches("torch", None)
+        return ArrayLoader(batches) if self._source.gives_raw("torch") else batches
+
     def get_tf_dataset(self) -> Any:
         """A dataset that asks for each batch when the step needs it: this object has it ready."""
         from .feed_tensorflow import as_tensorflow_takes, dataset_of

@@ -18,6 +18,7 @@ from .chunk_memory import Memory
 from .chunks import Chunk, RowReader, packed, steps_per_chunk
 from .direct_report import StreamReport
 from .order import FileOrder, Order
+from .plain_batches import is_plain
 from .resident import RowFeed
 from .sender import Sender
 
@@ -265,8 +266,8 @@ class BatchStream:
                 pending = []
             pending.append(batch)
             is_full = len(pending) == self._longest(steps_per_chunk(batch.nbytes, self._group))
-            is_waited_for = self._chunks is not None and self._chunks.is_waited_for
-            if is_full or (is_waited_for and len(pending) % self._group == 0):
+            is_next = self._chunks is not None and (self._chunks.is_waited_for or not self._chunks.ready)
+            if is_full or (is_next and len(pending) % self._group == 0):
                 yield from self._joined(pending)
                 pending = []
         yield from self._joined(pending)
@@ -330,10 +331,11 @@ def _is_of_numbers(leaf: Any) -> bool:
 
 
 def _on_host(batches: Iterator[Any]) -> Iterator[Any]:
-    """The batches as NumPy arrays; Keras' torch backend would send each to the GPU first."""
+    """The batches as NumPy arrays; Keras' torch backend would send tensors to the GPU first."""
     import keras
     from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
 
     is_torch = keras.config.backend() == "torch"
     with keras.device("cpu") if is_torch else contextlib.nullcontext():
-        yield from get_numpy_iterator(batches)
+        for batch in batches:
+            yield batch if is_plain(batch) else next(get_numpy_iterator((batch,)))

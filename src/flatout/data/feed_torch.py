@@ -1,0 +1,49 @@
+"""A feed as Keras' torch backend reads it, but for the tensors that it makes of each batch: chunks want arrays."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from keras import tree
+from keras.src.backend.torch.core import convert_to_tensor
+from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
+from torch.utils.data import default_convert
+
+from .plain_batches import is_plain
+
+
+class ArrayLoader:
+    """Stands in for the DataLoader that Keras puts around batches."""
+
+    def __init__(self, batches: Iterable[Any]):
+        self._batches = batches
+        self._loader = get_torch_dataloader(batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        # Draws the random number that a DataLoader draws for its workers, and asks for no batch.
+        iter(self._loader)
+        return map(_loaded, self._batches)
+
+
+@functools.cache
+def with_arrays(iterator_class: Any) -> Any:
+    """Keras' epoch iterator over a `Feed`, with an `ArrayLoader`."""
+    read = {"_get_iterator": lambda self: self.data_adapter.get_array_loader()}
+    return type(iterator_class.__name__, (iterator_class,), read)
+
+
+def _loaded(batch: Any) -> Any:
+    """A batch in the structure in which a DataLoader gives it."""
+    if is_plain(batch):
+        return _with_lists(batch)
+    return default_convert(tree.map_structure(convert_to_tensor, batch, none_is_leaf=False))
+
+
+def _with_lists(batch: Any) -> Any:
+    if isinstance(batch, tuple | list):
+        return [_with_lists(item) for item in batch]
+    if isinstance(batch, dict):
+        return {key: _with_lists(item) for key, item in batch.items()}
+    return batch

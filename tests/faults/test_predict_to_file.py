@@ -19,7 +19,7 @@ import flatout
 _SOURCES = Path(__file__).parents[2] / "src"
 
 _HEAD = """
-import os, resource, signal, sys
+import os, random, resource, signal, sys
 import keras
 import numpy as np
 import flatout
@@ -27,7 +27,7 @@ from flatout.data import output
 from flatout.data.residency import memory_status
 
 os.chdir(sys.argv[1])
-keras.utils.set_random_seed(1)
+random.seed(1)  # Keras' function would import TensorFlow, too.
 """
 
 

@@ -25,6 +25,7 @@ from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
 from .jax_landing import JaxLanding
 from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
 from .jax_sink import JaxSink
+from .kept_functions import Functions
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -135,8 +136,7 @@ class JaxProgram:
         self._is_chunk = False
         self._order: Any = None
         self._rest_order: Any = None
-        self._traced: dict[Any, tuple[Callable[..., Any], Any]] = {}
-        self._compiled: dict[Any, Callable[..., Any]] = {}
+        self._functions = Functions(model, task)
         self._cost = Cost(0.0, has_loop=False, has_convolution=False)
         self._loops = True
         self.pays = True
@@ -164,8 +164,7 @@ class JaxProgram:
 
     def renew(self, is_first: bool) -> None:
         if is_first:
-            self._traced.clear()
-            self._compiled.clear()
+            self._functions.forget_fresh()
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = self._layout
@@ -180,7 +179,8 @@ class JaxProgram:
         self._data = data
         self._batch_size = min(batch_size, rows)
         self._full, self._rest = divmod(rows, self._batch_size)
-        self._layout = (self._batch_size, *((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(data)))
+        leaves, structure = jax.tree.flatten(data)
+        self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._is_in_order = order is None
@@ -231,10 +231,11 @@ class JaxProgram:
             model._jax_state_synced = False
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (self._state, self._data, order, *position)
-        key = (form, self._signature, self._layout)
-        if key not in self._compiled:
-            self._compiled[key] = jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
-        outputs, self._state = self._compiled[key](*arguments)
+        key = (form, self.unit, self._signature, self._layout, _settings())
+        compiled = self._functions.get(
+            key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
+        )
+        outputs, self._state = compiled(*arguments)
         # Not by `setattr`: Keras would look through all of it for layers and variables to track.
         vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
         return outputs
@@ -279,27 +280,40 @@ class JaxProgram:
 
         The model's Python runs once for each length of a batch, whatever forms are built from it.
         """
-        key = (length, self._signature, self._layout)
-        if key not in self._traced:
-            numbers = jax.ShapeDtypeStruct((length,), np.int32)
-            jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, self._data, numbers)
-            self._cost = cost_of(jaxpr.jaxpr)
-            operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
+        batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self._data)
+        leaves, structure = jax.tree.flatten(batch)
+        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, _settings())
+        step, spec, self._cost = self._functions.get(key, lambda: self._traced(batch))
+        return step, spec
 
-            def step(*arguments: Any) -> Any:
-                return jax.tree.unflatten(structure, operations(*jax.tree.leaves(arguments)))
+    def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
+        jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
+        gather = _gather_apart if jax.default_backend() == "cpu" else _gather
 
-            self._traced[key] = step, spec
-        return self._traced[key]
+        def step(state: Any, data: Structure, numbers: Any) -> Any:
+            return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
 
-    def _step(self, state: Any, data: Structure, numbers: Any) -> tuple[Any, Any]:
-        batch = _gather_apart(data, numbers) if jax.default_backend() == "cpu" else _gather(data, numbers)
+        return step, spec, cost_of(jaxpr.jaxpr)
+
+    def _step(self, state: Any, batch: Structure) -> tuple[Any, Any]:
         if self._task == "predict":
             outputs, non_trainable_variables = self._model.predict_step(state, batch)
             return outputs, (state[0], non_trainable_variables)
         step = self._model.train_step if self._task == "train" else self._model.test_step
         logs, state = step(state, batch)
         return jax.tree.map(jnp.asarray, logs), state
+
+
+def _settings() -> tuple[Any, ...]:
+    """Those of jax that change what a program computes; the user may set them between calls."""
+    config = jax.config
+    return (
+        config.jax_enable_x64,
+        config.jax_default_matmul_precision,
+        config.jax_numpy_dtype_promotion,
+        config.jax_default_prng_impl,
+    )
 
 
 def _value(variable: Any) -> Any:

@@ -21,6 +21,7 @@ from ..data.direct_sinks import MakeSink
 from ..errors import Reason, Refusal, reason
 from ..options import current
 from .base import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from .kept_functions import Functions
 from .tensorflow_sink import TensorFlowSink
 
 
@@ -113,7 +114,7 @@ class TensorFlowProgram:
         self._order: Any = None
         self._rest_order: Any = None
         self._output: Any = None
-        self._functions: dict[Any, Any] = {}
+        self._functions = Functions(model, task)
         self._xla = bool(model.jit_compile)
         self.longest: int | None = None
         self.reasons: tuple[Reason, ...] = ()
@@ -128,20 +129,19 @@ class TensorFlowProgram:
             raise TypeError("the step returns something else than dense tensors")
         if self._task == "predict" and any(leaf.shape.rank in (None, 0) or None in leaf.shape[1:] for leaf in leaves):
             raise TypeError("the shape of the outputs is not known beforehand")
-        if not tf.config.list_physical_devices("GPU") and _is_slower_in_a_loop(step.graph.as_graph_def()):
+        if not tf.config.list_physical_devices("GPU") and self._functions.get(
+            ("slows", *self._layout), lambda: _slows_in_a_loop(step.graph.as_graph_def())
+        ):
             self._loops = False
         elif self._task == "predict" and self._length is None and self._full > 1:
             # Batches of unknown length give outputs of unknown length; so does a mask over rows, whatever their number.
-            whole = tf.TensorSpec((self._batch_size,), tf.int32)
-            signature = [list(self._layout[1:]), whole]
-            traced = tf.function(self._step, input_signature=signature, autograph=False).get_concrete_function()
-            leaves = tree.flatten(traced.structured_outputs)
+            whole = self._function("step", length=self._batch_size).get_concrete_function()
+            leaves = tree.flatten(whole.structured_outputs)
         if not all(leaf.shape.is_fully_defined() for leaf in leaves):
             self._loops = False
         if self._loops and not self._xla and current().precision == "fast" and model_supports_jit(self._model):
             # Keras leaves XLA off on a CPU; what XLA rounds otherwise is allowed here.
             self._xla = True
-            self._functions.clear()
             self._hold(self._data, self._full * self._batch_size + self._rest, self._batch_size)
         if self._task == "predict":
             sizes = [
@@ -152,7 +152,7 @@ class TensorFlowProgram:
 
     def renew(self, is_first: bool) -> None:
         if is_first:
-            self._functions.clear()
+            self._functions.forget_fresh()
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = (self._full, self._rest, self._batch_size)
@@ -167,7 +167,8 @@ class TensorFlowProgram:
         # A graph serves any number of rows; XLA compiles for each.
         shapes = [leaf.shape if self._xla else (None, *leaf.shape[1:]) for leaf in _leaves(data)]
         specs = [tf.TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, _leaves(data), strict=True)]
-        self._layout = (self._batch_size, *specs)
+        self._structure = tree.map_structure(lambda _: 0, data, none_is_leaf=False)
+        self._layout = (self._batch_size, repr(self._structure), *specs)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._is_in_order = order is None
@@ -196,62 +197,76 @@ class TensorFlowProgram:
     def end_pass(self) -> None:
         """The variables are TensorFlow's own; nothing to put back."""
 
-    def _function(self, form: str, stacked: bool = False) -> Any:
-        key = (form, stacked, self._layout)
-        if key not in self._functions:
-            # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of
-            # each output's loss) and TensorFlow's optimizer (division by a constant) give other results where the
-            # length is known.
-            numbers = tf.TensorSpec((self._length,), tf.int32)
-            bound = tf.TensorSpec((), tf.int32)
-            rest = [tf.TensorSpec((None, self._length), tf.int32), bound, bound] if form == "loop" else [numbers]
-            self._functions[key] = tf.function(
-                self._loop(stacked) if form == "loop" else self._step,
-                input_signature=[list(self._layout[1:]), *rest],
+    def _function(self, form: str, stacked: bool = False, length: int | None = None) -> Any:
+        # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of each
+        # output's loss) and TensorFlow's optimizer (division by a constant) give other results where the length is
+        # known.
+        length = length or self._length
+        # XLA wants to know how many results there will be at most.
+        room = min(self._full, self.longest or self._full) if self._xla and stacked else None
+
+        def make() -> Any:
+            step = _step(self._model, self._task, self._structure)
+            numbers, bound = tf.TensorSpec((length,), tf.int32), tf.TensorSpec((), tf.int32)
+            rest = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
+            return tf.function(
+                _loop(step, self._output, stacked, room) if form == "loop" else step,
+                input_signature=[list(self._layout[2:]), *rest],
                 autograph=False,
                 jit_compile=self._xla,
             )
-        return self._functions[key]
+
+        return self._functions.get((form, stacked, length, room, self._xla, *self._layout), make)
+
+
+# What follows must not hold on to a program, and with it to the rows of a `fit` that is over.
+
+
+def _step(model: Any, task: Task, structure: Structure) -> Callable[..., Any]:
+    """The model's step on the rows of these numbers."""
+    steps = {"train": model.train_step, "test": model.test_step, "predict": model.predict_step}
 
     @tf.autograph.experimental.do_not_convert
-    def _step(self, leaves: list[Any], numbers: Any) -> Any:
-        batch = packed(self._data, [tf.gather(leaf, numbers) for leaf in leaves])
-        step = {"train": self._model.train_step, "test": self._model.test_step, "predict": self._model.predict_step}
-        return self._model.distribute_strategy.run(step[self._task], args=(batch,))
+    def run(leaves: list[Any], numbers: Any) -> Any:
+        batch = packed(structure, [tf.gather(leaf, numbers) for leaf in leaves])
+        return model.distribute_strategy.run(steps[task], args=(batch,))
 
-    def _loop(self, stacked: bool) -> Callable[..., Any]:
-        capacity = min(self._full, self.longest or self._full)
+    return run
 
-        @tf.autograph.experimental.do_not_convert
-        def run(rows: list[Any], order: Any, start: Any, stop: Any) -> Any:
-            leaves = tree.flatten(self._output)
+
+def _loop(step: Callable[..., Any], output: Any, stacked: bool, room: int | None) -> Callable[..., Any]:
+    """Step after step; gives the results of the last, or of all of them."""
+
+    @tf.autograph.experimental.do_not_convert
+    def run(rows: list[Any], order: Any, start: Any, stop: Any) -> Any:
+        leaves = tree.flatten(output)
+        if stacked:
+            size = stop - start if room is None else room
+            initial = [tf.TensorArray(leaf.dtype, size, element_shape=leaf.shape) for leaf in leaves]
+        else:
+            initial = [tf.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+
+        def body(position: Any, *outputs: Any) -> Any:
+            # Not `order[position]`: XLA wants the bounds of a slice as constants, and compiles for each start anew.
+            new = tree.flatten(step(rows, tf.gather(order, position)))
             if stacked:
-                room = capacity if self._xla else stop - start
-                initial = [tf.TensorArray(leaf.dtype, room, element_shape=leaf.shape) for leaf in leaves]
-            else:
-                initial = [tf.zeros(leaf.shape, leaf.dtype) for leaf in leaves]
+                new = [results.write(position - start, leaf) for results, leaf in zip(outputs, new, strict=True)]
+            return (position + 1, *new)
 
-            def body(position: Any, *outputs: Any) -> Any:
-                # Not `order[position]`: XLA wants the bounds of a slice as constants, and compiles for each start anew.
-                new = tree.flatten(self._step(rows, tf.gather(order, position)))
-                if stacked:
-                    new = [room.write(position - start, leaf) for room, leaf in zip(outputs, new, strict=True)]
-                return (position + 1, *new)
+        _, *outputs = tf.while_loop(
+            lambda position, *_: position < stop, body, (start, *initial), parallel_iterations=1
+        )
+        outputs = [results.stack() for results in outputs] if stacked else outputs
+        return tree.pack_sequence_as(output, outputs)
 
-            _, *outputs = tf.while_loop(
-                lambda position, *_: position < stop, body, (start, *initial), parallel_iterations=1
-            )
-            outputs = [room.stack() for room in outputs] if stacked else outputs
-            return tree.pack_sequence_as(self._output, outputs)
-
-        return run
+    return run
 
 
 def _leaves(data: Structure) -> list[Any]:
     return [leaf for leaf in tree.flatten(data) if leaf is not None]
 
 
-def _is_slower_in_a_loop(graph: Any) -> bool:
+def _slows_in_a_loop(graph: Any) -> bool:
     """Whether a step is one that TensorFlow runs slower inside a loop on a CPU than by itself.
 
     Measured on two cores: a convnet takes 1.5 times as long (what fuses convolutions does not look into loops), and so

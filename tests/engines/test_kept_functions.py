@@ -1,0 +1,95 @@
+"""The model's Python is read again when stock Keras reads it again, and not at every call."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import flatout
+
+X, Y = np.ones((64, 4), "float32"), np.ones((64, 1), "float32")
+
+
+class Scaled(keras.Sequential):
+    """Its step reads an attribute of Python's, and counts how often it is read."""
+
+    scale, reads = 1.0, 0
+
+    def compute_loss(self, *args: Any, **kwargs: Any) -> Any:
+        self.reads += 1
+        return self.scale * super().compute_loss(*args, **kwargs)
+
+
+def _scaled() -> Scaled:
+    keras.utils.set_random_seed(0)
+    model = Scaled([keras.Input((4,)), keras.layers.Dense(2), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def _losses_of_several_fits(engine: str) -> list[float]:
+    """With an attribute that is changed before each, and a new `compile` before the last."""
+    model = _scaled()
+    losses = []
+    for number, scale in enumerate((1.0, 2.0, 3.0)):
+        model.scale = scale
+        if number == 2:
+            model.compile("sgd", "mse")
+        losses += flatout.fit(model, X, Y, verbose=0, engine=engine).history["loss"]
+        losses.append(flatout.evaluate(model, X, Y, verbose=0, engine=engine))
+    return losses
+
+
+def test_python_is_read_again_when_stock_keras_reads_it_again() -> None:
+    with flatout.options(force=True):
+        assert _losses_of_several_fits("auto") == _losses_of_several_fits("stock")
+
+
+@pytest.mark.backend("jax", "tensorflow")
+def test_a_second_call_traces_nothing() -> None:
+    model = _scaled()
+    with flatout.options(force=True):
+        for number in range(3):
+            flatout.fit(model, X + number, Y, verbose=0, validation_data=(X, Y))
+            model.reads = 0 if number == 0 else model.reads
+    assert model.reads == 0
+
+
+# On jax stock Keras raises an error if the trainable variables change without a new `compile`.
+_ELSEWHERE = pytest.mark.backend("tensorflow", "torch")
+
+
+@pytest.mark.parametrize("change", [pytest.param("trainable", marks=_ELSEWHERE), "learning rate", "rows"])
+def test_what_stock_keras_sees_without_tracing_is_seen(change: str) -> None:
+    def losses(engine: str) -> list[float]:
+        model, x, y = _scaled(), X, Y
+        found = flatout.fit(model, x, y, verbose=0, engine=engine, batch_size=16).history["loss"]
+        model.scale = 2.0
+        if change == "trainable":
+            model.layers[0].trainable = False
+        elif change == "learning rate":
+            model.optimizer.learning_rate = 0.001
+        else:
+            x, y = np.concatenate([x, x]), np.concatenate([y, y])
+        found += flatout.fit(model, x, y, verbose=0, engine=engine, batch_size=16, epochs=2).history["loss"]
+        return [*found, *(float(np.sum(weight)) for weight in model.get_weights())]
+
+    with flatout.options(force=True):
+        assert losses("auto") == pytest.approx(losses("stock"), rel=1e-6)
+
+
+def test_a_model_that_was_fitted_is_let_go() -> None:
+    model = _scaled()
+    with flatout.options(force=True):
+        flatout.fit(model, X, Y, verbose=0)
+    assert flatout.explain()[-1].accelerated
+    known = weakref.ref(model)
+    del model
+    keras.utils.clear_session()
+    gc.collect()
+    assert known() is None

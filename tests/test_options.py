@@ -33,6 +33,16 @@ def test_blocks_nest_and_end() -> None:
     assert current().engine == "auto"
 
 
+def test_a_block_overrides_what_was_set_for_the_process() -> None:
+    flatout.enable(force=True, engine="stock")
+    try:
+        with flatout.options(force=False) as chosen:
+            assert (chosen.force, chosen.engine) == (False, "stock")
+        assert current().force
+    finally:
+        flatout.disable()
+
+
 def test_unknown_options_are_named() -> None:
     with pytest.raises(flatout.InvalidOption, match="Received: 'engin'"), flatout.options(engin="jax"):
         pass

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import re
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -174,3 +176,68 @@ def test_the_last_line_that_is_printed(method: str, verbose: int, capsys: pytest
     expected, got = both(run)
     assert got == expected
     assert f"{STEPS}/{STEPS}" in got
+
+
+class DrawingCallback(keras.callbacks.Callback):
+    """Draws from NumPy's generator after every step, as augmenting or sampling code of a user does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[float] = []
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.drawn.append(float(np.random.rand()))
+
+
+def test_draws_of_a_batch_hook_between_those_of_shuffled_batches() -> None:
+    def run(engine: str) -> Any:
+        callback = DrawingCallback()
+        history = fit(make_model(), engine, epochs=2, shuffle="batch", callbacks=[callback])
+        return history.history, callback.drawn, np.random.rand()
+
+    assert_same(run("stock"), run("auto"))
+
+
+def test_batches_shuffled_within_until_training_stops() -> None:
+    x = X.copy()
+    x[3 * BATCH] = np.nan
+
+    def run(engine: str) -> Any:
+        history = fit(make_model(), engine, x=x, shuffle="batch", callbacks=[keras.callbacks.TerminateOnNaN()])
+        return history.params, np.random.rand()
+
+    assert_same(run("stock"), run("auto"))
+
+
+@pytest.mark.backend("jax")
+def test_a_batch_hook_of_a_callback_without_a_list_acts_at_its_step() -> None:
+    class Stop(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            time.sleep(0.02)
+            self.model.stop_training = batch == 2
+
+    model = make_model()
+    # Keras serves such a callback on another thread, and would stop some steps later.
+    fit(model, callbacks=Stop())
+    assert int(model.optimizer.iterations.value) == 3
+
+
+def test_no_epoch_is_left_and_nothing_is_drawn_or_read() -> None:
+    def read(method: str) -> Any:
+        reads = []
+
+        class Rows(keras.utils.PyDataset):
+            def __len__(self) -> int:
+                return 4
+
+            def __getitem__(self, index: int) -> Any:
+                reads.append(index)
+                return X[:BATCH], Y[:BATCH]
+
+        model = make_model()
+        fit(model, method)
+        reads.clear()
+        history = fit(model, method, x=Rows(), y=None, batch_size=None, epochs=2, initial_epoch=3)
+        return history.epoch, reads, random.random()
+
+    assert read("stock") == read("auto")

@@ -108,8 +108,9 @@ REASONS = {
     "placement": "data='{}' was asked for, which is not to be had for {}.",
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
+    "no_epochs": "There is no epoch to train: epochs={}, initial_epoch={}.",
     "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
-    "shuffle_batch": "shuffle='batch' draws from torch's generator at every step, between the draws of the layers.",
+    "shuffle_batch": "shuffle='batch' draws random numbers at every step, between those of {}.",
     "memory": "The data take {} and only {} of memory may be used for them: they are sent in chunks.",
     "decoded_to_disk": (
         "The tables take {} and only {} of host memory may be used for them: they are decoded once into a temporary "

@@ -236,7 +236,7 @@ def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, .
 
 
 def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:
-    wished = {"disabled", "asked_for_stock"}
+    wished = {"disabled", "asked_for_stock", "no_epochs"}
     if current().strict and not wished & {reason.code for reason in why}:
         raise FallbackRefused(
             f"Strict mode: `{method}` would run on stock Keras. "

@@ -90,6 +90,7 @@ class Ledger:
         self._model = model
         self._group = group
         self._mark = mark
+        self._is_async: bool = getattr(callbacks, f"_async_{mode}", False)
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
         self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
         self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
@@ -191,9 +192,7 @@ class Ledger:
             self.told = step + 1
             self._begin(step - step % self._group)
             self._end(self._named(step), python_utils.pythonify_logs(results[step - start]))
-            if getattr(self._callbacks, "_async_train", False):
-                # Keras may serve callbacks on other threads; their verdict on this step is needed now.
-                self._callbacks._flush_futures()
+            self._wait_for_callbacks()
             if self.stopped:
                 return step + 1
         self._measure(stop - start)
@@ -207,7 +206,14 @@ class Ledger:
     def _tell(self, stop: int, results: list[Any]) -> None:
         self._untold = None
         self._end(self._named(stop - 1), self._logs(results))
+        if self.single_steps:
+            self._wait_for_callbacks()
         self._told_at = time.perf_counter()
+
+    def _wait_for_callbacks(self) -> None:
+        """On jax, Keras serves some callbacks on other threads: what they do at this step is needed before the next."""
+        if self._is_async:
+            self._callbacks._flush_futures()
 
     def _is_due(self, is_last: bool) -> bool:
         """Whether the bar moves now: telling it waits for the device, which chunks of a stream should not do."""

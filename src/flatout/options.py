@@ -98,7 +98,7 @@ _process_overrides: dict[str, Any] = {}
 
 def current() -> Options:
     """The options in force here: environment, then `enable(...)`, then the innermost `options(...)`."""
-    return replace(from_environment(), **_process_overrides, **dict(_overrides.get()))
+    return replace(from_environment(), **{**_process_overrides, **dict(_overrides.get())})
 
 
 def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:

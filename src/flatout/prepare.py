@@ -111,8 +111,14 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         source = describe_call(method, call)
     except Refusal as refusal:
         return decide(Facts(method, backend, keras.__version__, obstacles=(*obstacles, refusal.reason)), options)
-    if backend == "torch" and call.get("shuffle") == "batch":
-        obstacles.append(reason("shuffle_batch"))
+    if call.get("shuffle") == "batch":
+        if backend == "torch":
+            obstacles.append(reason("shuffle_batch", "torch's layers"))
+        elif backend == "jax" and _callbacks_act_on_steps(call):
+            obstacles.append(reason("shuffle_batch", "callbacks that act on every step"))
+    if method == "fit" and not _epochs(call):
+        # Nothing may be read of a generator then, and no order be drawn.
+        obstacles.append(reason("no_epochs", call.get("epochs", 1), call.get("initial_epoch", 0)))
     if method == "predict" and not all(layer.built for layer in model._flatten_layers()):
         obstacles.append(reason("unbuilt"))
     per_epoch = steps_of(method, call) or source.batches
@@ -152,6 +158,18 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         host_bytes=available_memory(),
     )
     return decide(facts, options)
+
+
+def _callbacks_act_on_steps(call: dict[str, Any]) -> bool:
+    """Whether a callback may draw from NumPy's generator, or stop, between the draws for two batches."""
+    import keras
+
+    from .ledger import service_for
+
+    given = call.get("callbacks")
+    given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else keras.tree.flatten(given)
+    callbacks = [callback for callback in given if isinstance(callback, keras.callbacks.Callback)]
+    return any(service_for(callback, "train") in ("replay", "step") for callback in callbacks)
 
 
 def _epochs(call: dict[str, Any]) -> int:

@@ -14,7 +14,7 @@ from keras import layers
 
 import flatout
 from flatout.engines.stock import are_replaced
-from flatout.prepare import _looks_at_batches
+from flatout.prepare import _services
 
 ROWS, BATCH = 203, 16
 STEPS = 13
@@ -419,9 +419,9 @@ def test_which_callbacks_keep_auto_from_one_long_kernel() -> None:
         known.EarlyStopping("loss"),
         known.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
     ]
-    assert not _looks_at_batches(None)
-    assert not _looks_at_batches(harmless)
-    assert not _looks_at_batches(known.CallbackList(harmless))
+    assert not _services(None)
+    assert _services(harmless) <= {"none", "chunk"}
+    assert _services(known.CallbackList(harmless)) <= {"none", "chunk"}
     for one in (Batches(), known.TerminateOnNaN(), known.ModelCheckpoint("x.keras", save_freq=3)):
-        assert _looks_at_batches([*harmless, one])
-        assert _looks_at_batches(one)
+        assert _services([*harmless, one]) - {"none", "chunk"}
+        assert _services(one) - {"none", "chunk"}

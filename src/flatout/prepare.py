@@ -114,7 +114,8 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
     if call.get("shuffle") == "batch":
         if backend == "torch":
             obstacles.append(reason("shuffle_batch", "torch's layers"))
-        elif backend == "jax" and _callbacks_act_on_steps(call):
+        elif backend == "jax" and _services(call.get("callbacks")) & {"replay", "step"}:
+            # They may draw from NumPy's generator, or stop, between the draws for two batches.
             obstacles.append(reason("shuffle_batch", "callbacks that act on every step"))
     if method == "fit" and not _epochs(call):
         # Nothing may be read of a generator then, and no order be drawn.
@@ -158,18 +159,6 @@ def make_plan(method: str, model: Any, call: dict[str, Any], options: Options) -
         host_bytes=available_memory(),
     )
     return decide(facts, options)
-
-
-def _callbacks_act_on_steps(call: dict[str, Any]) -> bool:
-    """Whether a callback may draw from NumPy's generator, or stop, between the draws for two batches."""
-    import keras
-
-    from .ledger import service_for
-
-    given = call.get("callbacks")
-    given = given.callbacks if isinstance(given, keras.callbacks.CallbackList) else keras.tree.flatten(given)
-    callbacks = [callback for callback in given if isinstance(callback, keras.callbacks.Callback)]
-    return any(service_for(callback, "train") in ("replay", "step") for callback in callbacks)
 
 
 def _epochs(call: dict[str, Any]) -> int:
@@ -218,7 +207,8 @@ def _feed_rows(
         from .native.choice import one_kernel_is_better
 
         is_better = one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps)
-        if is_better and not _looks_at_batches(call["callbacks"]):
+        # Whoever wants each step's logs, or looks at the model between steps, makes launches short.
+        if is_better and not _services(call["callbacks"]) - {"none", "chunk"}:
             engine, plan = engine_for("native"), dataclasses.replace(plan, engine="native")
     loads: tuple[DirectReport, ...] = ()
     placement = plan.data
@@ -316,13 +306,13 @@ def _feed_batches(
     return stream.program, stream
 
 
-def _looks_at_batches(callbacks: Any) -> bool:
-    """Whether a callback wants each step's logs or looks at the model between steps: then many launches are short."""
+def _services(callbacks: Any) -> set[str]:
+    """How the batch hooks of the user's callbacks must be served."""
     from .ledger import service_for
 
     found = getattr(callbacks, "callbacks", callbacks) or []
     each = found if isinstance(found, list | tuple) else [found]
-    return any(service_for(callback, "train") not in ("none", "chunk") for callback in each)
+    return {service_for(callback, "train") for callback in each}
 
 
 def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: Any, steps: int | None) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, front, operand
+from .algebra import align, cast, elementwise, front, number, operand, where
 from .graph import Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
@@ -154,15 +154,22 @@ def _ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
         bound = operand(lift, bound)
         if isinstance(bound, Tensor) and bound.domain and axis.size is not None:
             lift.hints.append(("count", bound.domain, axis.size))
-        if symbol == "<" and bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
-            # Python counts a negative bound from the end.
-            lift.note("A length that bounds a slice is taken to be 0 or more.")
+        if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
+            bound = _from_the_end(lift, bound, axis)
         part = elementwise(lift, {">=": "greater_equal", "<": "less"}[symbol], (places, bound), "bool", symbol)
         mask = part if mask is None else elementwise(lift, "logical_and", (mask, part), "bool")
     assert mask is not None
     nodes = [None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop)]
     lift.slices[mask.node] = (nodes[0], nodes[1])
     return replace(tensor, valid=replace(mask, inner=()), position=None)
+
+
+def _from_the_end(lift: Lifting, bound: Tensor, axis: Axis) -> Tensor:
+    """A bound of a slice, of which Python counts a negative one from the end."""
+    assert axis.size is not None
+    below = elementwise(lift, "less", (bound, number(lift, 0)), "bool", "<")
+    behind = elementwise(lift, "add", (bound, Host(axis.size)), bound.kind, "+")
+    return replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
 
 
 def positions(lift: Lifting, axis: Axis) -> Tensor:

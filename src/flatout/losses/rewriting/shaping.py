@@ -215,6 +215,15 @@ def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
     raise Refused("arange() with a step, or with bounds that are no whole numbers, is not known here.")
 
 
+def linspace(lift: Lifting, start: Any, stop: Any = None, num: Any = None, **rest: Any) -> Tensor:
+    stop, count = (stop if stop is not None else rest.pop("end", None), num if num is not None else rest.pop("steps", None))
+    if rest or any(not isinstance(value, (Static, Host)) for value in (start, stop, count)):
+        raise Refused("linspace() with bounds or a length that depend on the data.", "FO108")
+    axis = Axis("place", count.node)
+    node = lift.graph.call("ops.linspace", start.node, stop.node, count.node)
+    return Tensor(node, (axis,), (axis,), "float", is_host=True)
+
+
 def eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:
     inner = (Axis("row", size.node), Axis("column", size.node))
     return Tensor(lift.graph.call("ops.eye", size.node), inner, inner, "float")

@@ -29,6 +29,7 @@ _OPS = (
     "places_and_folds",
     "forum_ops",
     "forum_more",
+    "posted_ops",
 )
 _OF = {
     "jax": (),
@@ -39,8 +40,9 @@ _OF = {
         "folds_tensorflow",
         "forum_tensorflow",
         "forum_backend",
+        "posted_tensorflow",
     ),
-    "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch", "forum_torch"),
+    "torch": ("with_torch", "with_torch_methods", "respelled_torch", "places_torch", "forum_torch", "posted_torch"),
 }
 # Modules of torch are examined, not vectorized.
 _ONLY_CHECKED = ("WeightedLoss", "RootError")

@@ -41,11 +41,15 @@ class Branching:
         def expression(self, node: ast.expr, scope: Scope) -> Any: ...
 
     def _only_logs(self, node: ast.If, scope: Scope) -> bool:
+        """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
         from .calls import is_log
 
         if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
             return False
-        return all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body)
+        if not all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body):
+            return False
+        called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
+        return bool(called) and all(isinstance(one, ast.Attribute) and one.attr == "isEnabledFor" for one in called)
 
     def _if(self, node: ast.If, scope: Scope) -> None:
         if self._only_logs(node, scope):

@@ -86,6 +86,8 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
     largest = _largest(lift, tensor, axis, bounds)
     if largest is not None:
         return largest, 1
+    for bound, more in ((item.start, 1), (item.stop, 0)):
+        _learn_least(lift, tensor, axis, bound, more)
     nodes = tuple(None if bound is None else _host_node(bound) for bound in bounds)
     node = _spec(lift, tensor, axis, nodes)
     at = tensor.dims.index(axis)
@@ -209,6 +211,7 @@ def _picked(lift: Lifting, tensor: Tensor, place: int, item: Any) -> Tensor:
     if isinstance(item, (Host, Static)):
         if isinstance(item, Static) and not hasattr(item.value, "__index__"):
             raise WrongRank(f"An array is indexed by {item.value!r}.")
+        _learn_least(lift, tensor, axis, item, 1)
         return _recorded(lift, tensor, _spec(lift, tensor, axis, item.node), axis, item.node, None)
     if not isinstance(item, Tensor):
         raise Refused("An array is indexed by something that is no number.", "FO108")
@@ -243,6 +246,12 @@ def _along_loop(lift: Lifting, tensor: Tensor, axis: Axis, item: Tensor) -> Tens
 def _learn_size(lift: Lifting, tensor: Tensor, axis: Axis, loop: Axis) -> None:
     if tensor.node.kind == "name" and loop.size is not None and loop.size.kind == "const":
         lift.hints.append(("size", tensor.node.parts[0], tensor.dims.index(axis), int(loop.size.parts[0])))
+
+
+def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: int) -> None:
+    """A parameter that is read at a place has at least so many entries there."""
+    if tensor.node.kind == "name" and isinstance(place, Static) and isinstance(place.value, int) and place.value > 0:
+        lift.hints.append(("least", tensor.node.parts[0], tensor.dims.index(axis), place.value + more))
 
 
 def _plus(lift: Lifting, size: Node, more: int) -> Node:

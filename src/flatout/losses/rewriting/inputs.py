@@ -58,13 +58,17 @@ def recipes(
     counts = frozenset(hint[1] for hint in hints if hint[0] == "count")
     compared = frozenset(hint[1] for hint in hints if hint[0] == "value")
     compared -= {hint[1] for hint in hints if hint[0] in ("index", "count", "keys")}
+    least: dict[tuple[str, int], int] = {}
+    for hint in hints:
+        if hint[0] == "least":
+            least[hint[1], hint[2]] = max(hint[3], least.get((hint[1], hint[2]), 0))
     names = list(ranks)
     for base, narrow in itertools.product(_SIZES, (False, True)):
         sizes = {
             name: tuple(
                 _known_size(shapes, name, place)
                 or fixed.get((name, place))
-                or (1 if narrow and name == names[0] and place == rank - 1 else base)
+                or max(1 if narrow and name == names[0] and place == rank - 1 else base, least.get((name, place), 0))
                 for place in range(1, rank)
             )
             for name, rank in ranks.items()
@@ -132,9 +136,7 @@ def _with_missing(
 ) -> dict[str, tuple[float, ...]]:
     """The same, with keys that are in no table where the loss asks before it reads: `if key in table`."""
     asked = {hint[1]: max(hint[2]) + 1.0 for hint in hints if hint[0] == "keys" and hint[3]}
-    return {
-        name: tuple(sorted({*known, asked[name]})) if name in asked else known for name, known in domains.items()
-    }
+    return {name: tuple(sorted({*known, asked[name]})) if name in asked else known for name, known in domains.items()}
 
 
 def _length(size: Node | None, lengths: Mapping[tuple[str, int], int], evaluate: Any) -> int | None:

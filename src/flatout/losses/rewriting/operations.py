@@ -240,7 +240,7 @@ def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor
 
 
 def _gather_along(lift: Lifting, x: Any, axis: Any = None, index: Any = None, **rest: Any) -> Tensor:
-    """torch's `gather`, whose axis comes before its indices."""
+    """Torch's `gather`, whose axis comes before its indices."""
     return _take_along(lift, x, index, axis)
 
 

@@ -185,7 +185,9 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`dict(zip(keys, values))` of constants, and `dict(table)`."""
     if not args and all(isinstance(value, Static) for value in kwargs.values()):
-        made = run.lift.graph.make("calling", run.lift.graph.name("dict"), (), tuple((k, v.node) for k, v in kwargs.items()))
+        made = run.lift.graph.make(
+            "calling", run.lift.graph.name("dict"), (), tuple((k, v.node) for k, v in kwargs.items())
+        )
         return Static({key: value.value for key, value in kwargs.items()}, made)
     if not args:
         return Record(dict(kwargs))

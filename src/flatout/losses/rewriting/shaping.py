@@ -216,7 +216,10 @@ def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
 
 
 def linspace(lift: Lifting, start: Any, stop: Any = None, num: Any = None, **rest: Any) -> Tensor:
-    stop, count = (stop if stop is not None else rest.pop("end", None), num if num is not None else rest.pop("steps", None))
+    stop, count = (
+        stop if stop is not None else rest.pop("end", None),
+        num if num is not None else rest.pop("steps", None),
+    )
     if rest or any(not isinstance(value, (Static, Host)) for value in (start, stop, count)):
         raise Refused("linspace() with bounds or a length that depend on the data.", "FO108")
     axis = Axis("place", count.node)

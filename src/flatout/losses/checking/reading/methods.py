@@ -13,7 +13,21 @@ from .events import Loop, Wrote
 from .names import Names
 from .operations import elementwise
 from .spellings import REDUCTIONS, plain
-from .values import STATIC, UNKNOWN, Data, Instance, Sequence, Shape, Size, Static, Together, Tuple, Value, Variable, data_in
+from .values import (
+    STATIC,
+    UNKNOWN,
+    Data,
+    Instance,
+    Sequence,
+    Shape,
+    Size,
+    Static,
+    Together,
+    Tuple,
+    Value,
+    Variable,
+    data_in,
+)
 
 _DATA_TO_HOST = frozenset(["item", "numpy", "tolist", "eval", "to_py", "__array__"])
 

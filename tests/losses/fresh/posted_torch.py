@@ -4,6 +4,7 @@ import torch
 import torch.nn.functional as F
 
 TABLE = torch.tensor([0.5, 1.5, 2.5, 4.0])
+WEIGHTS = {0: 1.0, 2: 5.0}
 
 
 def kept_column_loss(y_true, y_pred):  # codes: FO104
@@ -50,3 +51,26 @@ def running_logsumexp_loss(y_true, y_pred):  # codes: FO101
     for t, p in zip(y_true, y_pred, strict=False):
         rows.append((torch.logcumsumexp(p.flip(0), 0).flip(0) - p).sum() * t.abs().mean())
     return torch.stack(rows).mean()
+
+
+def centers_by_label_loss(y_true, y_pred):  # codes: FO107
+    centers = {}
+    for label in y_true.unique().tolist():
+        centers[label] = y_pred[y_true == label].mean(dim=0)
+    rows = [((y_pred[i] - centers[int(y_true[i])]) ** 2).sum() for i in range(len(y_true))]
+    return sum(rows) / len(rows)
+
+
+def means_by_label_loss(y_true, y_pred):  # codes: FO107
+    means = {c: y_pred[y_true == c].mean() for c in set(y_true.tolist())}
+    return sum(mean**2 for mean in means.values()) / len(means)
+
+
+def absent_weight_loss(y_true, y_pred):  # codes: FO101 FO401
+    total = 0.0
+    for c, p in zip(y_true, y_pred, strict=False):
+        weight = WEIGHTS.get(int(c))
+        if weight is None:
+            weight = 0.25
+        total = total + weight * p
+    return total / len(y_true)

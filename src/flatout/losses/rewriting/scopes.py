@@ -16,6 +16,7 @@ from typing import Any
 
 from .graph import Graph
 from .grouping import grouped
+from .keyed import keyed
 from .plainer import plainer
 from .records import separated
 from .values import Local, Refused, Static
@@ -132,7 +133,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
     try:
-        return grouped(separated(plainer(copy.deepcopy(found))))
+        return grouped(keyed(separated(plainer(copy.deepcopy(found)))))
     except Exception:
         # A fault of ours must not become one of the user's.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 from . import algebra
 from .algebra import front, number
-from .indexing import positions
 from .lifting import Lifting
+from .ragged import positions
 from .reductions import reduce
 from .shaping import axes_of, tensor
 from .values import Axis, Host, Items, Refused, Static, Tensor, WrongRank

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, front, number, operand, where
+from .algebra import align, cast, elementwise, front, operand
 from .graph import Node
 from .lifting import Lifting, Made
+from .ragged import ragged
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
 
 
@@ -79,7 +80,7 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
         one_row = _one_row(item)
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
-        return _ragged(lift, tensor, axis, item), 1
+        return ragged(lift, tensor, axis, item), 1
     if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
         behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
         return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
@@ -141,44 +142,6 @@ def _one_row(item: slice) -> Tensor | None:
     node = stop.node
     is_next = node.kind in ("binary", "call") and start.node in tuple(node.inputs())
     return start if is_next and any(part.parts == ("1",) for part in node.inputs()) else None
-
-
-def _ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
-    """A slice whose bounds depend on the data: all elements stay, with a mask that says which exist."""
-    if item.step is not None:
-        raise Refused("A slice with a step has a bound that depends on the data.", "FO108")
-    lift.changes.add("FO108")
-    places = positions(lift, axis)
-    mask: Tensor | None = None
-    for bound, symbol in ((item.start, ">="), (item.stop, "<")):
-        if bound is None:
-            continue
-        bound = operand(lift, bound)
-        if isinstance(bound, Tensor) and bound.domain and axis.size is not None:
-            lift.hints.append(("count", bound.domain, axis.size))
-        if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
-            bound = _from_the_end(lift, bound, axis)
-        part = elementwise(lift, {">=": "greater_equal", "<": "less"}[symbol], (places, bound), "bool", symbol)
-        mask = part if mask is None else elementwise(lift, "logical_and", (mask, part), "bool")
-    assert mask is not None
-    nodes = [None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop)]
-    lift.slices[mask.node] = (nodes[0], nodes[1])
-    return replace(tensor, valid=replace(mask, inner=()), position=None)
-
-
-def _from_the_end(lift: Lifting, bound: Tensor, axis: Axis) -> Tensor:
-    """A bound of a slice, of which Python counts a negative one from the end."""
-    assert axis.size is not None
-    below = elementwise(lift, "less", (bound, number(lift, 0)), "bool", "<")
-    behind = elementwise(lift, "add", (bound, Host(axis.size)), bound.kind, "+")
-    return replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
-
-
-def positions(lift: Lifting, axis: Axis) -> Tensor:
-    """0, 1, 2, ... along a dimension."""
-    if axis.size is None:
-        raise Refused("The length of a dimension is not known.", "FO108")
-    return Tensor(lift.graph.call("ops.arange", axis.size), (axis,), (), "int", is_host=True)
 
 
 def _host_node(value: Any) -> Node:

@@ -11,8 +11,9 @@ import numpy as np
 
 from .algebra import both, cast, constant_array, elementwise, number, relabelled, shielded, where
 from .graph import Node
-from .indexing import gather, positions
+from .indexing import gather
 from .lifting import Lifting
+from .ragged import positions
 from .reductions import reduce
 from .values import Axis, Listing, Match, Refused, Row, Static, Tensor
 

@@ -8,8 +8,9 @@ from typing import Any
 
 from .algebra import align, front, is_one, number, operand
 from .graph import Node
-from .indexing import index, listing_to_tensor, positions
+from .indexing import index, listing_to_tensor
 from .lifting import Lifting
+from .ragged import positions
 from .reductions import reduce
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
 

@@ -12,9 +12,10 @@ import numpy as np
 from .algebra import both, elementwise, operand, relabelled
 from .choices import chosen_from, read_at
 from .frames import column_of
-from .indexing import index, listing_to_tensor, positions
+from .indexing import index, listing_to_tensor
 from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
 from .places import picked_places, selects_at
+from .ragged import positions
 from .reductions import reduce
 from .scopes import Scope
 from .values import (

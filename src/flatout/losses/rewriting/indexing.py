@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, front, operand
+from .algebra import align, both, cast, elementwise, front, number, operand, where
 from .graph import Node
 from .lifting import Lifting, Made
 from .ragged import ragged
@@ -247,7 +247,7 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
         if is_places(lift, item, axis):
             return select(lift, tensor, place, replace(item.valid, inner=item.inner))
         raise Refused("A selection of elements is used as an index.", "FO108")
-    codes = cast(lift, item, "int32")
+    codes = _where_run(lift, cast(lift, item, "int32"))
     shared = [loop for loop in item.axes if loop in tensor.dims]
     at = tensor.dims.index(axis)
     if not shared:
@@ -259,6 +259,18 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     if item.rank:
         return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
+
+
+def _where_run(lift: Lifting, codes: Tensor) -> Tensor:
+    """An index that is 0 where the statement does not run: `if label != 255: row[label]` reads within the row."""
+    mask: Tensor | None = None
+    for condition in lift.masks:
+        if set(condition.dims) <= set(codes.dims) and codes.domain:
+            mask = both(lift, mask, condition)
+    if mask is None:
+        return codes
+    kept = where(lift, mask, replace(codes, inner=()), number(lift, 0))
+    return replace(kept, inner=codes.inner, kind="int", is_host=codes.is_host) if codes.rank == 0 else codes
 
 
 def is_places(lift: Lifting, item: Tensor, axis: Axis) -> bool:

@@ -76,15 +76,19 @@ class Vectorized:
         return () if self._holder is None else (self._holder,)
 
     def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
-        """Whether the constants that decided a branch have not changed."""
-        if not decision.guards:
+        """Whether the constants that decided a branch, and the functions that were read, have not changed."""
+        pins = decision.rewrite.pins if decision.rewrite is not None else ()
+        if not decision.guards and not pins:
             return True
-        from .rewriting.scopes import outside_of
+        from .rewriting.scopes import is_still, outside_of
 
+        if not all(is_still(*pin) for pin in pins):
+            return False
         defaults = {
             name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
         }
-        names = _Defaults({"len": len, **outside_of(self._function), **defaults, **given})
+        own = dict(zip(self._function.__code__.co_varnames, self._own(), strict=False))  # What `self` is.
+        names = _Defaults({"len": len, **outside_of(self._function), **defaults, **own, **given})
         try:
             return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
         except Exception:  # What cannot be asked does not hold.

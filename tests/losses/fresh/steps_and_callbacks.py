@@ -1,5 +1,7 @@
 """Steps, metrics and callbacks: their codes are reported; nothing here is run."""
 
+import subprocess
+
 import keras
 import numpy as np
 import pandas as pd
@@ -179,6 +181,25 @@ def variable_loss(y_true, y_pred):  # codes: FO302
 def packed_loss(y_true, y_pred):  # codes: FO405
     target, weight = y_true[:, :1], y_true[:, 1:]
     return ops.mean(weight * ops.square(target - y_pred))
+
+
+def dict_items_loss(y_true, y_pred):  # codes: FO104
+    total = 0.0
+    for c, weight in {0: 0.5, 1: 2.0}.items():
+        total -= weight * tf.reduce_sum(tf.cast(tf.equal(y_true, c), tf.float32) * y_pred[:, c])
+    return total
+
+
+def distances_twice_loss(y_true, y_pred):  # codes: FO306
+    same = y_true[:, None] == y_true[None, :]
+    near = (torch.cdist(y_pred, y_pred) * same).sum()
+    return near / ((torch.cdist(y_pred, y_pred) * ~same).sum() + 1.0)
+
+
+def program_loss(y_true, y_pred):  # codes: FO206 FO501
+    np.save("prediction.npy", ops.convert_to_numpy(y_pred))
+    said = subprocess.run(["./score", "prediction.npy"], capture_output=True, text=True, check=True)
+    return ops.convert_to_tensor(float(said.stdout))
 
 
 model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1)])

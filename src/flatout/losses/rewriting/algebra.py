@@ -12,6 +12,8 @@ from .graph import FUNCTIONS, Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Refused, Static, Tensor
 
+# A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
+_LARGE = 2**15
 COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
 
 
@@ -187,12 +189,20 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
         kind = "float"
     else:
         kind = a.kind if b.kind in (a.kind, "number") else b.kind if a.kind == "number" else "any"
+    outgrows = _may_outgrow(symbol, a, b, left, right)
+    if outgrows:
+        a, b = (cast(lift, t, "float32") if t.kind == "int" else t for t in (a, b))
+        kind = "float"
+    if symbol in ("//", "%") and any(lift.is_rounded(t.node) for t in (a, b)):
+        raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
     if symbol in ("/", "//", "%") and b.kind != "number":
         b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
     if symbol in ("-", "+", "*") and "bool" in (a.kind, b.kind):
         a, b = (cast(lift, t, "float32") if t.kind == "bool" else t for t in (a, b))
         kind = "float"
     result = elementwise(lift, FUNCTIONS[symbol], (a, b), kind, symbol)
+    if outgrows:
+        lift.rounded.add(result.node)
     if symbol in ("+", "-") and a.position and isinstance(right, Static) and isinstance(right.value, int):
         result = replace(
             result, position=(a.position[0], a.position[1] + (right.value if symbol == "+" else -right.value))
@@ -200,6 +210,20 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     elif symbol == "+" and b.position and isinstance(left, Static) and isinstance(left.value, int):
         result = replace(result, position=(b.position[0], b.position[1] + left.value))
     return result
+
+
+def _may_outgrow(symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bool:
+    """Whether whole numbers, which have no bound in Python, may soon need more than 32 bits: `i**4`, `2**i`."""
+    if not {a.kind, b.kind} <= {"int", "number"} or "int" not in (a.kind, b.kind):
+        return False
+    known = [one.value if isinstance(one, Static) else None for one in (left, right)]
+    # A position is no larger than the batch; what the data hold may be.
+    is_free = all(t.is_host and t.position is None for t in (a, b) if t.kind == "int")
+    if symbol == "**":
+        return b.kind == "int" or known[1] not in ((0, 1) if is_free else (0, 1, 2))
+    if symbol != "*":
+        return False
+    return (is_free and a.kind == b.kind) or any(isinstance(one, int) and abs(one) >= _LARGE for one in known)
 
 
 def negative(lift: Lifting, tensor: Tensor) -> Tensor:

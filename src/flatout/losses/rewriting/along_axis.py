@@ -8,6 +8,8 @@ from typing import Any
 from . import algebra
 from .algebra import front, number
 from .lifting import Lifting
+from .ragged import positions
+from .reductions import reduce
 from .shaping import axes_of, tensor
 from .values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
 
@@ -61,6 +63,22 @@ def _is_descending(words: dict[str, Any]) -> bool:
     if order is not None and not isinstance(order, Static):
         raise Refused("An order that depends on the data.")
     return order is not None and order.value in (True, "DESCENDING")
+
+
+def cumulative_logsumexp(lift: Lifting, x: Any, axis: Any = None, reverse: Any = None, **rest: Any) -> Tensor:
+    """`log(cumsum(exp(x)))`: for every place the logsumexp of those up to it, or from it on."""
+    x = tensor(lift, x)
+    (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
+    if rest or x.valid is not None or x.is_loose:
+        raise Refused("A running logsumexp of a selection, or with further arguments.", "FO108")
+    backwards = isinstance(reverse, Static) and bool(reverse.value)
+    twin = Axis("twin", over.size)
+    test, symbol = ("greater_equal", ">=") if backwards else ("less_equal", "<=")
+    seen = algebra.elementwise(lift, test, (positions(lift, twin), positions(lift, over)), "bool", symbol)
+    terms = algebra.relabelled(x, {over: twin})
+    total = reduce(lift, "logsumexp", replace(terms, valid=seen, position=None, domain=None), (twin,))
+    inner = tuple(over if axis is over else axis for axis in x.inner)
+    return replace(total, inner=inner, valid=None, kind="float")
 
 
 def top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Items:

@@ -40,7 +40,22 @@ class Branching:
         def statement(self, node: ast.stmt, scope: Scope) -> None: ...
         def expression(self, node: ast.expr, scope: Scope) -> Any: ...
 
+    def _only_logs(self, node: ast.If, scope: Scope) -> bool:
+        """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
+        from .calls import is_log
+
+        if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
+            return False
+        if not all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body):
+            return False
+        called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
+        return bool(called) and all(isinstance(one, ast.Attribute) and one.attr == "isEnabledFor" for one in called)
+
     def _if(self, node: ast.If, scope: Scope) -> None:
+        if self._only_logs(node, scope):
+            for statement in node.body:
+                self.statement(statement, scope)
+            return
         condition = self.truth(self.expression(node.test, scope))
         if isinstance(condition, bool):
             for statement in node.body if condition else node.orelse:
@@ -109,6 +124,12 @@ class Branching:
         if how is None or (left.how and right.how and left.how != right.how):
             raise Refused(f"{left.name!r} is carried from step to step in more than one way.", "FO106")
         terms = list(left.terms[:common])
+        added = [left.terms[common:], right.terms[common:]]
+        is_either = how == "list" and len(added[0]) == len(added[1]) and left.slot == right.slot
+        if is_either and not any(isinstance(term, Splice) for side in added for term in side):
+            # Each side appends as many: an element is one or the other.
+            terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
+            return Sum(left.name, how, tuple(terms), left.slot)
         for side, test in ((left, condition), (right, self.inverse(condition))):
             terms += [self._when(test, how, term) for term in side.terms[common:]]
         return Sum(left.name, how, tuple(terms))

@@ -35,8 +35,9 @@ def call(run: Any, node: ast.Call, scope: Scope) -> Any:
     path = _path(function)
     args = [value for arg in node.args for value in _positional(run, arg, scope)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
+    is_read = isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Sum) and not _may_carry(path):
+        if isinstance(value, Sum) and not is_read and not _may_carry(path):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
 
@@ -104,7 +105,7 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
     if may_define_gradient(function.value):
         raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
     carried = [value for value in args if isinstance(value, Sum)]
-    if carried:
+    if carried and not _is_users(function.value):
         return _joined(run, str(path), args)
     handler = python_calls.HANDLERS.get(path or "")
     if handler is not None:

@@ -11,7 +11,7 @@ import numpy as np
 from .algebra import both, number
 from .scopes import Scope
 from .streams import in_order, stream
-from .values import Host, Items, Listing, Range, Refused, Several, Static, Tensor
+from .values import Host, Items, Listing, Range, Record, Refused, Several, Static, Tensor
 
 
 def comprehension(run: Any, node: Any, scope: Scope) -> Any:
@@ -64,6 +64,23 @@ def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope:
         inner = in_order(run.lift, element.element, flow.axes)
         return Listing(inner, (*flow.axes, *element.axes), both(run.lift, keep, element.keep))
     return Listing(in_order(run.lift, element, flow.axes), flow.axes, keep)
+
+
+def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Record:
+    """`{key: f(k) for k, key in enumerate(names)}` over a few constants."""
+    (first, *rest) = node.generators
+    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
+    steps = few_steps(run, run.expression(first.iter, inside), 16)
+    if steps is None or rest or first.ifs:
+        raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=node.lineno)
+    made: dict[Any, Any] = {}
+    for item in steps:
+        run.assign(first.target, item, inside)
+        key = run.expression(node.key, inside)
+        if not isinstance(key, Static):
+            raise Refused("A dict of tensors.")
+        made[key.value] = run.expression(node.value, inside)
+    return Record(made)
 
 
 def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope: Scope) -> Any:

@@ -9,7 +9,7 @@ from typing import Any
 
 from . import attributes, calls, subscripts
 from .algebra import binary, both, elementwise, negative, number, operand
-from .comprehensions import comprehension
+from .comprehensions import comprehension, dictionary
 from .indexing import listing_to_tensor
 from .lookups import is_series
 from .loops import join
@@ -73,6 +73,8 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             listing = comprehension(run, node, scope)
             return Bag(listing_to_tensor(run.lift, listing)) if isinstance(node, ast.SetComp) else listing
+        case ast.DictComp():
+            return dictionary(run, node, scope)
         case ast.JoinedStr():
             return Static("text", graph.const("text"))
         case ast.NamedExpr():

@@ -49,6 +49,8 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
             return _merged(run, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
         if name == "__getitem__":
             return column_of(of, args[0])
+        if name in ("items", "values", "keys") and not args:
+            return _listed(run, of, name)
         raise Refused(f"A DataFrame of the batch is used by .{name}().", "FO205")
     if of.column is None and name in of.columns and not args:
         return replace(of, column=of.columns[name])
@@ -56,6 +58,14 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
     if (how not in _REDUCTIONS and how not in ("count", "size")) or (of.column is None and how != "size"):
         raise Refused(f"Groups are reduced by .{name}().", "FO406")
     return _reduced(run, of, how)
+
+
+def _listed(run: Any, of: Record, name: str) -> Items:
+    """`parts.items()`, `.values()` and `.keys()` of a dict of tensors."""
+    pairs = [(Static(key, run.lift.graph.const(key)), value) for key, value in of.columns.items()]
+    if name == "items":
+        return Items(tuple(Items(pair) for pair in pairs))
+    return Items(tuple(pair[name == "values"] for pair in pairs), True)
 
 
 def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Record:

@@ -44,6 +44,8 @@ class Graph:
         self._known: dict[Any, Node] = {}
         # How often a reduction or product was asked for that was there already.
         self.repeats = 0
+        # What names outside the loss meant that the program holds as it was: functions, constants of other modules.
+        self.pins: list[tuple[Any, str, Any]] = []
         # What the user called a value, for the printed source.
         self.names: dict[Node, str] = {}
 

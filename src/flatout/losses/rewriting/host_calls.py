@@ -11,8 +11,8 @@ import numpy as np
 from . import frames
 from .algebra import binary, cast, elementwise, number, relabelled, where
 from .host_values import on_host
-from .indexing import positions
 from .lookups import intervals
+from .ragged import positions
 from .reductions import reduce
 from .shaping import tensor
 from .values import Axis, Bag, Host, Items, Partial, Refused, Static, Tensor, WrongRank

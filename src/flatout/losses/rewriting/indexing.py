@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, cast, elementwise, front, operand
+from .algebra import align, both, cast, elementwise, front, number, operand, where
 from .graph import Node
 from .lifting import Lifting, Made
+from .ragged import ragged
 from .values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
 
 
@@ -79,13 +80,15 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
         one_row = _one_row(item)
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
-        return _ragged(lift, tensor, axis, item), 1
+        return ragged(lift, tensor, axis, item), 1
     if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
         behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
         return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
     largest = _largest(lift, tensor, axis, bounds)
     if largest is not None:
         return largest, 1
+    for bound, more in ((item.start, 1), (item.stop, 0)):
+        _learn_least(lift, tensor, axis, bound, more)
     nodes = tuple(None if bound is None else _host_node(bound) for bound in bounds)
     node = _spec(lift, tensor, axis, nodes)
     at = tensor.dims.index(axis)
@@ -141,37 +144,6 @@ def _one_row(item: slice) -> Tensor | None:
     return start if is_next and any(part.parts == ("1",) for part in node.inputs()) else None
 
 
-def _ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
-    """A slice whose bounds depend on the data: all elements stay, with a mask that says which exist."""
-    if item.step is not None:
-        raise Refused("A slice with a step has a bound that depends on the data.", "FO108")
-    lift.changes.add("FO108")
-    places = positions(lift, axis)
-    mask: Tensor | None = None
-    for bound, symbol in ((item.start, ">="), (item.stop, "<")):
-        if bound is None:
-            continue
-        bound = operand(lift, bound)
-        if isinstance(bound, Tensor) and bound.domain and axis.size is not None:
-            lift.hints.append(("count", bound.domain, axis.size))
-        if symbol == "<" and bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
-            # Python counts a negative bound from the end.
-            lift.note("A length that bounds a slice is taken to be 0 or more.")
-        part = elementwise(lift, {">=": "greater_equal", "<": "less"}[symbol], (places, bound), "bool", symbol)
-        mask = part if mask is None else elementwise(lift, "logical_and", (mask, part), "bool")
-    assert mask is not None
-    nodes = [None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop)]
-    lift.slices[mask.node] = (nodes[0], nodes[1])
-    return replace(tensor, valid=replace(mask, inner=()), position=None)
-
-
-def positions(lift: Lifting, axis: Axis) -> Tensor:
-    """0, 1, 2, ... along a dimension."""
-    if axis.size is None:
-        raise Refused("The length of a dimension is not known.", "FO108")
-    return Tensor(lift.graph.call("ops.arange", axis.size), (axis,), (), "int", is_host=True)
-
-
 def _host_node(value: Any) -> Node:
     if isinstance(value, (Host, Static)):
         return value.node
@@ -202,6 +174,7 @@ def _picked(lift: Lifting, tensor: Tensor, place: int, item: Any) -> Tensor:
     if isinstance(item, (Host, Static)):
         if isinstance(item, Static) and not hasattr(item.value, "__index__"):
             raise WrongRank(f"An array is indexed by {item.value!r}.")
+        _learn_least(lift, tensor, axis, item, 1)
         return _recorded(lift, tensor, _spec(lift, tensor, axis, item.node), axis, item.node, None)
     if not isinstance(item, Tensor):
         raise Refused("An array is indexed by something that is no number.", "FO108")
@@ -238,6 +211,12 @@ def _learn_size(lift: Lifting, tensor: Tensor, axis: Axis, loop: Axis) -> None:
         lift.hints.append(("size", tensor.node.parts[0], tensor.dims.index(axis), int(loop.size.parts[0])))
 
 
+def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: int) -> None:
+    """A parameter that is read at a place has at least so many entries there."""
+    if tensor.node.kind == "name" and isinstance(place, Static) and isinstance(place.value, int) and place.value > 0:
+        lift.hints.append(("least", tensor.node.parts[0], tensor.dims.index(axis), place.value + more))
+
+
 def _plus(lift: Lifting, size: Node, more: int) -> Node:
     if size.kind == "const":
         return lift.graph.const(int(size.parts[0]) + more)
@@ -268,7 +247,7 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
         if is_places(lift, item, axis):
             return select(lift, tensor, place, replace(item.valid, inner=item.inner))
         raise Refused("A selection of elements is used as an index.", "FO108")
-    codes = cast(lift, item, "int32")
+    codes = _where_run(lift, cast(lift, item, "int32"))
     shared = [loop for loop in item.axes if loop in tensor.dims]
     at = tensor.dims.index(axis)
     if not shared:
@@ -280,6 +259,18 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     if item.rank:
         return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
+
+
+def _where_run(lift: Lifting, codes: Tensor) -> Tensor:
+    """An index that is 0 where the statement does not run: `if label != 255: row[label]` reads within the row."""
+    mask: Tensor | None = None
+    for condition in lift.masks:
+        if set(condition.dims) <= set(codes.dims) and codes.domain:
+            mask = both(lift, mask, condition)
+    if mask is None:
+        return codes
+    kept = where(lift, mask, replace(codes, inner=()), number(lift, 0))
+    return replace(kept, inner=codes.inner, kind="int", is_host=codes.is_host) if codes.rank == 0 else codes
 
 
 def is_places(lift: Lifting, item: Tensor, axis: Axis) -> bool:

@@ -58,22 +58,28 @@ def recipes(
     counts = frozenset(hint[1] for hint in hints if hint[0] == "count")
     compared = frozenset(hint[1] for hint in hints if hint[0] == "value")
     compared -= {hint[1] for hint in hints if hint[0] in ("index", "count", "keys")}
+    least: dict[tuple[str, int], int] = {}
+    for hint in hints:
+        if hint[0] == "least":
+            least[hint[1], hint[2]] = max(hint[3], least.get((hint[1], hint[2]), 0))
     names = list(ranks)
     for base, narrow in itertools.product(_SIZES, (False, True)):
         sizes = {
             name: tuple(
                 _known_size(shapes, name, place)
                 or fixed.get((name, place))
-                or (1 if narrow and name == names[0] and place == rank - 1 else base)
+                or max(1 if narrow and name == names[0] and place == rank - 1 else base, least.get((name, place), 0))
                 for place in range(1, rank)
             )
             for name, rank in ranks.items()
         }
         lengths = {(name, place): size for name, known in sizes.items() for place, size in enumerate(known, 1)}
         domains, edges = _domains(hints, lengths, evaluate)
+        asked = _with_missing(hints, domains)
         targets = [name for name in names if name != predicted]
         first = targets[0] if targets else None
-        options: list[tuple[dict[str, tuple[float, ...]], str | None]] = [(domains, None)]
+        options: list[tuple[dict[str, tuple[float, ...]], str | None]] = [(asked, None)] if asked != domains else []
+        options.append((domains, None))
         if first and first not in domains:
             classes = sizes[predicted][-1] if sizes.get(predicted) else 3
             options += [
@@ -123,6 +129,14 @@ def _domains(
         if hint[0] == "whole" and hint[1] not in domains:
             domains[hint[1]] = {0.0, 1.0, 2.0}
     return {name: tuple(sorted(found)) for name, found in domains.items()}, edges
+
+
+def _with_missing(
+    hints: Sequence[tuple[Any, ...]], domains: Mapping[str, tuple[float, ...]]
+) -> dict[str, tuple[float, ...]]:
+    """The same, with keys that are in no table where the loss asks before it reads: `if key in table`."""
+    asked = {hint[1]: max(hint[2]) + 1.0 for hint in hints if hint[0] == "keys" and hint[3]}
+    return {name: tuple(sorted({*known, asked[name]})) if name in asked else known for name, known in domains.items()}
 
 
 def _length(size: Node | None, lengths: Mapping[tuple[str, int], int], evaluate: Any) -> int | None:

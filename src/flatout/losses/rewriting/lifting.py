@@ -49,6 +49,8 @@ class Lifting:
         self.hints: list[tuple[Any, ...]] = []
         self.guards: list[tuple[Node, bool]] = []
         self.is_tie_sensitive = False
+        # Whole numbers of Python that became floats of 32 bits, since they may be large.
+        self.rounded: set[Node] = set()
         self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
         # The bounds of the slice that a mask stands for.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
@@ -66,6 +68,18 @@ class Lifting:
         """A name for the argument of a function that the rewrite maps, one that no other has."""
         self._mapped += 1
         return f"{wish}_of_{self._mapped}" if self._mapped > 1 else wish
+
+    def is_rounded(self, node: Node) -> bool:
+        """Whether an expression is made of large whole numbers, so that its last digits are not known."""
+        seen, waiting = set(), [node] if self.rounded else []
+        while waiting:
+            one = waiting.pop()
+            if one in self.rounded:
+                return True
+            if one not in seen:
+                seen.add(one)
+                waiting.extend(one.inputs())
+        return False
 
     def carries_gradient(self, node: Node) -> bool:
         """Whether a gradient with respect to the predictions can flow through an expression."""

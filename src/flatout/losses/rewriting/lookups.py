@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from .algebra import both, cast, constant_array, elementwise, number, relabelled, where
+from .algebra import both, cast, constant_array, elementwise, number, relabelled, shielded, where
 from .graph import Node
-from .indexing import gather, positions
+from .indexing import gather
 from .lifting import Lifting
+from .ragged import positions
 from .reductions import reduce
 from .values import Axis, Listing, Match, Refused, Row, Static, Tensor
 
@@ -97,6 +98,8 @@ def _looked_up(
     if default is None:
         lift.note("A key that is not in the table raises in the original; the rewrite gives NaN for it.")
         default = Static(float("nan"), lift.graph.make("const", 'float("nan")'))
+        # Where the statement does not run, NaN must not reach a gradient: `if key in table: table[key] * p`.
+        return replace(shielded(lift, where(lift, found, entry, default)), is_host=True, kind="float")
     return replace(where(lift, found, entry, default), is_host=True, kind="float")
 
 
@@ -183,6 +186,8 @@ def _dense(lift: Lifting, column: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
         elementwise(lift, "greater_equal", (code, number(lift, 0)), "bool", ">="),
         elementwise(lift, "less", (code, number(lift, size)), "bool", "<"),
     )
+    if key.kind != "int":  # 1.5 is no key, and the cast makes it one.
+        inside = both(lift, inside, elementwise(lift, "equal", (code, key), "bool", "=="))
     node = lift.graph.call("ops.clip", code.node, lift.graph.const(0), lift.graph.const(size - 1))
     entry = gather(lift, column, 0, replace(code, node=node, domain=None, position=None))
     assert inside is not None

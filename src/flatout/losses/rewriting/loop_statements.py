@@ -15,7 +15,7 @@ from .lifting import Lifting
 from .loops import MOST_UNROLLED, assigned_names, finished
 from .running import advanced, running_totals, steady
 from .scopes import Scope
-from .streams import Stream, stream, variable
+from .streams import Stream, steps_of, stream, variable
 from .values import Axis, Host, Items, Local, Range, Refused, Static, Sum, Tensor, Unknown, WrongRank
 
 
@@ -41,7 +41,7 @@ class Looping:
         """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
         name, steps, body = counted(self, node, scope)
         self.loop(steps, ast.Name(name, ast.Store()), body, scope)
-        scope.variables[name] = Unknown(f"The counter {name!r} is read behind its loop.")
+        scope.variables[name] = _behind(self.lift, steps, name)
 
     def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
         body = _without_continue(body)
@@ -127,6 +127,14 @@ class Looping:
         finally:
             self._loops -= 1
         return totals
+
+
+def _behind(lift: Lifting, steps: Any, name: str) -> Any:
+    """The counter of a `while` loop behind it: where it stopped."""
+    first, last = steps.start, steps.stop
+    if steps.step is None and isinstance(last, Host) and isinstance(first, Static) and first.value == 0:
+        return Host(steps_of(lift, last.node))
+    return Unknown(f"The counter {name!r} is read behind its loop.")
 
 
 def is_pending(flow: Stream) -> bool:

@@ -12,7 +12,7 @@ from .graph import Node
 from .lifting import Lifting
 from .reductions import reduce
 from .shelter import sheltered
-from .streams import Stream, in_order
+from .streams import Stream, in_order, steps_of
 from .values import Host, Items, Listing, Refused, Splice, Static, Sum, Tensor, Unknown
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
@@ -81,6 +81,7 @@ def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
 
 
 def _times(lift: Lifting, term: Tensor, size: Node) -> Any:
+    size = steps_of(lift, size)
     if term.node.kind == "const" and term.node.parts[0] in ("1", "1.0"):
         return Host(size)
     if term.kind == "number":

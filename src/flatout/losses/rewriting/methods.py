@@ -8,11 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 from . import choices, frames, operations, places, python_calls, spellings
+from .algebra import cast, elementwise
 from .attributes import shape
 from .host_values import on_host
 from .lookups import entry, is_frame, is_series, is_table, lookup
 from .loops import MOST_UNROLLED
 from .pairs import pair
+from .reductions import reduce
 from .scopes import as_local
 from .shaping import tensor
 from .spellings import draws, library_of
@@ -97,6 +99,11 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
     if name in ("new_zeros", "new_ones", "new_tensor"):
         function = {"new_zeros": "zeros", "new_ones": "ones", "new_tensor": "convert_to_tensor"}[name]
         return operations.apply(lift, function, args, {})
+    if name == "unique":
+        return python_calls.HANDLERS["torch.unique"](run, [of, *args], kwargs)
+    if name == "index" and of.is_host and of.rank == 1 and len(args) == 1 and not kwargs and of.valid is None:
+        same = elementwise(lift, "equal", (of, args[0]), "bool", "==")
+        return replace(reduce(lift, "argmax", cast(lift, same, "int32"), same.inner), is_host=True, kind="int")
     if name in ("t",):
         return replace(of, inner=of.inner[::-1])
     if places.asks_for_places(name, [of, *args], kwargs):

@@ -8,7 +8,7 @@ from typing import Any
 
 from . import algebra
 from .algebra import binary, cast, elementwise, front, guarded, number, where
-from .along_axis import KINDS, along, top_k
+from .along_axis import KINDS, along, cumulative_logsumexp, top_k
 from .graph import FUNCTIONS
 from .indexing import gather, index
 from .lifting import Lifting
@@ -23,6 +23,7 @@ from .shaping import (
     eye,
     filled,
     flatten,
+    linspace,
     squeeze,
     stack,
     swap,
@@ -238,6 +239,11 @@ def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor
     return replace(algebra.relabelled(front(lift, x), swap), node=node, domain=None)
 
 
+def _gather_along(lift: Lifting, x: Any, axis: Any = None, index: Any = None, **rest: Any) -> Tensor:
+    """Torch's `gather`, whose axis comes before its indices."""
+    return _take_along(lift, x, index, axis)
+
+
 def _moments(lift: Lifting, x: Any, axes: Any = None, **rest: Any) -> Items:
     words = {"keepdims": rest["keepdims"]} if "keepdims" in rest else {}
     return Items(tuple(_reduction(lift, how, x, axes, **words) for how in ("mean", "var")))
@@ -276,7 +282,8 @@ _OTHERS: dict[str, Callable[..., Any]] = {
     "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
-    "index_select": _index_select,
+    "index_select": _index_select, "gather_along": _gather_along, "linspace": linspace,
+    "cumulative_logsumexp": cumulative_logsumexp, "logcumsumexp": cumulative_logsumexp,
     "top_k": top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
     "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
     "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,

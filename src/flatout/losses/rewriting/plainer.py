@@ -7,7 +7,32 @@ import ast
 
 def plainer(tree: ast.FunctionDef) -> ast.FunctionDef:
     """A function without those statements, where they have a plainer form; others stay as they are."""
+    for node in ast.walk(tree):
+        for side in ("body", "orelse"):
+            if isinstance(getattr(node, side, None), list):
+                setattr(node, side, _with_defaults(getattr(node, side)))
     return ast.fix_missing_locations(_Plainer().visit(tree))  # type: ignore[no-any-return]
+
+
+def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
+    """`w = table.get(key)` and `if w is None: w = 1.0` is `w = table.get(key, 1.0)`."""
+    made: list[ast.stmt] = []
+    for one in body:
+        last = made[-1] if made else None
+        call = last.value if isinstance(last, ast.Assign) else None
+        is_get = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "get"
+        if is_get and isinstance(one, ast.If) and len(one.body) == 1 and not one.orelse:
+            assert isinstance(last, ast.Assign)
+            assert isinstance(call, ast.Call)
+            name, then = ast.unparse(last.targets[0]), one.body[0]
+            is_same = isinstance(then, ast.Assign) and ast.unparse(then.targets[0]) == name
+            if is_same and ast.unparse(one.test) == f"{name} is None" and len(call.args) == 1 and not call.keywords:
+                assert isinstance(then, ast.Assign)
+                if isinstance(then.value, ast.Constant):
+                    call.args.append(then.value)
+                    continue
+        made.append(one)
+    return made
 
 
 _YIELDED = "yielded_here"

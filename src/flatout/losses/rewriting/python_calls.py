@@ -15,7 +15,7 @@ from .lookups import distinct, members
 from .loops import join, over_axes
 from .reductions import reduce
 from .shaping import tensor
-from .streams import Stream, stream
+from .streams import Stream, steps_of, stream
 from .values import (
     Axis,
     Bag,
@@ -24,6 +24,7 @@ from .values import (
     Listing,
     Places,
     Range,
+    Record,
     Refused,
     Several,
     Static,
@@ -81,9 +82,9 @@ def _len(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(value, Listing):
         if value.keep is not None:
             return counted(lift, value.keep, value.axes)
-        node: Any = value.axes[0].size
-        for axis in value.axes[1:]:
-            node = lift.graph.binary("*", node, axis.size)
+        node, *more = (steps_of(lift, axis.size) for axis in value.axes)  # type: ignore[arg-type]
+        for size in more:
+            node = lift.graph.binary("*", node, size)
         return Host(node)
     if isinstance(value, Bag):
         return members(lift, value.entries, value.others)
@@ -92,7 +93,8 @@ def _len(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(value, Range):
         flow = stream(lift, value)
         assert isinstance(flow, Stream)
-        return Host(flow.axes[0].size) if flow.keep is None else counted(lift, flow.keep, flow.axes)  # type: ignore[arg-type]
+        size = steps_of(lift, flow.axes[0].size)  # type: ignore[arg-type]
+        return Host(size) if flow.keep is None else counted(lift, flow.keep, flow.axes)  # type: ignore[arg-type]
     if isinstance(value, Static):
         return Static(len(value.value), lift.graph.call("len", value.node))
     raise Refused("len() of something that is no list.")
@@ -182,6 +184,13 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`dict(zip(keys, values))` of constants, and `dict(table)`."""
+    if not args and all(isinstance(value, Static) for value in kwargs.values()):
+        made = run.lift.graph.make(
+            "calling", run.lift.graph.name("dict"), (), tuple((k, v.node) for k, v in kwargs.items())
+        )
+        return Static({key: value.value for key, value in kwargs.items()}, made)
+    if not args:
+        return Record(dict(kwargs))
     if len(args) != 1 or kwargs:
         raise Refused("A dict is made of other than constants.")
     (value,) = args
@@ -259,7 +268,8 @@ def _size(run: Any, value: Any) -> Any:
         return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
     if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
         return counted(lift, value.valid, value.inner)
-    sizes = shape(tensor(run.lift, value)).values
+    whole = tensor(run.lift, value)
+    sizes = shape(replace(whole, is_loose=False) if whole.valid is None else whole).values
     total = sizes[0]
     for size in sizes[1:]:
         total = Host(run.lift.graph.binary("*", total.node, size.node))

@@ -37,6 +37,7 @@ class Rewrite:
         guards: Expressions that decided a branch, with the truth that they must have.
         hints: What was learned about the values of the parameters.
         is_tie_sensitive: Whether the order of equal entries matters.
+        pins: Functions and their outside names that the source holds as they were, such as a helper that was read in.
     """
 
     source: str
@@ -48,6 +49,7 @@ class Rewrite:
     guards: tuple[tuple[str, bool], ...] = ()
     hints: tuple[tuple[Any, ...], ...] = ()
     is_tie_sensitive: bool = False
+    pins: tuple[tuple[Any, str, Any], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -184,6 +186,7 @@ def _rewrite(
         tuple((_text(lift, guard), truth) for guard, truth in lift.guards),
         tuple(lift.hints),
         lift.is_tie_sensitive,
+        tuple(lift.graph.pins),
     )
 
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from .graph import Graph
 from .grouping import grouped
+from .keyed import keyed
 from .plainer import plainer
 from .records import separated
 from .values import Local, Refused, Static
@@ -52,6 +53,9 @@ class Scope:
             return Static(value, graph.name(name), f"builtins.{name}")
         else:
             raise Refused(f"The name {name!r} is not known.", "FO303")
+        is_read_now = isinstance(value, types.FunctionType) or not top.is_root
+        if is_read_now and isinstance(top.outside, Outside) and not isinstance(value, types.ModuleType):
+            graph.pins.append((top.outside.function, name, value))
         if top.is_root:
             return Static(value, graph.name(name))
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -68,9 +72,30 @@ def _inject(name: str, value: Any, injected: dict[str, Any]) -> str:
     return chosen
 
 
+class Outside(dict[str, Any]):
+    """The globals of a function, and what it closes over, as they are now."""
+
+    def __init__(self, function: types.FunctionType):
+        super().__init__(function.__globals__)
+        self.function = function
+
+
+def is_still(function: types.FunctionType, name: str, value: Any) -> bool:
+    """Whether a name that a function reads outside means what it did."""
+    if name in function.__code__.co_freevars:
+        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
+        return cell.cell_contents is value or _are_equal(cell.cell_contents, value)
+    now = function.__globals__.get(name)
+    return now is value or _are_equal(now, value)
+
+
+def _are_equal(now: Any, value: Any) -> bool:
+    return isinstance(value, (bool, int, float, str)) and type(now) is type(value) and bool(now == value)
+
+
 def outside_of(function: types.FunctionType) -> dict[str, Any]:
     """The globals of a function, and what it closes over."""
-    names = dict(function.__globals__)
+    names = Outside(function)
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
         try:
             names[name] = cell.cell_contents
@@ -108,7 +133,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
     try:
-        return grouped(separated(plainer(copy.deepcopy(found))))
+        return grouped(keyed(separated(plainer(copy.deepcopy(found)))))
     except Exception:
         # A fault of ours must not become one of the user's.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)

@@ -8,8 +8,9 @@ from typing import Any
 
 from .algebra import align, front, is_one, number, operand
 from .graph import Node
-from .indexing import index, listing_to_tensor, positions
+from .indexing import index, listing_to_tensor
 from .lifting import Lifting
+from .ragged import positions
 from .reductions import reduce
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
 
@@ -213,6 +214,18 @@ def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
         axis = Axis("place", lift.graph.binary("-", stop.node, start.node))
         return Tensor(lift.graph.call("ops.arange", start.node, stop.node), (axis,), (axis,), "int", is_host=True)
     raise Refused("arange() with a step, or with bounds that are no whole numbers, is not known here.")
+
+
+def linspace(lift: Lifting, start: Any, stop: Any = None, num: Any = None, **rest: Any) -> Tensor:
+    stop, count = (
+        stop if stop is not None else rest.pop("end", None),
+        num if num is not None else rest.pop("steps", None),
+    )
+    if rest or any(not isinstance(value, (Static, Host)) for value in (start, stop, count)):
+        raise Refused("linspace() with bounds or a length that depend on the data.", "FO108")
+    axis = Axis("place", count.node)
+    node = lift.graph.call("ops.linspace", start.node, stop.node, count.node)
+    return Tensor(node, (axis,), (axis,), "float", is_host=True)
 
 
 def eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:

@@ -31,7 +31,8 @@ _ALIASES = {
 
 # Where libraries mean different things by one name.
 _MEANINGS = {
-    ("torch", "gather"): "", ("torch", "split"): "split_by_size", ("tensorflow", "split"): "split_by_count_or_sizes",
+    ("torch", "gather"): "gather_along", ("torch", "split"): "split_by_size",
+    ("tensorflow", "split"): "split_by_count_or_sizes",
     ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
     ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip

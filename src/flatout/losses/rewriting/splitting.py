@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from .algebra import binary, number
-from .indexing import index, positions
+from .indexing import index
 from .lifting import Lifting
+from .ragged import positions
 from .shaping import axes_of, tensor
 from .values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
 

@@ -153,6 +153,13 @@ def _range(lift: Lifting, value: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
+def steps_of(lift: Lifting, size: Node) -> Node:
+    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
+    if size.kind == "binary" and size.parts[0] == "-":
+        return lift.graph.call("max", size, lift.graph.const(0))
+    return size
+
+
 def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     """An operation on two numbers that are known now, or when the loss is traced."""
     if isinstance(left, Static) and isinstance(right, Static):
@@ -320,12 +327,15 @@ def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:
     """Two lengths are taken to be equal; at a call where they are not, the original runs."""
     for node in (size, other):
         known = node is not None and (node.kind == "const" or (node.kind == "size" and node.parts[0].kind == "name"))
-        counted = (
-            node is not None and node.kind == "call" and node.parts[0] == "len" and node.parts[1][0].kind == "name"
-        )
+        counted = node is not None and node.kind == "call" and node.parts[0] == "len" and _is_named(node.parts[1][0])
         if not known and not counted:
             raise Refused("zip() of arrays that are not known to have the same length.")
     lift.guards.append((lift.graph.binary("==", size, other), True))  # type: ignore[arg-type]
+
+
+def _is_named(node: Node) -> bool:
+    """`name`, `self.name`."""
+    return node.kind == "name" or (node.kind == "attribute" and _is_named(node.parts[0]))
 
 
 def _static(lift: Lifting, value: Static) -> Stream | Items:

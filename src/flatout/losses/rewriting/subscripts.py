@@ -12,9 +12,10 @@ import numpy as np
 from .algebra import both, elementwise, operand, relabelled
 from .choices import chosen_from, read_at
 from .frames import column_of
-from .indexing import index, listing_to_tensor, positions
+from .indexing import index, listing_to_tensor
 from .lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
 from .places import picked_places, selects_at
+from .ragged import positions
 from .reductions import reduce
 from .scopes import Scope
 from .values import (
@@ -111,7 +112,11 @@ def _index_item(run: Any, item: Any) -> Any:
     if isinstance(item, Listing):
         return listing_to_tensor(run.lift, item)
     if isinstance(item, Items) and len(item.values) == 1 and isinstance(item.values[0], Tensor):
-        return item.values[0]  # `a[np.where(mask)]`.
+        only = item.values[0]
+        if item.is_list and only.position is not None and not only.rank:
+            after = replace(only, position=(only.position[0], only.position[1] + 1))
+            return slice(only, after)  # `a[:, [i]]` keeps the dimension, as `a[:, i : i + 1]` does.
+        return only  # `a[np.where(mask)]`.
     if isinstance(item, Items) or (isinstance(item, Static) and isinstance(item.value, (list, np.ndarray))):
         raise Refused("An array is indexed by a list.", "FO108")
     return item
@@ -176,6 +181,8 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
     if isinstance(item, slice):
         if value.keep is not None:
             raise Refused("A part of a selection is taken; which one depends on the data.", "FO108")
+        if isinstance(item.step, Static) and item.step.value == -1 and item.start is item.stop is None:
+            return index(lift, listing_to_tensor(lift, value), items)
         places, keep = positions(lift, axis), None
         if item.step is not None:
             raise Refused("Every k-th element of a list is taken.")

@@ -96,6 +96,8 @@ class Expressions(Calls):
             return base
         if isinstance(base, Static) and base.tag in ("frame", "array", "dict"):
             return base
+        if isinstance(base, Static) and base.tag == "file" and name in ("stdout", "stderr", "returncode"):
+            return Static("text")  # What a process said.
         if isinstance(base, Static) and base.tag == "module" and base.text:
             return self.module_name(base.text, name)
         return UNKNOWN

@@ -13,7 +13,21 @@ from .events import Loop, Wrote
 from .names import Names
 from .operations import elementwise
 from .spellings import REDUCTIONS, plain
-from .values import STATIC, UNKNOWN, Data, Instance, Sequence, Shape, Size, Static, Tuple, Value, Variable, data_in
+from .values import (
+    STATIC,
+    UNKNOWN,
+    Data,
+    Instance,
+    Sequence,
+    Shape,
+    Size,
+    Static,
+    Together,
+    Tuple,
+    Value,
+    Variable,
+    data_in,
+)
 
 _DATA_TO_HOST = frozenset(["item", "numpy", "tolist", "eval", "to_py", "__array__"])
 
@@ -61,7 +75,8 @@ class Methods:
             if receiver.tag == "file":
                 return Static("text")
             if method in ("items", "keys", "values") and receiver.tag == "dict":
-                return Static("list", length=receiver.length)
+                entries = Static("list", length=receiver.length)
+                return Together((entries, entries), "zip") if method == "items" else entries
             if data_in(everything):
                 host = dataclasses.replace(elementwise(everything), on_host=True, differentiable=False)
                 return host if receiver.tag in ("dict", "frame", "array", "object", "list") else UNKNOWN

@@ -140,7 +140,7 @@ def _cost(node: cst.CSTNode, helpers: dict[str, cst.FunctionDef], depth: int) ->
             if name in helpers and depth < 3:
                 total += _cost(helpers[name].body, helpers, depth + 1)
             elif "." in name:
-                total += 1 + (short in HEAVY) + (short in _OF_PAIRS)
+                total += 1 + (short in HEAVY) + 3 * (short in _OF_PAIRS)
         elif isinstance(one, cst.SubscriptElement) and isinstance(one.slice, cst.Index):
             index = one.slice.value
             # `y[:, None]` is how pairs are made.

@@ -11,11 +11,21 @@ from typing import Any, Literal
 import numpy as np
 
 from . import inputs
-from .gradients import compiled_if_small, heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
+from .gradients import (
+    compiling_ahead,
+    heard_from_tensorflow,
+    outside_tracing,
+    quick_answer,
+    unknown_length,
+    value_and_gradient,
+)
 from .inputs import Recipe
 from .trials import Kinks, Trial, backend, close, same_slope, tried
 
 _BATCHES = (1, 2)
+# Samples of most adversarial inputs. On jax the rewrite runs compiled on these, and on the others as it was traced: XLA
+# needs a program for each length of a batch, and a tenth of a second for each.
+_ADVERSARIAL = 3
 # Seconds after which further kinds of input are tried on one batch each only.
 _LONG = 3.0
 # Where such functions meet a tie, one-sided slopes differ, and each is a gradient.
@@ -87,7 +97,7 @@ def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
     try:
         with outside_tracing():
             arrays = inputs.ordinary(recipe, _odd(recipe))
-            quick = compiled_if_small(slow, arrays, recipe.predicted)
+            quick = quick_answer(slow, arrays, recipe.predicted)
             value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
         return bool(np.all(np.isfinite(value)))
     except Exception:
@@ -128,23 +138,37 @@ def verify(
     scale = 0.0
     answers = {} if answers is None else answers
     began = time.perf_counter()
-    with outside_tracing(), heard_from_tensorflow() as heard:
+    with outside_tracing(), heard_from_tensorflow() as heard, compiling_ahead(fast) as begin:
         for number, recipe in enumerate(recipes):
             batches = (*_BATCHES, _odd(recipe))
             trials = [(f"batch of {batch}", inputs.ordinary(recipe, batch), False) for batch in batches]
             is_long = time.perf_counter() - began > _LONG
             trials = trials if number == 0 else trials[-1:]
             if number == 0 or not is_long:
-                trials += list(inputs.adversarial(recipe, 3, _odd(recipe)))
+                trials += list(inputs.adversarial(recipe, _ADVERSARIAL, _odd(recipe)))
             if "float64" in source or (is_on_host and number == 0):
                 # What 64 bits are against is cancellation; a backend without them must not hide it.
                 samples = 24 if "float64" in source else _odd(recipe)
                 trials += [("a large, nearly constant signal", inputs.offset(recipe, samples), False)]
+            for _, arrays, _ in trials:
+                if _is_compiled(arrays, recipe):
+                    begin(arrays, recipe.predicted)
             for name, arrays, has_ties in trials:
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
                 kinks = Kinks(has_ties, is_kinked, is_tie_sensitive)
-                trial = tried(slow, fast, recipe, name, arrays, kinks, scale, answers, (number, name))
+                trial = tried(
+                    slow,
+                    fast,
+                    recipe,
+                    name,
+                    arrays,
+                    kinks,
+                    scale,
+                    answers,
+                    (number, name),
+                    _is_compiled(arrays, recipe),
+                )
                 if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
                     trial = Trial(note="Where values that are sorted are NaN, their order differs from the original's.")
                 scale = scale or trial.scale
@@ -173,9 +197,13 @@ def verify(
     return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16], unsized)
 
 
+def _is_compiled(arrays: Mapping[str, np.ndarray], recipe: Recipe) -> bool:
+    return len(arrays[recipe.predicted]) == _ADVERSARIAL
+
+
 def _compiles(fast: Any, slow: Any, recipe: Recipe) -> str | None:
     if backend() != "tensorflow":
-        return None  # On jax it was compiled all along; torch does not compile.
+        return None  # On jax it was compiled for adversarial inputs; torch does not compile.
     arrays = inputs.ordinary(recipe, 5)
     try:
         plain, _ = value_and_gradient(fast, arrays, recipe.predicted)

@@ -42,9 +42,11 @@ def _numbers(function: Any) -> Operation:
 def _converted(params: Any, x: np.ndarray) -> np.ndarray:
     dtype = np.dtype(params["new_dtype"])
     if x.dtype.kind == "f" and dtype.kind in "iu":
+        if dtype.itemsize > 4:
+            raise CannotRun("a conversion to 64 bits")
         limits = np.iinfo(dtype)
-        # XLA saturates, and makes 0 of NaN.
-        return np.where(np.isnan(x), 0, np.clip(x, limits.min, limits.max).astype("float64")).astype("int64")
+        # XLA saturates, and makes 0 of NaN. In float64 the limits are exact.
+        return np.nan_to_num(np.clip(x.astype("float64"), limits.min, limits.max), nan=0.0).astype(dtype)
     return x.astype(dtype)
 
 
@@ -75,9 +77,10 @@ def _integer_power(params: Any, x: np.ndarray) -> np.ndarray:
 
 
 def _rounded(params: Any, x: np.ndarray) -> np.ndarray:
-    if "AWAY_FROM_ZERO" in str(params["rounding_method"]):
-        return np.asarray(np.copysign(np.floor(np.abs(x) + x.dtype.type(0.5)), x))
-    return np.rint(x)
+    if params["rounding_method"].name == "TO_NEAREST_EVEN":
+        return np.rint(x)
+    whole = np.trunc(x)
+    return np.where(np.abs(x - whole) >= 0.5, whole + np.copysign(np.ones_like(x), x), whole)
 
 
 def _chosen(params: Any, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:

@@ -214,19 +214,27 @@ def test_a_slip_in_numpy_costs_time_only(primitive: str, monkeypatch: pytest.Mon
     assert "the original gives" in verdict.reason
 
 
-def test_a_rewrite_that_cannot_be_compiled_is_rejected() -> None:
-    """It is wrong in compiled code alone, as a step of `fit` is: what NumPy runs is not all that is looked at."""
+@pytest.mark.parametrize("is_even", [False, True])
+def test_a_rewrite_that_cannot_be_compiled_is_rejected(is_even: bool) -> None:
+    """Also where the original takes even batches alone, and so none of the adversarial inputs that are compiled."""
     import jax
 
     from flatout.losses.rewriting.inputs import Recipe
     from flatout.losses.rewriting.verify import verify
 
+    def original(y_true, y_pred):
+        if is_even and y_true.shape[0] % 2:
+            raise ValueError("pairs of samples")
+        return 2.0 * ops.mean(ops.square(y_true - y_pred))
+
     def refuses(y_true, y_pred):
-        if isinstance(y_pred, jax.core.Tracer) and y_pred.shape[0] == 3:
+        if isinstance(y_true, jax.core.Tracer):  # As it is in a step of `fit`.
             raise TypeError("not while tracing")
         return 2.0 * ops.mean(ops.square(y_true - y_pred))
 
     recipe = Recipe((("y_true", 2), ("y_pred", 2)), {"y_true": (4,), "y_pred": (4,)}, {}, "y_pred")
-    verdict = verify(rows, refuses, [recipe])
+    assert verify(original, original, [recipe]).equal
+    verdict = verify(original, refuses, [recipe])
     assert not verdict.equal
     assert "not while tracing" in verdict.reason
+    assert "batch of 2" in verdict.compared

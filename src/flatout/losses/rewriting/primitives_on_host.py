@@ -227,7 +227,6 @@ OPERATIONS: Mapping[str, Operation] = {
     "concatenate": lambda params, *values: np.concatenate(values, params["dimension"]),
     "convert_element_type": _converted,
     "copy": _simple(np.asarray),
-    "copy_p": _simple(np.asarray),
     "cos": _numbers(np.cos),
     "cosh": _numbers(np.cosh),
     "cummax": _running(np.maximum.accumulate),

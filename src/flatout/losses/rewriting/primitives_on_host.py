@@ -14,7 +14,7 @@ Operation = Callable[..., Any]
 
 
 def _by_entries(function: Callable[[float], float]) -> Operation:
-    """A function of Python's, for each entry; NaN where it raises is not asked for here."""
+    """A function of Python's, for each entry."""
 
     def of_all(params: Any, x: np.ndarray) -> np.ndarray:
         if not np.all(np.isfinite(x)):
@@ -148,18 +148,11 @@ def _dynamic_update(params: Any, x: np.ndarray, update: np.ndarray, *starts: np.
 
 
 def _reduced(function: Any) -> Operation:
-    def along(params: Any, x: np.ndarray) -> Any:
-        return function(x, axis=tuple(params["axes"]))
-
-    return along
+    return lambda params, x: function(x, axis=tuple(params["axes"]))
 
 
 def _place_of(function: Any) -> Operation:
-    def along(params: Any, x: np.ndarray) -> Any:
-        (axis,) = params["axes"]
-        return function(x, axis=axis)
-
-    return along
+    return lambda params, x: function(x, axis=params["axes"][0])
 
 
 def _running(function: Any) -> Operation:

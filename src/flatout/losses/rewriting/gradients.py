@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import logging
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -35,59 +34,45 @@ def value_and_gradient(
     run = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[backend]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return run(function, arrays, wrt if wrt and arrays[wrt].dtype.kind == "f" else None, compiled)
+        return run(function, arrays, _float(arrays, wrt), compiled)
 
 
-def compiled_if_small(
+def quick_answer(
     function: Callable[..., Any], arrays: Arrays, wrt: str | None
 ) -> tuple[np.ndarray, np.ndarray | None] | None:
-    """The same of a loss that was written to be slow, sooner where jax can compile it as a whole.
-
-    Outside compiled code jax compiles every operation by itself, for every shape and every place that a slice is taken
-    from: a program of a few hundred operations is compiled sooner.
+    """The same of a small input, sooner: on jax without a program of XLA's for each operation and each shape.
 
     Returns:
-        As `value_and_gradient`; None on other backends, for a program that is large, and for one that cannot be traced
-        because it reads values on the host.
+        As `value_and_gradient`; None where nothing is sooner than that, as for a loss that reads values on the host.
     """
     import keras
 
     if keras.backend.backend() != "jax":
         return None
-    wrt = wrt if wrt and arrays[wrt].dtype.kind == "f" else None
-    shapes = tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
+    from . import jax_programs
+
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        program = _small_program(function, wrt, shapes)
-        if program is None:
-            return None
-        value, gradient = program(dict(arrays))
-    return np.asarray(value), None if gradient is None else np.asarray(gradient)
+        return jax_programs.quick_answer(function, arrays, _float(arrays, wrt))
 
 
-# Of a program that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
-_MOST_EQUATIONS = 300
+@contextlib.contextmanager
+def compiling_ahead(function: Callable[..., Any]) -> Iterator[Callable[[Arrays, str | None], None]]:
+    """Gives what begins to compile a function for some shapes, where `value_and_gradient` will run it compiled."""
+    import keras
+
+    if keras.backend.backend() != "jax":
+        yield lambda arrays, wrt: None
+        return
+    from . import jax_programs
+
+    with jax_programs.compiling_ahead(function) as begin:
+        yield lambda arrays, wrt: begin(arrays, _float(arrays, wrt))
 
 
-@functools.lru_cache(maxsize=64)
-def _small_program(function: Any, wrt: str | None, shapes: tuple[tuple[str, tuple[int, ...], str], ...]) -> Any:
-    import jax
-
-    given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
-    try:
-        traced = jax.jit(_differentiated(function, wrt)).trace(given)
-    except Exception:
-        return None
-    if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
-        return None
-    return traced.lower().compile(compiler_options=_quick_to_compile())
-
-
-def _quick_to_compile() -> dict[str, Any]:
-    """Options for a program that runs a handful of times; one that gives something else is asked step by step."""
-    import jax
-
-    return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+def _float(arrays: Arrays, wrt: str | None) -> str | None:
+    """The argument to differentiate, if it holds numbers that can be."""
+    return wrt if wrt and arrays[wrt].dtype.kind == "f" else None
 
 
 @contextlib.contextmanager
@@ -98,7 +83,8 @@ def outside_tracing() -> Iterator[None]:
     if keras.backend.backend() == "jax":
         import jax
 
-        with jax.ensure_compile_time_eval():
+        # Not ensure_compile_time_eval(): while a function is traced, it compiles and runs what is done with constants.
+        with jax.core.eval_context():
             yield
     elif keras.backend.backend() == "tensorflow":
         yield  # Here `decide` has left the graph by way of a thread: tf.init_scope() would stop the gradient tapes.
@@ -121,74 +107,13 @@ def on_device(arrays: Arrays) -> dict[str, Any]:
 
 
 def _jax(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:
-    import jax.numpy as jnp
+    from . import jax_programs
 
-    given = {name: jnp.asarray(value) for name, value in arrays.items()}
-    run = _compiled_on_jax(function, wrt) if compiled else _differentiated(function, wrt)
-    with contextlib.nullcontext() if compiled or wrt is None else _readable_tracers():
-        value, gradient = run(given)
-    return np.asarray(value), None if gradient is None else np.asarray(gradient)
-
-
-@functools.lru_cache(maxsize=64)
-def _compiled_on_jax(function: Any, wrt: str | None) -> Any:
-    """Compiled once for each shape, however many inputs of that shape are tried."""
-    import jax
-
-    return jax.jit(_differentiated(function, wrt))
-
-
-def _differentiated(function: Any, wrt: str | None) -> Any:
-    import jax
-    import jax.numpy as jnp
-
-    def total(at: Any, given: Any) -> tuple[Any, Any]:
-        value = jnp.asarray(function(**{**given, wrt: at}))
-        return jnp.sum(value).astype("float32"), value
-
-    def run(given: Any) -> tuple[Any, Any]:
-        if wrt is None:
-            return jnp.asarray(function(**given)), None
-        (_, value), gradient = jax.value_and_grad(total, has_aux=True)(given[wrt], given)
-        return value, gradient
-
-    return run
-
-
-@contextlib.contextmanager
-def _readable_tracers() -> Iterator[None]:
-    """While jax differentiates without compiling, float(x) and np.asarray(x) give the value, as they do on torch.
-
-    A loss with such a line has no gradient on jax; the one that its author means treats what was read as a constant.
-    """
-    import jax
-
-    tracer = jax.core.Tracer
-
-    def concrete(value: Any) -> np.ndarray:
-        while isinstance(value, tracer):
-            value = value.primal
-        return np.asarray(value)
-
-    readers: dict[str, Any] = {
-        "__array__": lambda self, *args, **kwargs: concrete(self),
-        "__float__": lambda self: float(concrete(self)),
-        "__int__": lambda self: int(concrete(self)),
-        "__index__": lambda self: int(concrete(self)),
-        "item": lambda self, *args: concrete(self).item(*args),
-        "tolist": lambda self: concrete(self).tolist(),
-    }
-    originals = {name: tracer.__dict__.get(name) for name in readers}
-    for name, reader in readers.items():
-        setattr(tracer, name, reader)
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            if original is None:
-                delattr(tracer, name)
-            else:
-                setattr(tracer, name, original)
+    return (
+        jax_programs.executables(function).run(arrays, wrt)
+        if compiled
+        else jax_programs.by_steps(function, arrays, wrt)
+    )
 
 
 def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:
@@ -226,7 +151,7 @@ def unknown_length(
         return tf.TensorSpec(known, value.dtype)
 
     names = list(batches[0])
-    wrt = wrt if wrt and batches[0][wrt].dtype.kind == "f" else None
+    wrt = _float(batches[0], wrt)
 
     def run(*values: Any) -> tuple[Any, Any]:
         given = dict(zip(names, values, strict=True))

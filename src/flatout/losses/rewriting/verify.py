@@ -11,11 +11,23 @@ from typing import Any, Literal
 import numpy as np
 
 from . import inputs
-from .gradients import compiled_if_small, heard_from_tensorflow, outside_tracing, unknown_length, value_and_gradient
+from .gradients import (
+    compiling_ahead,
+    heard_from_tensorflow,
+    outside_tracing,
+    quick_answer,
+    unknown_length,
+    value_and_gradient,
+)
 from .inputs import Recipe
 from .trials import Kinks, Trial, backend, close, same_slope, tried
 
 _BATCHES = (1, 2)
+# Samples of most adversarial inputs. On jax the rewrite runs compiled on these, and on the others as it was traced: XLA
+# needs a program for each length of a batch, and a tenth of a second for each.
+_ADVERSARIAL = 3
+# The input that asks how a rewrite rounds: compiled code must answer.
+_ROUNDED = "a large, nearly constant signal"
 # Seconds after which further kinds of input are tried on one batch each only.
 _LONG = 3.0
 # Where such functions meet a tie, one-sided slopes differ, and each is a gradient.
@@ -87,7 +99,7 @@ def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
     try:
         with outside_tracing():
             arrays = inputs.ordinary(recipe, _odd(recipe))
-            quick = compiled_if_small(slow, arrays, recipe.predicted)
+            quick = quick_answer(slow, arrays, recipe.predicted)
             value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
         return bool(np.all(np.isfinite(value)))
     except Exception:
@@ -126,25 +138,31 @@ def verify(
     is_kinked = any(name in source for name in _KINKED)
     is_ordered = "sort(" in source or "top_k(" in source
     scale = 0.0
+    was_compiled = False
     answers = {} if answers is None else answers
     began = time.perf_counter()
-    with outside_tracing(), heard_from_tensorflow() as heard:
+    with outside_tracing(), heard_from_tensorflow() as heard, compiling_ahead(fast) as begin:
         for number, recipe in enumerate(recipes):
             batches = (*_BATCHES, _odd(recipe))
             trials = [(f"batch of {batch}", inputs.ordinary(recipe, batch), False) for batch in batches]
             is_long = time.perf_counter() - began > _LONG
             trials = trials if number == 0 else trials[-1:]
             if number == 0 or not is_long:
-                trials += list(inputs.adversarial(recipe, 3, _odd(recipe)))
+                trials += list(inputs.adversarial(recipe, _ADVERSARIAL, _odd(recipe)))
             if "float64" in source or (is_on_host and number == 0):
                 # What 64 bits are against is cancellation; a backend without them must not hide it.
                 samples = 24 if "float64" in source else _odd(recipe)
-                trials += [("a large, nearly constant signal", inputs.offset(recipe, samples), False)]
+                trials += [(_ROUNDED, inputs.offset(recipe, samples), False)]
+            for name, arrays, _ in trials:
+                if _is_compiled(name, arrays, recipe):
+                    begin(arrays, recipe.predicted)
             for name, arrays, has_ties in trials:
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
                 kinks = Kinks(has_ties, is_kinked, is_tie_sensitive)
-                trial = tried(slow, fast, recipe, name, arrays, kinks, scale, answers, (number, name))
+                is_compiled = _is_compiled(name, arrays, recipe)
+                key = (number, name)
+                trial = tried(slow, fast, recipe, name, arrays, kinks, scale, answers, key, is_compiled)
                 if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
                     trial = Trial(note="Where values that are sorted are NaN, their order differs from the original's.")
                 scale = scale or trial.scale
@@ -158,9 +176,12 @@ def verify(
                     skipped.append(f"{name}: {trial.skipped}")
                 else:
                     compared.append(name)
+                    was_compiled = was_compiled or is_compiled
                 if trial.note and trial.note not in notes:
                     notes.append(trial.note)
-        problem = _compiles(fast, slow, recipes[0])
+        problem = None
+        for batch in _to_compile(compared, was_compiled):
+            problem = problem or _compiles(fast, slow, recipes[0], batch)
         if any("Using a while_loop" in line for line in heard):
             problem = "TensorFlow cannot map an operation of it, and would run the samples one after the other"
         unsized, note = _unsized(fast, recipes[0]) if not problem else (_SIZED, "")
@@ -173,10 +194,23 @@ def verify(
     return Verdict(True, "", names, tuple(dict.fromkeys(skipped)), tuple(notes), digest.hexdigest()[:16], unsized)
 
 
-def _compiles(fast: Any, slow: Any, recipe: Recipe) -> str | None:
-    if backend() != "tensorflow":
-        return None  # On jax it was compiled all along; torch does not compile.
-    arrays = inputs.ordinary(recipe, 5)
+def _is_compiled(name: str, arrays: Mapping[str, np.ndarray], recipe: Recipe) -> bool:
+    """Whether the rewrite runs compiled on an input, on jax."""
+    return name == _ROUNDED or arrays[recipe.predicted].shape[:1] == (_ADVERSARIAL,)
+
+
+def _to_compile(compared: Sequence[str], was_compiled: bool) -> list[int]:
+    """Lengths of batches for which the compiled rewrite is yet to be compared with itself as it runs uncompiled."""
+    if backend() == "tensorflow":
+        return [5]
+    if backend() == "torch" or was_compiled:
+        return []
+    # The original took no adversarial input.
+    return [int(name.removeprefix("batch of ")) for name in dict.fromkeys(compared) if name.startswith("batch of ")]
+
+
+def _compiles(fast: Any, slow: Any, recipe: Recipe, batch: int) -> str | None:
+    arrays = inputs.ordinary(recipe, batch)
     try:
         plain, _ = value_and_gradient(fast, arrays, recipe.predicted)
         made, slope = value_and_gradient(fast, arrays, recipe.predicted, compiled=True)

@@ -83,10 +83,10 @@ def first_element(data: Data) -> Data:
 def unstacked(data: Data, axis: Value | None) -> Sequence:
     """A list of the slices along an axis."""
     at = int(axis.number) if isinstance(axis, Static) and axis.number is not None else 0
-    if at < 0:
-        return Sequence(data, LAST)
-    label = data.axes[at] if at < len(data.axes) else LAST
     rank = None if data.rank is None else data.rank - 1
+    if at < 0:
+        return Sequence(dataclasses.replace(data, rank=rank, thin=False), LAST)
+    label = data.axes[at] if at < len(data.axes) else LAST
     return Sequence(dataclasses.replace(data, axes=data.axes[:at] + data.axes[at + 1 :], rank=rank), label)
 
 

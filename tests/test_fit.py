@@ -420,6 +420,7 @@ def test_which_callbacks_keep_auto_from_one_long_kernel() -> None:
         known.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
     ]
     assert not _services(None)
+    assert _services([[harmless[0]], "no callback"]) == {"none"}
     assert _services(harmless) <= {"none", "chunk"}
     assert _services(known.CallbackList(harmless)) <= {"none", "chunk"}
     for one in (Batches(), known.TerminateOnNaN(), known.ModelCheckpoint("x.keras", save_freq=3)):

@@ -308,11 +308,13 @@ def _feed_batches(
 
 def _services(callbacks: Any) -> set[str]:
     """How the batch hooks of the user's callbacks must be served."""
+    import keras
+
     from .ledger import service_for
 
-    found = getattr(callbacks, "callbacks", callbacks) or []
-    each = found if isinstance(found, list | tuple) else [found]
-    return {service_for(callback, "train") for callback in each}
+    # What is no callback is left for Keras to complain of.
+    each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
+    return {service_for(callback, "train") for callback in each if isinstance(callback, keras.callbacks.Callback)}
 
 
 def _epoch_iterator(model: Any, engine: Engine, source: BatchSource, batches: Any, steps: int | None) -> Any:

@@ -30,6 +30,7 @@ PLAIN = {
     "64 bits": (ROWS.astype("float64"), LABELS.astype("int64")),
 }
 OTHERS = {
+    "uint16": (ROWS.astype("uint16"), LABELS),
     "uint32": (ROWS.astype("uint32"), LABELS),
     "bfloat16": (ROWS.astype(ml_dtypes.bfloat16), LABELS),
     "backwards": (ROWS[::-1], LABELS[::-1]),

@@ -83,6 +83,30 @@ def test_what_stock_keras_sees_without_tracing_is_seen(change: str) -> None:
         assert losses("auto") == pytest.approx(losses("stock"), rel=1e-6)
 
 
+@pytest.mark.backend("jax")
+def test_what_is_kept_does_not_keep_the_rows() -> None:
+    import jax
+
+    model = _scaled()
+    with flatout.options(force=True):
+        flatout.fit(model, np.ones((77, 4), "float32"), np.ones((77, 1), "float32"), verbose=0)
+    assert flatout.explain()[-1].accelerated
+    gc.collect()
+    assert not [array.shape for array in jax.live_arrays() if array.shape[:1] == (77,)]
+
+
+@pytest.mark.backend("jax")
+def test_programs_for_any_number_of_rows_do_not_pile_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.engines.kept_functions._MOST", 4)
+    model = _scaled()
+    with flatout.options(force=True):
+        for rows in (32, 64, 96, 128):
+            flatout.fit(model, np.ones((rows, 4), "float32"), np.ones((rows, 1), "float32"), verbose=0)
+            model.reads = 0 if rows == 32 else model.reads
+    assert model.reads == 0
+    assert len(model.train_function._flatout_functions) <= 4
+
+
 def test_a_model_that_was_fitted_is_let_go() -> None:
     model = _scaled()
     with flatout.options(force=True):

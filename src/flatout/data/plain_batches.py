@@ -9,8 +9,6 @@ from typing import Any
 
 import numpy as np
 
-_NO_TENSORS = (np.dtype(np.uint32),)
-
 
 def is_plain(batch: Any) -> bool:
     """Whether a batch is made of tuples, lists and dicts of such arrays, and of None, alone.
@@ -33,6 +31,6 @@ def is_plain(batch: Any) -> bool:
 
 def _is_taken(array: np.ndarray) -> bool:
     dtype, flags = array.dtype, array.flags
-    # torch wants arrays that it might write to, in this machine's byte order.
-    is_of_numbers = dtype.kind in "biuf" and dtype not in _NO_TENSORS and bool(dtype.isnative)
+    # torch wants arrays that it might write to, in this machine's byte order, and has few unsigned numbers.
+    is_of_numbers = (dtype.kind in "bif" or dtype == np.uint8) and bool(dtype.isnative)
     return is_of_numbers and flags.c_contiguous and flags.writeable

@@ -137,6 +137,7 @@ class JaxProgram:
         self._order: Any = None
         self._rest_order: Any = None
         self._functions = Functions(model, task)
+        self._settings = _settings()
         self._cost = Cost(0.0, has_loop=False, has_convolution=False)
         self._loops = True
         self.pays = True
@@ -231,7 +232,7 @@ class JaxProgram:
             model._jax_state_synced = False
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (self._state, self._data, order, *position)
-        key = (form, self.unit, self._signature, self._layout, _settings())
+        key = (form, self.unit, self._signature, self._layout, self._settings)
         compiled = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         )
@@ -282,7 +283,7 @@ class JaxProgram:
         """
         batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self._data)
         leaves, structure = jax.tree.flatten(batch)
-        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, _settings())
+        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, self._settings)
         step, spec, self._cost = self._functions.get(key, lambda: self._traced(batch))
         return step, spec
 

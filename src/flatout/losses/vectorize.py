@@ -78,12 +78,12 @@ class Vectorized:
     def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
         """Whether the constants that decided a branch, and the functions that were read, have not changed."""
         pins = decision.rewrite.pins if decision.rewrite is not None else ()
-        if not decision.guards and not pins:
-            return True
         from .rewriting.scopes import is_still, outside_of
 
         if not all(is_still(*pin) for pin in pins):
             return False
+        if not decision.guards:
+            return True
         defaults = {
             name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
         }

@@ -84,8 +84,12 @@ def is_still(function: types.FunctionType, name: str, value: Any) -> bool:
     """Whether a name that a function reads outside means what it did."""
     if name in function.__code__.co_freevars:
         cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
-        return cell.cell_contents is value or _are_equal(cell.cell_contents, value)
-    now = function.__globals__.get(name)
+        try:
+            now = cell.cell_contents
+        except ValueError:  # It was deleted.
+            return False
+    else:
+        now = function.__globals__.get(name)
     return now is value or _are_equal(now, value)
 
 

@@ -61,8 +61,9 @@ def run_pass(
         if ledger.single_steps:
             program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
-        if stop == end and prepared.engine.reuses_memory:
-            # A device of its own is at work from now on: what the next epoch needs can be had meanwhile.
+        if (start == first_step or stop == end) and prepared.engine.reuses_memory:
+            # A device of its own is at work from now on: what the next epoch needs can be had meanwhile. Soon, because
+            # the last steps may take no time; and again, because somebody may have drawn random numbers since.
             feed.foresee()
         results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
         if stop % model.steps_per_execution and stop < end:

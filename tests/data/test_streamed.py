@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flatout
-from flatout.data import chunks
+from flatout.data import background, chunks
 
 ROWS, BATCH = 107, 16
 RANDOM = np.random.default_rng(5)
@@ -326,3 +327,46 @@ def test_a_step_that_cannot_be_compiled_leaves_nothing_open(monkeypatch: pytest.
     with flatout.options(force=True, strict=True, data="streamed"), pytest.raises(flatout.FallbackRefused):
         flatout.fit(model, X, Y, batch_size=BATCH, epochs=2, verbose=0)
     assert len(closed) == 1
+
+
+class _Progress(keras.callbacks.Callback):
+    """How many steps were told to the callbacks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changed = threading.Condition()
+        self.steps = 0
+
+    def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+        with self.changed:
+            self.steps += 1
+            self.changed.notify_all()
+
+    def reached(self, steps: int) -> bool:
+        with self.changed:
+            return self.changed.wait_for(lambda: self.steps >= steps, timeout=20)
+
+
+@pytest.mark.parametrize("at_once", [2, 3, 5])
+@pytest.mark.parametrize("kinds", [1, 2])
+def test_a_generator_may_wait_for_the_training_to_get_as_far_as_it_got(
+    monkeypatch: pytest.MonkeyPatch, at_once: int, kinds: int
+) -> None:
+    """Stock Keras asks for a batch when it needs it; here no batch may be held back until others come."""
+    progress, reached = _Progress(), []
+    # A step for batches of another kind is compiled while the generator waits.
+    monkeypatch.setattr(background, "PATIENCE_IN_PAUSES", 0.2)
+
+    def waiting() -> Any:
+        for number in range(15):
+            if number and number % at_once == 0:
+                reached.append(progress.reached(number))
+            rows = slice(0, BATCH - number % kinds)
+            yield X[rows], Y[rows]
+
+    with flatout.options(force=True, strict=True), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        flatout.fit(build(), waiting(), callbacks=[progress], verbose=0)
+    assert progress.steps == 15
+    assert reached == [True] * len(reached)
+    assert reached

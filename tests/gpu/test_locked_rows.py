@@ -53,6 +53,7 @@ def array(shape: tuple[int, ...], dtype: str) -> np.ndarray:
         ((513,), "float32"),
         ((4112,), "u1"),
         ((40_000,), "u1"),
+        ((65_540,), "u1"),
     ],
 )
 @pytest.mark.parametrize("is_shuffled", [True, False])

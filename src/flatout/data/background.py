@@ -17,6 +17,9 @@ ITEMS_AHEAD = 64
 BYTES_AHEAD = 256 * 2**20
 # How long `close` waits for code of the user that is busy. It is left to end by itself after that.
 PATIENCE = 2.0
+# How long `paused` waits for it. Longer, because what it draws meanwhile might be drawn twice; not for ever, because it
+# may itself wait for the training to go on.
+PATIENCE_IN_PAUSES = 20.0
 
 
 class Background:
@@ -118,11 +121,11 @@ class Background:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Keep the thread from pulling anything meanwhile. Waits for the item that it is pulling."""
+        """Keep the thread from pulling anything meanwhile. Waits for the item that it is pulling, but not for ever."""
         shared = self._shared
         with shared.changed:
             shared.paused = True
-            shared.changed.wait_for(lambda: not shared.is_pulling or shared.ended)
+            shared.changed.wait_for(lambda: not shared.is_pulling or shared.ended, PATIENCE_IN_PAUSES)
         try:
             yield
         finally:

@@ -12,6 +12,8 @@ import functools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 # Pinned for every context of the process, so that it does not matter which GPU takes the copy.
 _REGISTER_PORTABLE = 1
 _NON_BLOCKING = 1
@@ -28,6 +30,16 @@ _QUICK = frozenset(
         "cuEventDestroy_v2",
     )
 )
+
+
+# Of memory that nobody writes before the copy is done.
+_SOURCE_IN_ANY_ORDER = 3
+
+
+class _CopyAttributes(ctypes.Structure):
+    """CUmemcpyAttributes: hints on where the memory is, all unknown, and flags."""
+
+    _fields_ = (("source_order", ctypes.c_int), ("locations", ctypes.c_int * 4), ("flags", ctypes.c_uint))
 
 
 class CudaError(Exception):
@@ -115,6 +127,32 @@ class Driver:
                 ctypes.c_uint64(target),
                 ctypes.c_void_p(address),
                 ctypes.c_size_t(nbytes),
+                ctypes.c_void_p(stream),
+            )
+
+    @functools.cached_property
+    def copies_batches(self) -> bool:
+        """Whether `copy_batch` is there: from CUDA 13 on."""
+        return hasattr(self._library, "cuMemcpyBatchAsync_v2")
+
+    def copy_batch(self, targets: np.ndarray, sources: np.ndarray, nbytes: np.ndarray, stream: int) -> None:
+        """Start to copy many pieces of pinned host memory, in any order.
+
+        Args:
+            targets: Addresses in device memory, as numbers of 64 bits.
+            sources: Addresses in host memory, likewise.
+            nbytes: Of each piece, likewise.
+            stream: Where it happens.
+        """
+        attributes, first = _CopyAttributes(_SOURCE_IN_ANY_ORDER), ctypes.c_size_t(0)
+        with self.in_context():
+            self._call(
+                "cuMemcpyBatchAsync_v2",
+                *(ctypes.c_void_p(array.ctypes.data) for array in (targets, sources, nbytes)),
+                ctypes.c_size_t(len(targets)),
+                ctypes.byref(attributes),
+                ctypes.byref(first),
+                ctypes.c_size_t(1),
                 ctypes.c_void_p(stream),
             )
 

@@ -105,6 +105,7 @@ class Feed:
         self._left_in_epoch = steps_per_epoch
         self._left = limit
         self._pullers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._newest: Callable[[], Any] = lambda: None
         self._has_given = False
         self.exhausted = False
         self.error: Exception | None = None
@@ -174,6 +175,12 @@ class Feed:
     def partial_batch_size(self) -> int | None:
         return _or_none(self._source.adapter, "partial_batch_size")
 
+    @property
+    def is_stalled(self) -> bool:
+        """Whether whoever asks for the next batch will have to wait for the source; False if nobody can tell."""
+        puller = self._newest()
+        return puller is not None and not puller.ready
+
     def on_epoch_begin(self) -> None:
         self._source.adapter.on_epoch_begin()
         self._source.begin_epoch()
@@ -223,6 +230,7 @@ class Feed:
     def _batches(self, form: str, convert: Callable[[Iterable[Any]], Iterator[Any]] | None) -> Batches:
         puller = self._source.open(form)
         self._pullers.add(puller)
+        self._newest = weakref.ref(puller)
         return Batches(self, puller, convert if self._source.gives_raw(form) else None)
 
     def _take(self, puller: Puller, most: int) -> list[Any]:

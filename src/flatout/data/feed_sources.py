@@ -29,6 +29,8 @@ class Puller(Protocol):
 
     @property
     def taken(self) -> int: ...
+    @property
+    def ready(self) -> int: ...
     def take(self, most: int = 1) -> list[Any]: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def close(self) -> None: ...
@@ -87,6 +89,10 @@ class FromGenerator:
     @property
     def taken(self) -> int:
         return self._background.taken - len(self._again)
+
+    @property
+    def ready(self) -> int:
+        return len(self._again) + self._background.ready
 
     def take(self, most: int = 1) -> list[Any]:
         if self._again:

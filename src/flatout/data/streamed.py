@@ -253,7 +253,10 @@ class BatchStream:
         self._begin = 0
 
     def _filled(self, batches: Iterator[Any]) -> Iterator[Chunk]:
-        """Put batches together as long as the engine is busy; pass on what there is when it waits."""
+        """Put batches together as long as the engine is busy and the source has more; else pass on what there is.
+
+        A source may wait for the training to get as far as it got itself: nothing is held back while it does.
+        """
         pending: list[_Batch] = []
         for structure in _on_host(batches):
             if self.program is None:
@@ -267,7 +270,7 @@ class BatchStream:
             pending.append(batch)
             is_full = len(pending) == self._longest(steps_per_chunk(batch.nbytes, self._group))
             is_next = self._chunks is not None and (self._chunks.is_waited_for or not self._chunks.ready)
-            if is_full or (is_next and len(pending) % self._group == 0):
+            if is_full or ((is_next or self._source.is_stalled) and len(pending) % self._group == 0):
                 yield from self._joined(pending)
                 pending = []
         yield from self._joined(pending)

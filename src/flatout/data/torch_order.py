@@ -55,11 +55,14 @@ class TorchForesight:
         self._drawer = Drawer()
 
     def look(self, rows: int) -> None:
-        """Draw the permutation that will probably be the next."""
+        """Draw the permutation that will probably be the next, unless that is done already."""
         before = torch.get_rng_state()
-        self._seeds = [_seed() for _ in range(self._DRAWS)]
+        seeds = [_seed() for _ in range(self._DRAWS)]
         torch.set_rng_state(before)
-        seed = self._seeds[self._number]
+        if self._drawer.is_asked and seeds == self._seeds:
+            return
+        self._seeds = seeds
+        seed = seeds[self._number]
         self._drawer.start(lambda: _shuffled(rows, seed))
 
     def permutation(self, rows: int) -> np.ndarray:

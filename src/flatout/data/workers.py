@@ -8,6 +8,7 @@ written again only when the last view of it is gone.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import multiprocessing
 import os
 import queue
@@ -53,6 +54,11 @@ class InOrder:
         self._tickets: deque[Any] = deque()
         self._finalizer = weakref.finalize(self, _discard, pool, self._tickets)
         self._finalizer.atexit = False
+
+    @property
+    def ready(self) -> int:
+        """Batches that are made and not taken, up to the first that is still being made."""
+        return sum(1 for _ in itertools.takewhile(self._pool.has_made, self._tickets))
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""

@@ -7,6 +7,7 @@ dataset-fashion-mnist, Keras' download, a generated stand-in.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gzip
 import os
 import socket
@@ -136,7 +137,9 @@ def _keras_cache() -> Path:
     return (Path(home) if home else Path.home() / ".keras") / "datasets" / "fashion-mnist"
 
 
+@functools.cache
 def _download() -> bool:
+    """Whether it could be had; asked once, because Keras reports every attempt."""
     import keras
 
     # Keras' download reports every kind of network trouble as a bare Exception.

@@ -29,7 +29,7 @@ from flatout.data.pinned import borrowed
 # Bytes of a row: one that a kernel fetches, and a picture of 224 by 224 pixels, which gets a copy of its own.
 WIDTHS = (32_768, 150_528)
 # Of a small data set an epoch is over before the bus is busy.
-WIDE_BYTES = 8 * 2**30
+WIDE_BYTES = 24 * 2**30
 # The rows of a step take the bus longer than the step takes the device: those of 8 MB do not on torch.
 BYTES_PER_STEP = 16 * 2**20
 
@@ -40,7 +40,7 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help="models (default: seed, convnet)")
     parser.add_argument("--epochs", type=int, default=6, help="the first is not counted (default: 6)")
     parser.add_argument("--times", type=int, default=1, help="how often each row is there (default: 1)")
-    parser.add_argument("--bytes", type=int, default=WIDE_BYTES, help="of wide rows, for the bus (default: 8 GB)")
+    parser.add_argument("--bytes", type=int, default=WIDE_BYTES, help="of wide rows, for the bus (default: 24 GB)")
     parser.add_argument("--bus", action="store_true", help="only the bus")
     arguments = parser.parse_args()
     print(f"{keras.backend.backend()} on {device().name}")

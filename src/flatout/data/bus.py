@@ -14,7 +14,7 @@ import threading
 
 import numpy as np
 
-from .cuda_driver import Driver, cuda_driver
+from .cuda_driver import CudaError, Driver, cuda_driver
 from .direct_sinks import DeviceMemory, Wait
 
 # From here on a row is worth a copy of its own.
@@ -98,6 +98,7 @@ class Bus:
         self._kernels = {unit: _kernel(self._driver, unit) for unit in _UNITS}
         self._stream = self._driver.stream()
         self._numbers = self._room = 0
+        self._copies_rows = self._driver.copies_batches
         self._lock = threading.Lock()
 
     def copy(self, target: DeviceMemory, address: int, nbytes: int) -> None:
@@ -114,10 +115,14 @@ class Bus:
             row_bytes: A multiple of `NARROWEST`, as the address is.
             numbers: Which rows.
         """
-        if row_bytes >= _LONG_ROW and self._driver.copies_batches:
-            self._copy_rows(target, address, row_bytes, numbers)
-        else:
-            self._fetch_rows(target, address, row_bytes, numbers)
+        if row_bytes >= _LONG_ROW and self._copies_rows:
+            try:
+                self._copy_rows(target, address, row_bytes, numbers)
+                return
+            except CudaError:
+                # Not every GPU of a driver that has the function supports it.
+                self._copies_rows = False
+        self._fetch_rows(target, address, row_bytes, numbers)
 
     def _copy_rows(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
         sources = numbers.astype(np.uint64) * np.uint64(row_bytes) + np.uint64(address)

@@ -15,7 +15,7 @@ import flatout
 _ROOT = Path(flatout.__file__).parent
 # Lower floors know nothing of higher ones (DESIGN.md, section 3).
 _FLOORS = (
-    {"errors", "options", "report"},
+    {"disk_cache", "errors", "options", "report"},
     {"data"},
     {"engines", "native", "losses", "state"},
     {"cluster", "many", "doctor"},

@@ -10,13 +10,14 @@ from __future__ import annotations
 import collections
 import hashlib
 import os
-import pathlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.core import jaxprs_in_params
+
+from .. import disk_cache
 
 # Executables hold memory on the device; a search over architectures must not fill it.
 _KEPT = 64
@@ -79,10 +80,8 @@ def use_persistent_cache() -> None:
         return
     if "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
         return
-    root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    folder = pathlib.Path(root) / "flatout" / "jax"
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = disk_cache.folder("jax")
     except OSError:
         return
     if not os.access(folder, os.W_OK):

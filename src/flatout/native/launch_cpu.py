@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import disk_cache
 from ..errors import MissingExtra
-from . import disk_cache
 from .buffers import DeviceArray, host_array
 from .launch import Launch
 from .source import cpu_source
@@ -67,7 +67,7 @@ class CpuLauncher:
     def load(self, program: Program) -> CpuModule:
         source = cpu_source(program)
         digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
-        file = disk_cache.folder() / f"{digest}.so"
+        file = disk_cache.folder("kernels") / f"{digest}.so"
         if not file.exists():
             compile_source(source, file, *self._flags)
         # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.

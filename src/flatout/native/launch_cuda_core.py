@@ -13,8 +13,8 @@ from cuda.bindings import driver, nvrtc
 from cuda.core import Device, LaunchConfig, ObjectCode, ProgramOptions, launch
 from cuda.core import Program as CudaProgram
 
+from .. import disk_cache
 from ..errors import Refusal, reason
-from . import disk_cache
 from .buffers import DeviceArray, adopted
 from .launch import Launch
 
@@ -54,7 +54,7 @@ def compile_to_cubin(source: str, arch: str) -> bytes:
     _, major, minor = nvrtc.nvrtcVersion()
     options = ("c++17", arch, f"nvrtc {major}.{minor}")
     digest = hashlib.sha256("\n".join([source, *options]).encode()).hexdigest()
-    file = disk_cache.folder() / f"{digest}.cubin"
+    file = disk_cache.folder("kernels") / f"{digest}.cubin"
     if not file.exists():
         made = CudaProgram(source, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
         disk_cache.put(file, bytes(made.code))

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from .. import disk_cache
 from ..errors import Refusal
-from . import disk_cache
 from .fused import FusedPlan, Precision
 from .fused_run import FusedRunner, candidates
 from .launch import Launcher
@@ -77,7 +77,7 @@ def _key(launcher: Launcher, plan: FusedPlan) -> str:
 
 def _read() -> dict[str, Any]:
     try:
-        known = json.loads((disk_cache.folder() / _FILE).read_text())
+        known = json.loads((disk_cache.folder("kernels") / _FILE).read_text())
     except (OSError, ValueError):
         # Not there, or not ours: nothing is known.
         return {}
@@ -86,4 +86,4 @@ def _read() -> dict[str, Any]:
 
 def _remember(launcher: Launcher, plan: FusedPlan) -> None:
     known = {**_read(), _key(launcher, plan): [plan.cluster, plan.warps]}
-    disk_cache.put(disk_cache.folder() / _FILE, json.dumps(known, indent=1).encode())
+    disk_cache.put(disk_cache.folder("kernels") / _FILE, json.dumps(known, indent=1).encode())

@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..vectorize import Decision
+from . import kept_proofs
 from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
 from .scopes import outside_of, tree_of
 from .values import Refused
@@ -121,7 +122,7 @@ def prove(
     answers: dict[Any, Any] | None = None,
     lenient: bool = False,
 ) -> Decision:
-    """Compare a rewrite with its original on inputs that are made for it."""
+    """Compare a rewrite with its original on inputs that are made for it, unless an earlier process has done so."""
     slow = function if holder is None else functools.partial(function, holder)
     fast = compiled(function, rewrite)
     bound = fast if holder is None else functools.partial(fast, holder)
@@ -133,8 +134,15 @@ def prove(
         except Exception:
             return None
 
+    key = kept_proofs.key_of(function, holder, rewrite, shapes, lenient)
+    known = None if key is None else kept_proofs.load(key)
+    if known is not None:
+        return _accepted(fast, rewrite, *known)
     with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
-        return _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+        found = _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+    if key is not None and found.function is not None:
+        kept_proofs.save(key, found.verdict, found.recipe)
+    return found
 
 
 def _proven(
@@ -159,6 +167,10 @@ def _proven(
     if not verdict.equal:
         refusal = Refusal(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])
         return Decision(None, refusal, rewrite, verdict, recipe)
+    return _accepted(fast, rewrite, verdict, recipe)
+
+
+def _accepted(fast: Any, rewrite: Rewrite, verdict: Any, recipe: Any) -> Decision:
     guards = tuple((compile(text, "<guard>", "eval"), truth) for text, truth in rewrite.guards)
     return Decision(fast, None, rewrite, verdict, recipe, guards)
 

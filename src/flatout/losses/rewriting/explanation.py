@@ -26,7 +26,8 @@ def explain(name: str, decision: Any, original: Callable[..., Any], measure: boo
     verdict = decision.verdict
     if verdict is not None and decision.function is not None:
         lines.append(
-            f"Verified equal in value (2e-5) and gradient (2e-4 of its largest entry) on {_backend()}, "
+            f"Verified {'by an earlier process ' if verdict.is_remembered else ''}"
+            f"equal in value (2e-5) and gradient (2e-4 of its largest entry) on {_backend()}, "
             f"inputs {verdict.digest}: {', '.join(verdict.compared)}."
         )
         lines += [f"Not compared: {text}." for text in verdict.skipped]

@@ -50,6 +50,7 @@ class Verdict:
         notes: What holds with a proviso: ties, gradients that the original does not have.
         digest: Of the inputs, to compare reports.
         unsized: Which dimensions may be unknown while a step is traced, on TensorFlow: none, the first, or all.
+        is_remembered: Whether that was done by an earlier process.
     """
 
     equal: bool
@@ -59,6 +60,7 @@ class Verdict:
     notes: tuple[str, ...] = ()
     digest: str = ""
     unsized: Unsized = "none"
+    is_remembered: bool = False
 
 
 def find_recipes(

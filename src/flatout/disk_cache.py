@@ -1,4 +1,4 @@
-"""Compiled kernels on disk, named by the hash of all that they were made from."""
+"""What was worked out once and is kept in the user's cache, in files named by the hash of all that they come from."""
 
 from __future__ import annotations
 
@@ -7,10 +7,14 @@ import tempfile
 from pathlib import Path
 
 
-def folder() -> Path:
-    """Where they are: `flatout/kernels` in the user's cache."""
+def folder(part: str) -> Path:
+    """Where a part of flatout keeps its files: `flatout/<part>` in the user's cache.
+
+    Raises:
+        OSError: It cannot be made.
+    """
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
-    found = Path(base) / "flatout" / "kernels"
+    found = Path(base) / "flatout" / part
     found.mkdir(parents=True, exist_ok=True, mode=0o700)
     return found
 
@@ -27,3 +31,10 @@ def put(file: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+def trim(folder: Path, most: int) -> None:
+    """Forget the oldest files of a folder that has more than this many."""
+    files = [(file.stat().st_mtime, file) for file in folder.iterdir() if file.is_file()]
+    for _, file in sorted(files)[: max(0, len(files) - most)]:
+        file.unlink(missing_ok=True)

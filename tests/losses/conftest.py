@@ -1,0 +1,19 @@
+"""Every proof is made anew, except where a test asks for those that are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _proofs_are_made_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if "kept_proofs_are_used" not in request.fixturenames:
+        monkeypatch.setattr("flatout.losses.rewriting.kept_proofs.load", lambda key: None)
+
+
+@pytest.fixture
+def kept_proofs_are_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this test, in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import shutil
 import signal
@@ -11,14 +10,13 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import fewer_collections  # noqa: F401
 import pytest
 
 BACKEND = os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 # A shell without job control starts background work with Ctrl-C ignored; the tests that press it would wait for ever.
 signal.signal(signal.SIGINT, signal.default_int_handler)
-# The backends' own objects are many, and looking through all of them again and again took a tenth of the time.
-gc.set_threshold(20_000, 10, 10)
 _HOME = Path(tempfile.mkdtemp(prefix="flatout-tests-"))
 _KEPT, _MOST_KEPT = ("jax", "kernels"), 300 * 2**20
 _HAS_GPU = shutil.which("nvidia-smi") is not None

@@ -35,8 +35,9 @@ def _isolate() -> None:
     # Tests compile programs for longer than they run them. tests/numerics has the optimizations back, GPUs keep them.
     if not _HAS_GPU:
         os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
-        # Without them, what compiles the fused loops takes two thirds of the time.
-        os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
+        if BACKEND == "jax":
+            # Without them, what compiles the fused loops takes two thirds of the time.
+            os.environ["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 
 
 def _bound_kept_programs(cache: pytest.Cache) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -16,11 +17,24 @@ def _optimized() -> Iterator[None]:
         yield
         return
     import jax
+    from jax._src import compiler
 
     without = jax.config.read("jax_disable_most_optimizations")
-    _disable_optimizations(False)
-    yield
+    with pytest.MonkeyPatch.context() as patch:
+        # A variable would be read once for the whole process, and jax has no setting for this.
+        patch.setattr(compiler, "get_compile_options", _with_fusion_emitters(compiler.get_compile_options))
+        _disable_optimizations(False)
+        yield
     _disable_optimizations(without)
+
+
+def _with_fusion_emitters(options_of: Callable[..., Any]) -> Callable[..., Any]:
+    def options(*arguments: Any, **names: Any) -> Any:
+        found = options_of(*arguments, **names)
+        found.env_option_overrides = [*found.env_option_overrides, ("xla_cpu_use_fusion_emitters", True)]
+        return found
+
+    return options
 
 
 def _disable_optimizations(disable: bool) -> None:

@@ -17,7 +17,7 @@ EXACT = keras.config.backend() in ("jax", "tensorflow")
 
 
 def train(combination: Combination, engine: str) -> tuple[Any, ...]:
-    keras.backend.clear_session()
+    keras.utils.clear_session(free_memory=False)  # Names are counted anew.
     keras.utils.set_random_seed(11)
     keras.config.set_dtype_policy(combination.floats or "float32")
     try:

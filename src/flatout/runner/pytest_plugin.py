@@ -58,6 +58,8 @@ def pytest_configure(config: pytest.Config) -> None:
         patch.enable()
     except FlatoutError as error:
         raise pytest.UsageError(str(error)) from error
+    if config.getoption("dist", "no") != "no":
+        return  # The processes of pytest-xdist run the tests, and Keras takes seconds to import.
     # TensorFlow may crash when torch is loaded after it.
     with contextlib.suppress(ImportError):
         importlib.import_module("torch")

@@ -45,7 +45,7 @@ def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if value.rank:
         raise WrongRank("float() of an array of more than one value.")
     value = on_host(run, value)
-    return value if value.kind in ("float", "any") else cast(run.lift, value, "float32")
+    return replace(value, is_wide=True) if value.kind in ("float", "any") else cast(run.lift, value, "float32")
 
 
 def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -43,6 +43,7 @@ class Methods:
         def value(self, node: cst.BaseExpression, names: Names) -> Value: ...
         def attribute(self, base: Value, name: str, node: cst.BaseExpression) -> Value: ...
         def tell(self, event: Any) -> None: ...
+        def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None: ...
         def mutated(self, before: Value, after: Value, names: Names) -> None: ...
         def operation(
             self,
@@ -64,6 +65,10 @@ class Methods:
         names: Names,
     ) -> Value:
         everything = [*arguments, *keywords.values()]
+        held = node.func.value if isinstance(node.func, cst.Attribute) else None
+        if method in ("append", "extend") and arguments and isinstance(held, cst.Subscript):
+            self.assign(held, arguments[0], names)
+            return Static("none")
         if isinstance(receiver, Data):
             return self._data_method(receiver, method, arguments, keywords, node, names)
         if isinstance(receiver, Shape):

@@ -31,6 +31,7 @@ _OPS = (
     "forum_more",
     "posted_ops",
     "helpers_ops",
+    "effects_ops",
 )
 _OF = {
     "jax": (),
@@ -87,7 +88,7 @@ def test_is_rewritten_and_equal(file: str, name: str) -> None:
 
 _REFUSED = [
     pytest.param(file, name, codes, id=name)
-    for file in ("negatives", "respelled_negatives", "grouped_negatives", "forum_negatives")
+    for file in ("negatives", "respelled_negatives", "grouped_negatives", "forum_negatives", "effects_negatives")
     for name, codes in _marked(file, "refused")
 ]
 
@@ -118,7 +119,9 @@ def test_the_codes_are_reported(file: str) -> None:
 
 
 @pytest.mark.backend("jax")
-@pytest.mark.parametrize("file", ["clean", "respelled_clean", "clean_parts", "squeezed_clean", "forum_clean"])
+@pytest.mark.parametrize(
+    "file", ["clean", "respelled_clean", "clean_parts", "squeezed_clean", "forum_clean", "gathered_clean"]
+)
 @pytest.mark.parametrize("backend", ["jax", "tensorflow", "torch"])
 def test_clean_losses_raise_no_alarm(file: str, backend: Any) -> None:
     found = check_paths([_FOLDER / f"{file}.py"], backend)

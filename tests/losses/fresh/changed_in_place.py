@@ -10,46 +10,6 @@ def begun_list_loss(y_true, y_pred):  # codes: FO101
     return ops.mean(ops.stack(rows))
 
 
-def closed_over_list_loss(y_true, y_pred):  # codes: FO101
-    rows = []
-
-    def push(i):
-        rows.append(ops.mean(ops.abs(y_true[i] - y_pred[i])))
-
-    for i in range(y_pred.shape[0]):
-        push(i)
-    return ops.mean(ops.stack(rows))
-
-
-def handed_list_loss(y_true, y_pred):  # codes: FO101
-    def push(rows, i):
-        rows.append(ops.mean(ops.abs(y_true[i] - y_pred[i])))
-
-    rows = []
-    for i in range(y_pred.shape[0]):
-        push(rows, i)
-    return ops.mean(ops.stack(rows))
-
-
-def two_slots_loss(y_true, y_pred):  # codes: FO101
-    parts = [0.0, 0.0]
-    for i in range(y_pred.shape[0]):
-        parts[0] = parts[0] + ops.mean(y_pred[i])
-        parts[1] += ops.mean(y_true[i] - y_pred[i])
-    return parts[0] + parts[1]
-
-
-def state_dict_loss(y_true, y_pred):  # codes: FO101
-    state = {"total": 0.0}
-
-    def add(v):
-        state["total"] = state["total"] + v
-
-    for i in range(y_pred.shape[0]):
-        add(ops.mean(ops.square(y_pred[i] - y_true[i])))
-    return state["total"]
-
-
 class Mean:
     def __init__(self):
         self.total, self.n = 0.0, 0
@@ -71,13 +31,3 @@ def extended_list_loss(y_true, y_pred):  # codes: FO101
     for i in range(y_pred.shape[0]):
         rows.extend([y_pred[i], y_true[i]])
     return ops.sum(ops.stack(rows))
-
-
-def filled_dict_loss(y_true, y_pred):  # codes: FO104
-    def fill(table):
-        for c in range(3):
-            table[c] = ops.mean(ops.square(y_pred[:, c] - y_true[:, c]))
-
-    table = {}
-    fill(table)
-    return sum(table.values())

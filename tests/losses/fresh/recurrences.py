@@ -58,3 +58,26 @@ def gated_cell_loss(y_true, y_pred):  # codes: FO102 FO106
         state, out = cell(state, y_pred[:, t])
         total = total + ops.mean(ops.square(out - y_true[:, t]))
     return total
+
+
+def nonlocal_decay_loss(y_true, y_pred):  # codes: FO102 FO106
+    level = 0.0
+
+    def push(x):
+        nonlocal level
+        level = 0.8 * level + x
+
+    for t in range(y_pred.shape[1]):
+        push(ops.mean(ops.square(y_pred[:, t] - y_true[:, t])))
+    return level
+
+
+def nested_state_loss(y_true, y_pred):  # codes: FO102
+    state = {"h": ops.zeros_like(y_pred[:, 0])}
+
+    def step(x):
+        state["h"] = ops.tanh(state["h"] * 0.7 + x)
+
+    for t in range(y_pred.shape[1]):
+        step(y_pred[:, t])
+    return ops.mean(ops.square(state["h"] - y_true[:, -1]))

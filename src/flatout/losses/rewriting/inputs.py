@@ -280,6 +280,17 @@ def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:
     return {**arrays, recipe.predicted: np.asarray(1000 + 0.1 * arrays[recipe.predicted], "float32")}
 
 
+def in_tenths(recipe: Recipe, batch: int) -> Iterator[dict[str, np.ndarray]]:
+    """Targets that are prices or grades, say: 0.1, 0.2, ...; what 64 bits make of these, 32 may round to a bound."""
+    arrays = ordinary(recipe, batch, seed=3)
+    fixed = (recipe.predicted, recipe.one_hot, *recipe.domains, *(recipe.edges or ()))
+    targets = [name for name, value in arrays.items() if value.dtype.kind == "f" and name not in fixed]
+    tenths = np.asarray([*range(21), *range(-20, 0)]) / 10
+    longest = max((arrays[name].size for name in targets), default=len(tenths))
+    for start in range(0, len(tenths), longest):
+        yield {**arrays, **{name: np.resize(tenths[start:], arrays[name].shape).astype("float32") for name in targets}}
+
+
 def without_ties(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray] | None:
     """The same inputs with a little added to every number, so that none are equal; None: they hold no numbers that tie.
 

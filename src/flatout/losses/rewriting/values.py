@@ -70,6 +70,7 @@ class Tensor:
         domain: The parameter whose entries these are, to learn which values it may take.
         is_series: Whether the user's code holds a Series of pandas, whose sums and means leave out NaN.
         is_wide: Whether the user's code holds it as a float of Python, which is compared in 64 bits.
+        is_blurred: Whether the user's code computed it from such floats: its last digits differ in 32 bits.
     """
 
     node: Node
@@ -84,6 +85,7 @@ class Tensor:
     domain: str | None = None
     is_series: bool = False
     is_wide: bool = False
+    is_blurred: bool = False
 
     @property
     def rank(self) -> int:

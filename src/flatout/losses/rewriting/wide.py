@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .exactness import fits, note_blurred
 from .lifting import Lifting
 from .values import Refused, Static, Tensor
 
@@ -24,6 +25,8 @@ def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, An
     """The operator and the values that give in 32 bits what `left symbol right` gives in the user's code."""
     if symbol not in _MIRRORED:
         return symbol, left, right
+    for value in (left, right):
+        note_blurred(lift, value)
     for value, bound, is_mirrored in ((left, right, False), (right, left, True)):
         asked = _MIRRORED[symbol] if is_mirrored else symbol
         found = _against(lift, asked, value, bound)
@@ -38,14 +41,9 @@ def _against(lift: Lifting, symbol: str, value: Any, bound: Any) -> tuple[str, A
         return None
     if isinstance(bound, Static):
         is_wide = isinstance(bound.value, np.float64) or (value.is_wide and isinstance(bound.value, float))
-        return _constant(lift, symbol, bound) if is_wide and not _fits(bound.value) else None
+        return _constant(lift, symbol, bound) if is_wide and not fits(bound.value) else None
     again = lift.entries.get(bound.node) if isinstance(bound, Tensor) else None
     return (symbol, again(symbol)) if again is not None and value.is_wide else None
-
-
-def _fits(number: float) -> bool:
-    with np.errstate(over="ignore"):
-        return bool(np.isnan(number)) or float(np.float32(number)) == number
 
 
 def _constant(lift: Lifting, symbol: str, bound: Static) -> tuple[str, Static]:
@@ -63,7 +61,7 @@ def remember(
     lift: Lifting, made: Tensor, content: np.ndarray, values: Static, look_up: Callable[[Static], Tensor]
 ) -> Tensor:
     """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
-    if content.dtype != np.float64 or all(_fits(number) for number in content.ravel()):
+    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
         return made
 
     lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
@@ -73,7 +71,7 @@ def remember(
 def rounded(lift: Lifting, values: Static, symbol: str) -> Static:
     """Numbers of 64 bits that are compared by an operator, in 32; the rewrite holds while they stay as they are."""
     content = np.asarray(values.value)
-    if content.dtype != np.float64 or all(_fits(number) for number in content.ravel()):
+    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
         return values
     if content.ndim != 1 or content.size > _MOST_WRITTEN_OUT:
         raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")
@@ -93,7 +91,7 @@ def _rounded(number: float, symbol: str) -> np.float32:
     """The bound of 32 bits that `x symbol number` asks for."""
     with np.errstate(over="ignore"):
         near = np.float32(number)
-    if _fits(number):
+    if fits(number):
         return near
     if symbol in ("==", "!="):
         return np.float32("nan")

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from .helpers import Resolve, inlined
+from .helpers import Resolve, calls_for_effect, inlined
 from .source import children_of, dotted, walk
 
 # `total = f(total, term)`: the order does not matter, so it is a reduction.
@@ -41,7 +41,9 @@ def carried_names(loop: cst.For | cst.While, resolve: Resolve | None = None) -> 
         resolve: Gives the user's function of a call, to read what it returns.
     """
     found = _carried(loop)
-    return _carried(inlined(loop, resolve)) if found and resolve is not None else found
+    if resolve is None or not (found or calls_for_effect(loop.body)):
+        return found
+    return _carried(inlined(loop, resolve))
 
 
 def _carried(loop: cst.For | cst.While) -> tuple[str, ...]:

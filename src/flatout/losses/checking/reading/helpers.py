@@ -21,6 +21,12 @@ def inlined(node: Any, resolve: Resolve) -> Any:
     return node.visit(_Calls(resolve, 0))
 
 
+def calls_for_effect(body: cst.CSTNode) -> bool:
+    """Whether a statement is nothing but the call of a function."""
+    statements = (node.value for node in walk(body) if isinstance(node, cst.Expr))
+    return any(isinstance(one, cst.Call) and isinstance(one.func, cst.Name) for one in statements)
+
+
 class _Calls(cst.CSTTransformer):
     def __init__(self, resolve: Resolve, depth: int):
         super().__init__()
@@ -40,6 +46,23 @@ class _Calls(cst.CSTTransformer):
             return updated_node
         made: cst.BaseExpression = result.visit(_Calls(self._resolve, self._depth + 1))  # type: ignore[assignment]
         return _parenthesized(made)
+
+    def leave_SimpleStatementLine(
+        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
+    ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
+        """`push(x)`, where `push` changes variables around it, is what `push` does."""
+        only = original_node.body[0]
+        call = updated_node.body[0].value if isinstance(updated_node.body[0], cst.Expr) else None
+        if not isinstance(only, cst.Expr) or not isinstance(only.value, cst.Call) or not isinstance(call, cst.Call):
+            return updated_node
+        function = self._resolve(only.value.func) if self._depth < _DEEPEST else None
+        if function is None or isinstance(function.node, cst.Lambda):
+            return updated_node
+        given = _parameters(function, call)
+        lines = [line for line in function.node.body.body if isinstance(line, cst.SimpleStatementLine)]
+        if len(lines) < len(function.node.body.body) or any(argument.star for argument in call.args):
+            return updated_node
+        return cst.FlattenSentinel([line.visit(_Names(given)) for line in lines])  # type: ignore[misc]
 
 
 def _parameters(function: Function, call: cst.Call) -> dict[str, cst.BaseExpression]:

@@ -322,7 +322,8 @@ class Walk(Assignments):
     def _while(self, node: cst.While, names: Names) -> None:
         counter, bound = counted(_test_on_top(node))
         limit = self.value(bound, names) if bound is not None else UNKNOWN
-        is_only_counted = isinstance(node.test, cst.Comparison) and isinstance(limit, (Size, Static, Counter))
+        if counter is None or not isinstance(limit, (Size, Static, Counter)):
+            self.tell(Tested(node, self.test(node.test, names), node.body))
         iterated: Value = Bound(limit) if counter is not None else UNKNOWN
         loop = self.open_loop(node, "while", bound if bound is not None else node.test, iterated, None, names)
         loop.variables = (counter,) if counter else ()
@@ -332,7 +333,8 @@ class Walk(Assignments):
             self._repeat(node, loop, names)
         finally:
             self.close_loop(loop)
-        if counter is None or not is_only_counted:  # By now it is known what the body makes of the names in it.
+        if counter is None or isinstance(node.test, cst.BooleanOperation):
+            # By now it is known what the body makes of the names in it.
             self.tell(Tested(node, self.test(node.test, names), node.body))
 
     def open_loop(self, node: Any, how: str, iter_: Any, iterated: Value, target: Any, names: Names) -> Loop:

@@ -88,7 +88,9 @@ class Vectorized:
             name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
         }
         own = dict(zip(self._function.__code__.co_varnames, self._own(), strict=False))  # What `self` is.
-        names = _Defaults({"len": len, **outside_of(self._function), **defaults, **own, **given})
+        names = _Defaults(
+            {"len": len, "list": list, "float": float, **outside_of(self._function), **defaults, **own, **given}
+        )
         try:
             return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
         except Exception:  # What cannot be asked does not hold.

@@ -85,3 +85,14 @@ def scatter_hist(y_true, y_pred):  # codes: FO104
         if inside.sum().item() > 0:
             ece += (y_pred[inside].mean() - y_true[inside].mean()).abs() * inside.float().mean()
     return ece.squeeze()
+
+
+def batch_hard_loss(y_true, y_pred):  # codes: FO101
+    d = torch.cdist(y_pred, y_pred) + 1e-6
+    out = []
+    for i in range(len(y_true)):
+        same = y_true == y_true[i]
+        hardest_pos = (d[i] * same.float()).max()
+        hardest_neg = d[i].masked_fill(same, 1e6).min()
+        out.append(F.relu(hardest_pos - hardest_neg + 0.3))
+    return torch.stack(out).mean()

@@ -242,12 +242,19 @@ def _code_of(loop: Loop, scene: Scene) -> str:
     if label == BATCH:
         return "FO101"
     if label in (STATIC, CLASSES, LAST, "constant"):
-        if any(_MAPPING_COUNTER.search(name) for name in loop.variables):
+        if any(_MAPPING_COUNTER.search(name) for name in loop.variables) and not _counts_columns(loop):
             return ""
         if loop.indexed or loop.compared or label == LAST or (label == CLASSES and loop.scaled):
             return "FO104"
         return "FO104" if loop.scaled and loop.how != "while" and loop.text and not _is_range(loop) else ""
     return "FO102"
+
+
+def _counts_columns(loop: Loop) -> bool:
+    """Whether another variable than the name of an output indexes the last axis: `y[..., k]`."""
+    text = "".join(loop.file.code(loop.node).split())
+    others = [name for name in loop.variables if not _MAPPING_COUNTER.search(name)]
+    return any(re.search(rf"(:|\.\.\.),{name}\]", text) for name in others)
 
 
 def _is_range(loop: Loop) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from .exactness import refuse_remainder
 from .graph import FUNCTIONS, Node
 from .lifting import Lifting, Made
 from .values import Axis, Host, Refused, Static, Tensor
@@ -171,7 +172,10 @@ def elementwise(
 
     lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
     is_series = any(tensor.is_series for tensor in tensors)
-    return replace(pattern, node=node, kind=kind, is_host=is_host, is_series=is_series)
+    is_blurred = symbol in ("+", "-", "*", "/") and any(tensor.is_wide or tensor.is_blurred for tensor in tensors)
+    return replace(
+        pattern, node=node, kind=kind, is_host=is_host, is_series=is_series, is_blurred=is_host and is_blurred
+    )
 
 
 def _without_stop(tensor: Tensor) -> Tensor:
@@ -195,6 +199,8 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
         kind = "float"
     if symbol in ("//", "%") and any(lift.is_rounded(t.node) for t in (a, b)):
         raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
+    if symbol in ("//", "%"):
+        refuse_remainder(a, right)
     if symbol in ("/", "//", "%") and b.kind != "number":
         b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
     if symbol in ("-", "+", "*") and "bool" in (a.kind, b.kind):

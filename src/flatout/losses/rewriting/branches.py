@@ -130,9 +130,22 @@ class Branching:
             # Each side appends as many: an element is one or the other.
             terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
             return Sum(left.name, how, tuple(terms), left.slot)
+        if left.slot and left.slot == right.slot and len(added[0]) == len(added[1]) == 1 and not terms:
+            return Sum(left.name, how, (self._either_entry(condition, added[0][0], added[1][0]),), left.slot)
         for side, test in ((left, condition), (right, self.inverse(condition))):
             terms += [self._when(test, how, term) for term in side.terms[common:]]
-        return Sum(left.name, how, tuple(terms))
+        return Sum(left.name, how, tuple(terms), left.slot or right.slot if len(terms) == 1 else ())
+
+    def _either_entry(self, condition: Any, left: Any, right: Any) -> Splice:
+        """What an entry of an array is set to, where each side of a branch sets it, perhaps under conditions."""
+        if not isinstance(condition, Tensor):
+            raise Refused("Whether an entry is set depends on the shape.", "FO202")
+        values, keeps = [], []
+        for term, test in ((left, condition), (right, self.inverse(condition))):
+            values.append(term.listing.element if isinstance(term, Splice) else term)
+            keeps.append(both(self.lift, test, term.listing.keep if isinstance(term, Splice) else None))
+        keep = elementwise(self.lift, "logical_or", keeps, "bool")
+        return Splice(Listing(self.choose(condition, *values), (), keep))
 
     def _when(self, test: Any, how: str, term: Any) -> Any:
         """A term that counts where a condition holds."""

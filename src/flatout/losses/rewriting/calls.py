@@ -35,11 +35,20 @@ def call(run: Any, node: ast.Call, scope: Scope) -> Any:
     path = _path(function)
     args = [value for arg in node.args for value in _positional(run, arg, scope)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
-    is_read = isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
+    is_read = _is_read(function)
     for value in (*args, *kwargs.values()):
         if isinstance(value, Sum) and not is_read and not _may_carry(path):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
+
+
+def _is_read(function: Any) -> bool:
+    """Whether a function is the user's own, whose body is read in place of the call."""
+    if isinstance(function, Partial):
+        return _is_read(function.function)
+    if isinstance(function, Method) and isinstance(function.of, Static):
+        return _is_users(getattr(getattr(function.of.value, function.name, None), "__func__", None))
+    return isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
 
 
 def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:

@@ -16,6 +16,7 @@ from typing import Any
 
 from ..vectorize import Decision
 from . import kept_proofs
+from .exactness import BLURRED
 from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
 from .scopes import outside_of, tree_of
 from .values import Refused
@@ -162,7 +163,10 @@ def _proven(
         answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
     recipes = answers["recipes"]
     is_on_host = "FO201" in rewrite.codes
-    verdict = verify(slow, bound, recipes, rewrite.source, rewrite.is_tie_sensitive, lenient, answers, is_on_host)
+    is_blurred = BLURRED in rewrite.notes
+    verdict = verify(
+        slow, bound, recipes, rewrite.source, rewrite.is_tie_sensitive, lenient, answers, is_on_host, is_blurred
+    )
     recipe = recipes[0] if recipes else None
     if not verdict.equal:
         refusal = Refusal(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])

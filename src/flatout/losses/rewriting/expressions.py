@@ -7,7 +7,7 @@ import operator
 from dataclasses import replace
 from typing import Any
 
-from . import attributes, calls, subscripts
+from . import attributes, calls, subscripts, wide
 from .algebra import binary, both, elementwise, negative, number, operand
 from .comprehensions import comprehension, dictionary
 from .indexing import listing_to_tensor
@@ -219,7 +219,7 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
         if isinstance(one, Tensor) and one.domain and isinstance(other, Tensor) and other.position:
             kind = "index" if symbol in ("==", "!=") else "count"
             lift.hints.append((kind, one.domain, other.position[0].size))
-    return apply_operator(run, symbol, left, right)
+    return apply_operator(run, *wide.compared(lift, symbol, left, right))
 
 
 def _and(run: Any, left: Any, right: Any) -> Any:

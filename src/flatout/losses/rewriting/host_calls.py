@@ -30,7 +30,7 @@ def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _digitize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = dict(zip(("x", "bins", "right"), args, strict=False)) | kwargs
     right = words.get("right")
-    below = _binned(run, words["x"], words["bins"], right is not None and bool(right.value))
+    below = _binned(run, words["x"], words["bins"], right is not None and bool(right.value), nan_is_last=True)
     return binary(run.lift, "+", below, number(run.lift, 1))
 
 
@@ -38,24 +38,26 @@ def _searchsorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = dict(zip(("a", "v", "side"), args, strict=False)) | kwargs
     side = words.get("side")
     edges = words.get("a", words.get("sorted_sequence"))
-    below = _binned(run, words.get("v", words.get("values")), edges, side is None or side.value == "left")
+    is_left = side is None or side.value == "left"
+    below = _binned(run, words.get("v", words.get("values")), edges, is_left, nan_is_last=True)
     return binary(run.lift, "+", below, number(run.lift, 1))
 
 
 def _bisect(side: str) -> Callable[..., Any]:
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return binary(run.lift, "+", _binned(run, args[1], args[0], side == "left"), number(run.lift, 1))
+        below = _binned(run, args[1], args[0], side == "left", nan_is_last=side == "right")
+        return binary(run.lift, "+", below, number(run.lift, 1))
 
     return function
 
 
-def _binned(run: Any, values: Any, edges: Any, right: bool) -> Tensor:
+def _binned(run: Any, values: Any, edges: Any, right: bool, nan_is_last: bool = False) -> Tensor:
     if isinstance(edges, Items) and all(isinstance(item, Static) for item in edges.values):
         node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
         edges = Static([item.value for item in edges.values], node)
     if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right)
+    return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right, nan_is_last)
 
 
 def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -32,6 +32,7 @@ class Recipe:
         edges: Parameters that are sorted into intervals, with the edges of these.
         counts: Parameters that count rows or steps; 0 of them is a case of its own.
         missing: Parameters with a domain whose entries may be NaN as well: they are compared, but index nothing.
+        bounds: Numbers with a fraction that entries of a parameter are compared with.
     """
 
     ranks: tuple[tuple[str, int], ...]
@@ -44,6 +45,7 @@ class Recipe:
     edges: Mapping[str, tuple[float, ...]] | None = None
     counts: frozenset[str] = frozenset()
     missing: frozenset[str] = frozenset()
+    bounds: Mapping[str, tuple[float, ...]] | None = None
 
 
 def recipes(
@@ -62,6 +64,7 @@ def recipes(
     for hint in hints:
         if hint[0] == "least":
             least[hint[1], hint[2]] = max(hint[3], least.get((hint[1], hint[2]), 0))
+    bounds = _bounds(hints)
     names = list(ranks)
     for base, narrow in itertools.product(_SIZES, (False, True)):
         sizes = {
@@ -93,7 +96,9 @@ def recipes(
         for (known, hot), scale, as_float in itertools.product(options, ("normal", "unit", "softmax"), types):
             if as_float and not known:
                 continue
-            yield Recipe(tuple(ranks.items()), sizes, known, predicted, scale, as_float, hot, edges, counts, compared)
+            yield Recipe(
+                tuple(ranks.items()), sizes, known, predicted, scale, as_float, hot, edges, counts, compared, bounds
+            )
 
 
 def _known_size(shapes: Mapping[str, Sequence[int | None]] | None, name: str, place: int) -> int | None:
@@ -129,6 +134,14 @@ def _domains(
         if hint[0] == "whole" and hint[1] not in domains:
             domains[hint[1]] = {0.0, 1.0, 2.0}
     return {name: tuple(sorted(found)) for name, found in domains.items()}, edges
+
+
+def _bounds(hints: Sequence[tuple[Any, ...]]) -> dict[str, tuple[float, ...]]:
+    found: dict[str, list[float]] = {}
+    for hint in hints:
+        if hint[0] == "value" and isinstance(hint[2], float) and np.isfinite(hint[2]) and hint[2] != int(hint[2]):
+            found.setdefault(hint[1], []).append(float(hint[2]))
+    return {name: tuple(dict.fromkeys(numbers)) for name, numbers in found.items()}
 
 
 def _with_missing(
@@ -226,10 +239,24 @@ def adversarial(recipe: Recipe, batch: int, larger: int = 7) -> Iterator[tuple[s
             if value.shape == guess.shape:
                 yield f"{name} equal to the predictions", but(**{name: guess.copy()}), True
             yield from _missing(recipe, name, larger, but)
+    for name, numbers in (recipe.bounds or {}).items():
+        if base[name].dtype.kind == "f" and name not in (*recipe.domains, recipe.one_hot):
+            yield (
+                f"{name} on the bounds that it is compared with",
+                but(**{name: _about(numbers, base[name].shape)}),
+                True,
+            )
     yield SPOILT_PREDICTIONS[0], but(**{predicted: _with_nan(guess, -1)}), False
     spoilt = guess.copy()
     spoilt.flat[0] = np.inf
     yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
+
+
+def _about(numbers: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:
+    """Numbers of 32 bits next to those given, and the ones beside these."""
+    near = np.asarray(numbers, "float32")
+    around = np.concatenate([near, np.nextafter(near, np.float32("inf")), np.nextafter(near, np.float32("-inf"))])
+    return np.resize(around, shape)
 
 
 def _missing(recipe: Recipe, name: str, larger: int, but: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
@@ -251,6 +278,17 @@ def offset(recipe: Recipe, batch: int) -> dict[str, np.ndarray]:
     """Predictions that differ in their last digits alone."""
     arrays = ordinary(recipe, batch, seed=2)
     return {**arrays, recipe.predicted: np.asarray(1000 + 0.1 * arrays[recipe.predicted], "float32")}
+
+
+def in_tenths(recipe: Recipe, batch: int) -> Iterator[dict[str, np.ndarray]]:
+    """Targets that are prices or grades, say: 0.1, 0.2, ...; what 64 bits make of these, 32 may round to a bound."""
+    arrays = ordinary(recipe, batch, seed=3)
+    fixed = (recipe.predicted, recipe.one_hot, *recipe.domains, *(recipe.edges or ()))
+    targets = [name for name, value in arrays.items() if value.dtype.kind == "f" and name not in fixed]
+    tenths = np.asarray([*range(21), *range(-20, 0)]) / 10
+    longest = max((arrays[name].size for name in targets), default=len(tenths))
+    for start in range(0, len(tenths), longest):
+        yield {**arrays, **{name: np.resize(tenths[start:], arrays[name].shape).astype("float32") for name in targets}}
 
 
 def without_ties(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.ndarray] | None:

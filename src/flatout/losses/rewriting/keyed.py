@@ -18,8 +18,54 @@ def keyed(tree: ast.FunctionDef) -> ast.FunctionDef:
         if found is not None and not names & {f"{found[0]}_of", f"{found[0]}_keys"}:
             trial = _replaced(tree, at, *found)
             tree = tree if trial is None else ast.fix_missing_locations(trial)
+        _listed(tree, tree.body[at])
         at += 1
     return tree
+
+
+def _listed(tree: ast.FunctionDef, made: ast.stmt) -> None:
+    """`name = {}` that a loop fills with an entry a step, and of which only the values are read, as a list."""
+    if not isinstance(made, ast.Assign) or ast.unparse(made.value) not in ("{}", "dict()"):
+        return
+    name = ast.unparse(made.targets[0])
+    set_in = [(loop, one) for loop in tree.body if isinstance(loop, ast.For) for one in loop.body if _sets(one, name)]
+    if len(set_in) != 1:
+        return
+    loop, entry = set_in[0]
+    assert isinstance(entry, ast.Assign)
+    key = entry.targets[0].slice  # type: ignore[attr-defined]
+    keys = [part.id for part in ast.walk(loop.target) if isinstance(part, ast.Name)]
+    if not isinstance(key, ast.Name) or key.id not in keys or any(isinstance(p, ast.Continue) for p in ast.walk(loop)):
+        return
+    read = [part for part in ast.walk(tree) if ast.unparse(part) in (f"{name}.values()", f"len({name})")]
+    read = [part for part in read if isinstance(part, ast.Call)]
+    mentions = sum(isinstance(part, ast.Name) and part.id == name for part in ast.walk(tree))
+    if not read or mentions != len(read) + 2:
+        return
+    made.value = ast.copy_location(ast.List([], ast.Load()), made.value)
+    append = ast.parse(f"{name}.append(0)").body[0]
+    append.value.args = [entry.value]  # type: ignore[attr-defined]
+    loop.body[loop.body.index(entry)] = ast.copy_location(append, entry)
+    tree.body = [_Values(name).visit(one) for one in tree.body]
+    ast.fix_missing_locations(tree)
+
+
+def _sets(statement: ast.stmt, name: str) -> bool:
+    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
+        return False
+    (target,) = statement.targets
+    return isinstance(target, ast.Subscript) and ast.unparse(target.value) == name
+
+
+class _Values(ast.NodeTransformer):
+    def __init__(self, name: str):
+        self._name = name
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        self.generic_visit(node)
+        if ast.unparse(node) != f"{self._name}.values()":
+            return node
+        return ast.copy_location(ast.Name(self._name, ast.Load()), node)
 
 
 _Found = tuple[str, str, ast.expr, list[ast.stmt], int]

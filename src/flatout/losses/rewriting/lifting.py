@@ -56,6 +56,8 @@ class Lifting:
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
         # How arrays were computed, see `shelter`.
         self.made: dict[Node, Made] = {}
+        # How an entry of a table is looked up again, rounded for a comparison, see `wide`.
+        self.entries: dict[Node, Callable[[str], Tensor]] = {}
         self._mapped = 0
         self._gradient_of = gradient_of
         self._depends: dict[Node, bool] = {}

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from . import wide
 from .algebra import both, cast, constant_array, elementwise, number, relabelled, shielded, where
 from .graph import Node
 from .indexing import gather
@@ -82,7 +83,10 @@ def _looked_up(
         raise Refused(f"A table holds values of type {content.dtype}; only numbers can be gathered.", "FO401")
     column = constant_array(lift, content, values.node)
     if by_position:
-        return gather(lift, column, 0, _tensor(keys[0]))
+        made = gather(lift, column, 0, _tensor(keys[0]))
+        return wide.remember(
+            lift, made, content, values, lambda column: _looked_up(lift, column, levels, keys, default, True)
+        )
     if len(keys) != len(levels):
         raise Refused(f"A table with {len(levels)} keys is read with {len(keys)}.", "FO401")
     for level, key in zip(levels, keys, strict=True):
@@ -95,6 +99,12 @@ def _looked_up(
         entry, found = _dense(lift, column, _tensor(keys[0]))
     else:
         entry, found = _compared(lift, column, levels, keys)
+    made = _or_default(lift, entry, found, default)
+    again = lambda column: _looked_up(lift, column, levels, keys, default, False)  # noqa: E731
+    return wide.remember(lift, made, content, values, again)
+
+
+def _or_default(lift: Lifting, entry: Tensor, found: Tensor, default: Any) -> Tensor:
     if default is None:
         lift.note("A key that is not in the table raises in the original; the rewrite gives NaN for it.")
         default = Static(float("nan"), lift.graph.make("const", 'float("nan")'))
@@ -209,17 +219,31 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Static], keys: Seq
     return gather(lift, column, 0, row), found
 
 
-def intervals(lift: Lifting, edges: Static, values: Tensor, right: bool) -> Tensor:
-    """The number of the interval that each value lies in, from 0; -1 below the first edge."""
+def intervals(lift: Lifting, edges: Static, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+    """The number of the interval that each value lies in, from 0; -1 below the first edge.
+
+    Args:
+        lift: What is known of the function.
+        edges: Rising numbers.
+        values: What is sorted into the intervals.
+        right: Whether an interval holds its upper edge.
+        nan_is_last: Whether NaN lies above the last edge, and not below the first.
+    """
     content = np.asarray(edges.value, "float64")
     lift.hints.append(("range", values.domain, tuple(content.tolist())))
     lift.changes.add("FO205")
     graph = lift.graph
     axis = Axis("edge", graph.const(len(content)))
-    node = graph.call("ops.convert_to_tensor", edges.node, dtype=graph.const("float32"))
-    known = Tensor(node, (axis,), (), "float", is_host=True)
     symbol, function = (">", "greater") if right else (">=", "greater_equal")
-    above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
+    known_edges = wide.rounded(lift, edges, symbol).node
+    node = graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32"))
+    known = Tensor(node, (axis,), (), "float", is_host=True)
+    if nan_is_last:
+        opposite, function = ("<=", "less_equal") if right else ("<", "less")
+        below = elementwise(lift, function, (replace(values, inner=()), known), "bool", opposite)
+        above = elementwise(lift, "logical_not", (below,), "bool")
+    else:
+        above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
     one_less = elementwise(lift, "subtract", (count, number(lift, 1)), "int", "-")
     return replace(one_less, inner=values.inner, is_host=True, kind="int")

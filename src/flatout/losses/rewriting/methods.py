@@ -74,7 +74,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
 def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     lift = run.lift
     if name in _READS:
-        return replace(on_host(run, of), is_series=False)
+        return replace(on_host(run, of), is_series=False, is_wide=name in ("item", "tolist") or of.is_wide)
     if name in _CASTS:
         return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
     if name == "astype":

@@ -196,6 +196,10 @@ def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: 
     return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, otherwise))
 
 
+def _masked_fill(lift: Lifting, x: Any, mask: Any, value: Any, **rest: Any) -> Tensor:
+    return where(lift, tensor(lift, mask), tensor(lift, value), tensor(lift, x))
+
+
 def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
     classes = num_classes if num_classes is not None else rest.get("depth")
@@ -279,7 +283,8 @@ def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
 _DTYPED = ("cast", "convert_to_tensor")
 _OTHERS: dict[str, Callable[..., Any]] = {
     "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": norm, "clip": _clip, "cast": _cast,
-    "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
+    "convert_to_tensor": _convert, "where": _where, "masked_fill": _masked_fill,
+    "expand_dims": expand, "squeeze": squeeze,
     "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
     "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
     "index_select": _index_select, "gather_along": _gather_along, "linspace": linspace,

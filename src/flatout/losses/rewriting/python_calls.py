@@ -9,6 +9,7 @@ from typing import Any
 from . import folds, host_calls, iterating, operations, ordering
 from .algebra import binary, cast, elementwise, front, number, operand, relabelled
 from .attributes import counted, shape
+from .exactness import note_blurred
 from .host_values import on_host
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
@@ -45,7 +46,7 @@ def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if value.rank:
         raise WrongRank("float() of an array of more than one value.")
     value = on_host(run, value)
-    return value if value.kind in ("float", "any") else cast(run.lift, value, "float32")
+    return replace(value, is_wide=True) if value.kind in ("float", "any") else cast(run.lift, value, "float32")
 
 
 def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -58,6 +59,7 @@ def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if value.rank:
         raise WrongRank("int() of an array of more than one value.")
     value = on_host(run, value)
+    note_blurred(run.lift, value)
     if value.domain:
         run.lift.hints.append(("whole", value.domain))
     return value if value.kind in ("int",) else replace(cast(run.lift, value, "int32"), is_host=True)

@@ -1,4 +1,4 @@
-"""Local dicts that stand for a few variables: `parts["value"].append(x)` is `parts_value.append(x)`."""
+"""Local dicts and lists that stand for a few variables: `parts["value"].append(x)` is `parts_value.append(x)`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 
 def separated(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """A function whose dicts with constant keys, where they are only ever read and written by key, are variables."""
+    """A function whose dicts and lists, where they are only ever read and written by constant keys, are variables."""
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
     names |= {arg.arg for arg in ast.walk(tree) if isinstance(arg, ast.arg)}
     for made in [statement for statement in tree.body if _entries(statement) is not None]:
@@ -22,7 +22,7 @@ def separated(tree: ast.FunctionDef) -> ast.FunctionDef:
 
 
 def _entries(statement: ast.stmt) -> dict[str, ast.expr] | None:
-    """The entries of `name = {"key": value, ...}` or `name = dict(key=value)`; None: it is another statement."""
+    """The entries of `name = {"key": value, ...}`, `dict(key=value)` or `[value, ...]`; None: it is something else."""
     if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
         return None
     value = statement.value
@@ -30,17 +30,20 @@ def _entries(statement: ast.stmt) -> dict[str, ast.expr] | None:
         return None
     if isinstance(value, ast.Dict):
         pairs = list(zip(value.keys, value.values, strict=True))
+    elif isinstance(value, ast.List) and value.elts:
+        pairs = [(ast.Constant(at), item) for at, item in enumerate(value.elts)]
     elif isinstance(value, ast.Call) and ast.unparse(value.func) == "dict" and not value.args:
         pairs = [(ast.Constant(word.arg), word.value) for word in value.keywords]
     else:
         return None
     if not all(isinstance(key, ast.Constant) and _is_name(key.value) for key, _ in pairs):
         return None
-    return {key.value: item for key, item in pairs}  # type: ignore[union-attr, misc]
+    return {str(key.value): item for key, item in pairs}  # type: ignore[union-attr]
 
 
 def _is_name(key: object) -> bool:
-    return isinstance(key, str) and key.isidentifier()
+    is_number = isinstance(key, int) and not isinstance(key, bool) and key >= 0
+    return is_number or (isinstance(key, str) and key.isidentifier())
 
 
 def _keys(tree: ast.FunctionDef, target: ast.Name) -> set[str] | None:

@@ -18,6 +18,7 @@ from .graph import Graph
 from .grouping import grouped
 from .keyed import keyed
 from .plainer import plainer
+from .procedures import in_place
 from .records import separated
 from .values import Local, Refused, Static
 
@@ -137,7 +138,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
     try:
-        return grouped(keyed(separated(plainer(copy.deepcopy(found)))))
+        return grouped(keyed(separated(plainer(in_place(copy.deepcopy(found))))))
     except Exception:
         # A fault of ours must not become one of the user's.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)

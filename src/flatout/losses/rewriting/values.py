@@ -69,6 +69,8 @@ class Tensor:
         is_distinct: Whether the entries along the last dimension are known to differ.
         domain: The parameter whose entries these are, to learn which values it may take.
         is_series: Whether the user's code holds a Series of pandas, whose sums and means leave out NaN.
+        is_wide: Whether the user's code holds it as a float of Python, which is compared in 64 bits.
+        is_blurred: Whether the user's code computed it from such floats: its last digits differ in 32 bits.
     """
 
     node: Node
@@ -82,6 +84,8 @@ class Tensor:
     is_distinct: bool = False
     domain: str | None = None
     is_series: bool = False
+    is_wide: bool = False
+    is_blurred: bool = False
 
     @property
     def rank(self) -> int:

@@ -117,6 +117,7 @@ def verify(
     lenient: bool = False,
     answers: dict[Any, Any] | None = None,
     is_on_host: bool = False,
+    is_blurred: bool = False,
 ) -> Verdict:
     """Compare a rewrite with its original.
 
@@ -130,6 +131,7 @@ def verify(
             that NaN fails, happens to leave it out. Never for targets: NaN stands for missing ones.
         answers: The original's answers, kept from one rewrite that was tried to the next.
         is_on_host: Whether the original computes with Python's floats, which have 64 bits.
+        is_blurred: Whether it compares or rounds what it computed with them.
     """
     if not recipes:
         return Verdict(False, "No inputs were found that the original accepts; give some with example=.")
@@ -155,6 +157,9 @@ def verify(
                 # What 64 bits are against is cancellation; a backend without them must not hide it.
                 samples = 24 if "float64" in source else _odd(recipe)
                 trials += [(_ROUNDED, inputs.offset(recipe, samples), False)]
+            if is_blurred and number == 0:
+                tenths = enumerate(inputs.in_tenths(recipe, _odd(recipe)), 1)
+                trials += [(f"targets in tenths, {count}", arrays, True) for count, arrays in tenths]
             for name, arrays, _ in trials:
                 if _is_compiled(name, arrays, recipe):
                     begin(arrays, recipe.predicted)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import libcst as cst
 
+from .helpers import Resolve, calls_for_effect, inlined
 from .source import children_of, dotted, walk
 
 # `total = f(total, term)`: the order does not matter, so it is a reduction.
@@ -32,8 +33,20 @@ _FILLING = frozenset({"write", "set", "add", "append", "scatter", "index_put", "
 _REDUCING_OPERATORS = (cst.Add, cst.Multiply, cst.Subtract, cst.BitAnd, cst.BitOr)
 
 
-def carried_names(loop: cst.For | cst.While) -> tuple[str, ...]:
-    """The names whose value in one iteration depends on the iteration before, other than as a reduction."""
+def carried_names(loop: cst.For | cst.While, resolve: Resolve | None = None) -> tuple[str, ...]:
+    """The names whose value in one iteration depends on the iteration before, other than as a reduction.
+
+    Args:
+        loop: The loop.
+        resolve: Gives the user's function of a call, to read what it returns.
+    """
+    found = _carried(loop)
+    if resolve is None or not (found or calls_for_effect(loop.body)):
+        return found
+    return _carried(inlined(loop, resolve))
+
+
+def _carried(loop: cst.For | cst.While) -> tuple[str, ...]:
     found: list[str] = []
     counters = set(_counters(loop))
     assigned = list(_assignments(loop.body))
@@ -296,7 +309,7 @@ def _containers(loop: cst.For | cst.While) -> Iterator[str]:
     appended: set[str] = set()
     made_inside = _set_before_read(loop.body)
     for node in walk(loop.body):
-        if isinstance(node, cst.AssignTarget) and isinstance(node.target, cst.Subscript):
+        if isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
             base, text = _root_and_index(node.target)
             if base and base not in made_inside:
                 written.setdefault(base, set()).add(text)
@@ -304,7 +317,7 @@ def _containers(loop: cst.For | cst.While) -> Iterator[str]:
             base = dotted(node.func.value)
             if base and base not in made_inside:
                 appended.add(base)
-    targets = {id(node.target) for node in walk(loop.body) if isinstance(node, cst.AssignTarget)}
+    targets = {id(node.target) for node in walk(loop.body) if isinstance(node, (cst.AssignTarget, cst.AugAssign))}
     for node in walk(loop.body):
         if not isinstance(node, cst.Subscript) or id(node) in targets:
             continue

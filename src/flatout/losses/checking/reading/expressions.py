@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import dataclasses
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import libcst as cst
 
@@ -42,7 +42,11 @@ _COMPREHENSIONS = (cst.ListComp, cst.SetComp, cst.GeneratorExp, cst.DictComp)
 
 
 class Expressions(Calls):
-    """Values of expressions."""
+    """Values of expressions. The rest of the walk supplies what is declared here."""
+
+    if TYPE_CHECKING:
+
+        def is_own(self, names: Names) -> bool: ...
 
     def value(self, node: cst.BaseExpression, names: Names) -> Value:
         """The abstract value of an expression."""
@@ -59,7 +63,7 @@ class Expressions(Calls):
         value, distance = names.lookup(node.value)
         if value is None:
             return External(f"builtins.{node.value}")
-        if distance and self.reporting:
+        if distance and self.reporting and not self.is_own(names.scope_of(node.value)):
             self.tell(Read(node, node.value, value, self.file))
         return value
 

@@ -27,6 +27,7 @@ from .values import (
     Value,
     Variable,
     data_in,
+    merge,
 )
 
 _DATA_TO_HOST = frozenset(["item", "numpy", "tolist", "eval", "to_py", "__array__"])
@@ -42,6 +43,8 @@ class Methods:
         def value(self, node: cst.BaseExpression, names: Names) -> Value: ...
         def attribute(self, base: Value, name: str, node: cst.BaseExpression) -> Value: ...
         def tell(self, event: Any) -> None: ...
+        def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None: ...
+        def mutated(self, before: Value, after: Value, names: Names) -> None: ...
         def operation(
             self,
             name: str,
@@ -62,6 +65,10 @@ class Methods:
         names: Names,
     ) -> Value:
         everything = [*arguments, *keywords.values()]
+        held = node.func.value if isinstance(node.func, cst.Attribute) else None
+        if method in ("append", "extend") and arguments and isinstance(held, cst.Subscript):
+            self.assign(held, arguments[0], names)
+            return Static("none")
         if isinstance(receiver, Data):
             return self._data_method(receiver, method, arguments, keywords, node, names)
         if isinstance(receiver, Shape):
@@ -122,29 +129,44 @@ class Methods:
 
     def _appended(self, node: cst.Call, receiver: Value, method: str, value: Value, names: Names) -> None:
         added = value.element if method == "extend" and isinstance(value, Sequence) else value
+        if method == "extend" and isinstance(value, Tuple) and value.items:
+            added = _fullest(value.items)
         if method == "extend" and isinstance(value, Data):
             added = operations.first_element(value)
         label = self.loops[-1].labels[0] if self.loops else STATIC
+        grown: Value
         if isinstance(receiver, Sequence):
             grown = dataclasses.replace(receiver, element=merged(receiver.element, added))
-        elif isinstance(receiver, Static) and receiver.length == 0:
+        elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
             grown = Sequence(added, label)
+        elif isinstance(receiver, Tuple) and receiver.is_list:
+            more = value.items if method == "extend" and isinstance(value, Tuple) else (added,)
+            items = (*receiver.items, *more)
+            grown = Sequence(_fullest(items), label) if self.loops else Tuple(items, True)
         else:
             return
         target = node.func.value if isinstance(node.func, cst.Attribute) else None
         if isinstance(target, cst.Name) and names.module().values.get(target.value) is receiver:
             self.tell(Wrote(node, target.value, "grown", value, receiver))
         elif isinstance(target, cst.Name):
-            if names.lookup(target.value)[1] == 0:
-                names[target.value] = grown
+            self.mutated(receiver, grown, names)
         elif isinstance(target, cst.Attribute):
             owner = self.value(target.value, names)
             if isinstance(owner, Instance):
                 owner.attributes[target.attr.value] = grown
 
 
+def _fullest(items: tuple[Value, ...]) -> Value:
+    found = items[0]
+    for item in items[1:]:
+        found = merged(found, item)
+    return found
+
+
 def merged(first: Value, second: Value) -> Value:
-    """Of two elements of a list, the one that says more."""
+    """Of two elements of a list, the one that says more; of two from the batch, what holds for either."""
+    if isinstance(first, Data) and isinstance(second, Data):
+        return merge(first, second)
     return first if isinstance(first, Data) and not isinstance(second, Data) else second
 
 

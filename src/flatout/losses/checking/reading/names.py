@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from .values import UNKNOWN, Value, merge
 
 
@@ -35,6 +37,20 @@ class Names:
             distance += scope.is_function
             scope = scope.parent
         return None, distance
+
+    def scope_of(self, name: str) -> Names:
+        """The scope that `lookup` finds a name in; the outermost one, if none has it."""
+        scope = self
+        while scope.parent is not None and (name not in scope.values or name in scope.outside):
+            scope = scope.parent
+        return scope
+
+    def inside_out(self) -> Iterator[Names]:
+        """This scope and those around it."""
+        scope: Names | None = self
+        while scope is not None:
+            yield scope
+            scope = scope.parent
 
     def get(self, name: str) -> Value:
         """The value, or `UNKNOWN`."""

@@ -18,6 +18,10 @@ def counted(test: cst.BaseExpression) -> tuple[str | None, cst.BaseExpression | 
             return test.left.value, test.left
         if isinstance(target.operator, (cst.LessThan, cst.LessThanEqual, cst.NotEqual)):
             return test.left.value, target.comparator
+    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+        # `i < n and error > tolerance`: it ends by the other one sooner, if at all.
+        found = counted(test.left)
+        return found if found[0] is not None else counted(test.right)
     return None, None
 
 

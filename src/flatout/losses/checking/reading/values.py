@@ -204,6 +204,8 @@ class Instance(Value):
 
     of: Class
     attributes: Any = dataclasses.field(default_factory=dict)
+    # Whether a call of the function that is examined makes it, and so forgets it.
+    is_fresh: bool = False
 
 
 UNKNOWN = Unknown()

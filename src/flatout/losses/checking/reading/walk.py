@@ -67,6 +67,8 @@ class Walk(Assignments):
         self._updating: set[str] = set()
         self._running: list[cst.CSTNode] = []
         self._scopes: list[Names] = []
+        # The objects whose `__init__` is under way.
+        self._making: list[Instance] = []
         self._calls = 0
 
     def tell(self, event: Event) -> None:
@@ -153,13 +155,16 @@ class Walk(Assignments):
 
     def create(self, of: Class, arguments: list[Value], keywords: Mapping[str, Value]) -> Instance:
         """An object of a class of the user, with the attributes that its `__init__` sets."""
-        instance = Instance(of)
+        is_fresh = self._making[-1].is_fresh if self._making else bool(self._running)
+        instance = Instance(of, is_fresh=is_fresh)
         if method := self.method_of(of, "__init__"):
             reporting, self.reporting = self.reporting, False
+            self._making.append(instance)
             try:
                 self.run(method.bound(instance), arguments, keywords)
             finally:
                 self.reporting = reporting
+                self._making.pop()
         return instance
 
     def method_of(self, of: Class, name: str) -> Function | None:
@@ -178,11 +183,13 @@ class Walk(Assignments):
             names = Names({"__file__": Static("text"), "__name__": Static("text")})
             file.names["names"] = names
             before, self.file, reporting, self.reporting = self.file, file, self.reporting, False
+            running, self._running, making, self._making = self._running, [], self._making, []
             try:
                 for statement in file.tree.body:
                     self.statement(statement, names)
             finally:
                 self.file, self.reporting = before, reporting
+                self._running, self._making = running, making
         found: Names = file.names["names"]
         return found
 
@@ -297,11 +304,20 @@ class Walk(Assignments):
             self.block(node.orelse.body, names)
 
     def _repeat(self, node: cst.For | cst.While, loop: Loop, names: Names) -> None:
-        loop.carries = carried_names(node)
+        loop.carries = carried_names(node, lambda called: self._helper(called, names))
         for _ in range(2):
             before = names.snapshot()
             self.block(node.body, names)
             names.join(before)
+
+    def _helper(self, called: cst.BaseExpression, names: Names) -> Function | None:
+        """The function of the user that is called, if its body is known and its gradient is its own."""
+        reporting, self.reporting = self.reporting, False
+        try:
+            found = self.value(called, names)
+        finally:
+            self.reporting = reporting
+        return found if isinstance(found, Function) and not found.decorators else None
 
     def _while(self, node: cst.While, names: Names) -> None:
         counter, bound = counted(_test_on_top(node))
@@ -317,6 +333,9 @@ class Walk(Assignments):
             self._repeat(node, loop, names)
         finally:
             self.close_loop(loop)
+        if counter is None or isinstance(node.test, cst.BooleanOperation):
+            # By now it is known what the body makes of the names in it.
+            self.tell(Tested(node, self.test(node.test, names), node.body))
 
     def open_loop(self, node: Any, how: str, iter_: Any, iterated: Value, target: Any, names: Names) -> Loop:
         """Enter a loop: find its axis, bind its variables."""

@@ -32,9 +32,8 @@ def key_of(
 ) -> str | None:
     """What a proof is found by, or None: something that it depends on cannot be told."""
     sizes = None if shapes is None else {name: tuple(shape[1:]) for name, shape in shapes.items()}
-    rewritten = (
-        rewrite.source, rewrite.form, rewrite.codes, rewrite.ranks, rewrite.guards, rewrite.notes, rewrite.is_tie_sensitive
-    )  # fmt: skip
+    # What else a rewrite holds follows from the function.
+    rewritten = (rewrite.source, rewrite.ranks, rewrite.guards, rewrite.notes)
     try:
         return digest(function, holder, rewritten, dict(rewrite.names), sizes, lenient, _surroundings())
     except NoDigest:

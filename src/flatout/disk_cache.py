@@ -13,7 +13,10 @@ def folder(part: str) -> Path:
     Raises:
         OSError: It cannot be made.
     """
-    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    try:
+        base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    except RuntimeError as error:
+        raise OSError(str(error)) from error
     found = Path(base) / "flatout" / part
     found.mkdir(parents=True, exist_ok=True, mode=0o700)
     return found

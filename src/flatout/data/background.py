@@ -17,8 +17,8 @@ ITEMS_AHEAD = 64
 BYTES_AHEAD = 256 * 2**20
 # How long `close` waits for code of the user that is busy. It is left to end by itself after that.
 PATIENCE = 2.0
-# How long `paused` waits for it. Longer, because what it draws meanwhile might be drawn twice; not for ever, because it
-# may itself wait for the training to go on.
+# How long each `paused` waits for it. Longer, because what it draws meanwhile might be drawn twice; not for ever,
+# because it may itself wait for the training to go on.
 PATIENCE_IN_PAUSES = 20.0
 
 
@@ -71,6 +71,11 @@ class Background:
     def ready(self) -> int:
         """Items that are held ready."""
         return len(self._shared.ready)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether whoever takes an item now has to wait for it; False where nobody can tell before it is asked for."""
+        return not self._on_demand and not self._shared.ready
 
     @property
     def is_waited_for(self) -> bool:

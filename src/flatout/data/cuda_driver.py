@@ -144,6 +144,8 @@ class Driver:
             nbytes: Of each piece, likewise.
             stream: Where it happens.
         """
+        if not stream:
+            raise CudaError("the stream is closed")
         attributes, first = _CopyAttributes(_SOURCE_IN_ANY_ORDER), ctypes.c_size_t(0)
         with self.in_context():
             self._call(

@@ -179,7 +179,7 @@ class Feed:
     def is_stalled(self) -> bool:
         """Whether whoever asks for the next batch will have to wait for the source; False if nobody can tell."""
         puller = self._newest()
-        return puller is not None and not puller.ready
+        return puller is not None and puller.is_stalled
 
     def on_epoch_begin(self) -> None:
         self._source.adapter.on_epoch_begin()

@@ -30,7 +30,7 @@ class Puller(Protocol):
     @property
     def taken(self) -> int: ...
     @property
-    def ready(self) -> int: ...
+    def is_stalled(self) -> bool: ...
     def take(self, most: int = 1) -> list[Any]: ...
     def paused(self) -> contextlib.AbstractContextManager[None]: ...
     def close(self) -> None: ...
@@ -91,8 +91,8 @@ class FromGenerator:
         return self._background.taken - len(self._again)
 
     @property
-    def ready(self) -> int:
-        return len(self._again) + self._background.ready
+    def is_stalled(self) -> bool:
+        return not self._again and self._background.is_stalled
 
     def take(self, most: int = 1) -> list[Any]:
         if self._again:

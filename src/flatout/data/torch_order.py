@@ -56,6 +56,8 @@ class TorchForesight:
 
     def look(self, rows: int) -> None:
         """Draw the permutation that will probably be the next, unless that is done already."""
+        if torch.get_default_device().type != "cpu":
+            return  # Seeds come from another generator then.
         before = torch.get_rng_state()
         seeds = [_seed() for _ in range(self._DRAWS)]
         torch.set_rng_state(before)

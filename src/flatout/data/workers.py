@@ -8,7 +8,6 @@ written again only when the last view of it is gone.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import multiprocessing
 import os
 import queue
@@ -56,9 +55,12 @@ class InOrder:
         self._finalizer.atexit = False
 
     @property
-    def ready(self) -> int:
-        """Batches that are made and not taken, up to the first that is still being made."""
-        return sum(1 for _ in itertools.takewhile(self._pool.has_made, self._tickets))
+    def is_stalled(self) -> bool:
+        """Whether whoever takes a batch now has to wait for it, or will be told that there is none."""
+        try:
+            return not self._pool.has_made(self._tickets[0])
+        except (IndexError, WorkerDied):
+            return True
 
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""

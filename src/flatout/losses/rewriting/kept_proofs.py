@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import disk_cache
-from .code_digest import LIBRARIES, NoDigest, digest
+from .code_digest import LIBRARIES, digest
 from .inputs import Recipe
 from .rewrite import Rewrite
 from .verify import Verdict
@@ -36,7 +36,8 @@ def key_of(
     rewritten = (rewrite.source, rewrite.ranks, rewrite.guards, rewrite.notes)
     try:
         return digest(function, holder, rewritten, dict(rewrite.names), sizes, lenient, _surroundings())
-    except NoDigest:
+    except Exception:
+        # Without a key the proof is made: neither what has no digest nor a fault of ours is the user's.
         return None
 
 
@@ -53,11 +54,11 @@ def load(key: str) -> tuple[Verdict, Recipe] | None:
 
 def save(key: str, verdict: Verdict, recipe: Recipe) -> None:
     """Keep a proof, if there is a place for it."""
-    kept = {
-        "verdict": {name: value for name, value in vars(verdict).items() if name != "is_remembered"},
-        "recipe": {field.name: _plain(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)},
-    }
     try:
+        kept = {
+            "verdict": {name: value for name, value in vars(verdict).items() if name != "is_remembered"},
+            "recipe": {field.name: _plain(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)},
+        }
         folder = disk_cache.folder("proofs")
         disk_cache.put(folder / f"{key}.json", json.dumps(kept).encode())
         disk_cache.trim(folder, _MOST_KEPT)
@@ -107,7 +108,11 @@ def _of_jax() -> tuple[Any, ...]:
     import jax
 
     config = jax.config
-    return jax.default_backend(), config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans
+    return (
+        jax.devices()[0].device_kind,
+        *(config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans, config.jax_disable_jit),
+        *(config.jax_numpy_rank_promotion, config.jax_numpy_dtype_promotion, config.jax_default_prng_impl),
+    )
 
 
 def _of_tensorflow() -> tuple[Any, ...]:
@@ -119,7 +124,11 @@ def _of_tensorflow() -> tuple[Any, ...]:
 def _of_torch() -> tuple[Any, ...]:
     import torch
 
-    return torch.cuda.is_available(), str(torch.get_default_device()), torch.get_float32_matmul_precision()
+    return (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        *(str(torch.get_default_device()), str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),
+        torch.are_deterministic_algorithms_enabled(),
+    )
 
 
 @functools.cache

@@ -28,12 +28,11 @@ export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 venv: $(VENV)/.complete
 
-# Of 17,000 files Python compiles those that are imported, when they are.
 $(VENV)/.complete: pyproject.toml requirements/pins.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "flatout needs Python 3.11 or later: make venv PYTHON=/path/to/python3.11"; exit 1; }
 	[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q --no-compile -c requirements/pins.txt -e '.[jax,tensorflow,torch,dev]'
+	$(PY) -m pip install -q -c requirements/pins.txt -e '.[jax,tensorflow,torch,dev]'
 	@touch $@
 
 demo:

@@ -15,11 +15,12 @@ import hashlib
 import sys
 import sysconfig
 import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from ..code_names import names_in
 
 # Whoever asks for a digest adds the versions of these.
 LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "torch", "numpy", "scipy", "flatout")
@@ -143,7 +144,7 @@ class _Digest:
             name = str(function.__globals__["__name__"])
             self._all("library", name, code.co_qualname, function.__defaults__, function.__kwdefaults__, *cells)
             return
-        names = frozenset(_names(code))
+        names = frozenset(names_in(code))
         if reaching := sorted(names & _REACHING):
             raise NoDigest(f"it uses {reaching[0]!r}")
         self._all("function", code, function.__defaults__, function.__kwdefaults__, *cells)
@@ -226,14 +227,6 @@ def _contents(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return "nothing yet"
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    """All names that code, and the code inside it, reads outside or of objects."""
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _is_open(kind: type) -> bool:

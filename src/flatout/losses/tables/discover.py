@@ -7,6 +7,8 @@ import types
 from collections.abc import Iterator
 from typing import Any
 
+from ..code_names import names_in
+
 # Code of these packages uses no tables of the user's.
 _FOREIGN = frozenset({"keras", "jax", "jaxlib", "tensorflow", "torch", "numpy", "pandas", "polars", "pyarrow", "scipy"})
 _FOREIGN |= {"sklearn", "builtins", "flatout"}
@@ -67,7 +69,7 @@ def _of_function(function: types.FunctionType) -> list[Any]:
     wrapped = getattr(function, "__wrapped__", None)
     if _is_foreign(function) and wrapped is None:
         return []
-    names = set(_names(function.__code__))
+    names = set(names_in(function.__code__))
     parts: list[Any] = [wrapped, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         try:
@@ -105,7 +107,7 @@ def _attributes(owner: Any, function: Any) -> list[Any]:
     """What a method reads of its object; the methods that it calls among them."""
     state = getattr(owner, "__dict__", {})
     parts = []
-    for name in set(_names(function.__code__)):
+    for name in set(names_in(function.__code__)):
         if name in state:
             parts.append(state[name])
         elif isinstance(value := getattr(type(owner), name, None), types.FunctionType) and not _is_foreign(value):
@@ -115,13 +117,6 @@ def _attributes(owner: Any, function: Any) -> list[Any]:
 
 def _is_code(value: Any) -> bool:
     return isinstance(value, (types.FunctionType, staticmethod, classmethod, property, functools.partial))
-
-
-def _names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _names(constant)
 
 
 def _is_foreign(thing: Any) -> bool:

@@ -118,6 +118,14 @@ def test_order_and_generators_equal_those_of_keras(
     assert generators() == state
 
 
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("shuffle", [True, False, "batch"])
+def test_tensorflow_does_not_tune_the_drawing_of_row_numbers(shuffle: Any) -> None:
+    """Ending the thread that does took a second now and then, between two epochs."""
+    order = Order(40, 8, shuffle, None, 1, trainer_module(BACKEND), EXTRA["distribute_strategy"])
+    assert not order.iterator.data_adapter.get_tf_dataset().options().autotune.enabled
+
+
 @pytest.mark.backend("jax", "torch")
 def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -> None:
     arguments = (50, 8, True, None)

@@ -190,6 +190,7 @@ def test_units_leave_few_steps_over(steps: int) -> None:
     assert 1 <= unit <= 128
     assert steps % unit <= 3
     assert choose_unit(steps, Cost(1e15, has_loop=False, has_convolution=False)) == 1
+    assert choose_unit(steps, Cost(1e7, has_loop=True, has_convolution=False)) == 1
 
 
 def test_loops_on_the_cpu_only_for_short_steps_without_convolution() -> None:

@@ -1,5 +1,7 @@
 """Losses that must stay as they are: state behind inner functions, bounds that 64 bits decide, searches."""
 
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
@@ -120,3 +122,23 @@ def computed_bound_loss(y_true, y_pred):  # refused: FO101 FO201
     for t, p in zip(y_true, y_pred, strict=False):
         total = total + (2.0 if float(t) * 2 - 0.1 > 0.5 else 1.0) * ops.square(p)
     return total
+
+
+SHARED = [1.0]
+CYCLE = itertools.cycle([2.0])
+
+
+def lengthened_alias_loss(y_true, y_pred):  # refused: FO303
+    seen = SHARED
+    seen += [1.0]
+    return sum(ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+def drawn_from_iterator_loss(y_true, y_pred):  # refused: FO206
+    return sum(next(CYCLE) * ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+class Flagged(keras.losses.Loss):  # refused: FO206
+    def call(self, y_true, y_pred):
+        setattr(self, "seen", True)  # noqa: B010
+        return sum(ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))

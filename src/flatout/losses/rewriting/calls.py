@@ -26,7 +26,10 @@ from .values import Items, Local, Method, Partial, Places, Refused, Static, Sum,
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
-_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins", "os")
+_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins")
+_OF_PATHS = ("posixpath", "ntpath", "genericpath")
+_OF_OTHERS = ("pandas", "sklearn", "scipy", *_OF_PATHS)
+_EFFECTS = ("open", "print", "input", "exec", "eval", "next", "setattr", "delattr", "Variable")
 
 
 def call(run: Any, node: ast.Call, scope: Scope) -> Any:
@@ -159,7 +162,7 @@ def _is_users(function: Any) -> bool:
     return (
         isinstance(function, types.FunctionType)
         and library_of(function.__module__ or "") is None
-        and ((function.__module__ or "").partition(".")[0] not in ("pandas", "sklearn", "scipy"))
+        and ((function.__module__ or "").partition(".")[0] not in _OF_OTHERS)
     )
 
 
@@ -186,12 +189,14 @@ def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwa
     root = (path or "").partition(".")[0]
     if root == "collections":
         raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
-    if root not in _PURE or name in ("open", "print", "input", "exec", "eval", "system", "Variable", "popen"):
+    if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
     try:
         value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
     except Exception as error:
         raise Refused(f"{path} fails: {error}") from error
+    if value is None:  # Such as torch.manual_seed().
+        raise Refused(f"A call is made for its effect: {path}().", "FO303")
     graph = run.lift.graph
     node = graph.make(
         "calling", function.node, tuple(_node(run, item) for item in args),

@@ -59,7 +59,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Compare():
             return _compare(run, node, scope)
         case ast.BoolOp():
-            return _boolean(run, node, scope)
+            return _operand(run, isinstance(node.op, ast.And), node.values, scope)
         case ast.IfExp():
             return _either(run, node, scope)
         case ast.Subscript():
@@ -172,10 +172,10 @@ def _negated(run: Any, value: Any) -> Any:
 
 
 def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
-    value = evaluate(run, node.operand, scope)
     if isinstance(node.op, ast.Not):
-        condition = truth(run, value)
-        return number(run.lift, not condition) if isinstance(condition, bool) else run.inverse(condition)
+        test = condition(run, node.operand, scope)
+        return number(run.lift, not test) if isinstance(test, bool) else run.inverse(test)
+    value = evaluate(run, node.operand, scope)
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is carried from step to step.", "FO106")
     if isinstance(node.op, ast.USub):
@@ -233,14 +233,34 @@ def _and(run: Any, left: Any, right: Any) -> Any:
     raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
 
 
-def _boolean(run: Any, node: ast.BoolOp, scope: Scope) -> Any:
+def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
+    """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
+    from .branches import Masked
+
+    value = evaluate(run, nodes[0], scope)
+    if len(nodes) == 1:
+        return value
+    test = truth(run, value)
+    if isinstance(test, bool):
+        return _operand(run, is_and, nodes[1:], scope) if test == is_and else value
+    with Masked(run.lift, test if is_and else run.inverse(test)):
+        other = _operand(run, is_and, nodes[1:], scope)
+    if all(isinstance(one, Tensor) and one.kind == "bool" for one in (value, other)):
+        return elementwise(run.lift, "logical_and" if is_and else "logical_or", (value, other), "bool")
+    return run.choose(test, other, value) if is_and else run.choose(test, value, other)
+
+
+def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
+    """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
+    if not isinstance(node, ast.BoolOp):
+        return truth(run, evaluate(run, node, scope))
     is_and = isinstance(node.op, ast.And)
     result: Any = None
     for item in node.values:
-        value = truth(run, evaluate(run, item, scope))
+        value = condition(run, item, scope)
         if isinstance(value, bool):
             if value != is_and:
-                return number(run.lift, value)
+                return value
             continue
         if result is None:
             result = value
@@ -250,22 +270,22 @@ def _boolean(run: Any, node: ast.BoolOp, scope: Scope) -> Any:
             result = _and(run, result, value)
         else:
             raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-    return number(run.lift, is_and) if result is None else result
+    return is_and if result is None else result
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
     from .branches import Masked
 
-    condition = truth(run, evaluate(run, node.test, scope))
-    if isinstance(condition, bool):
-        return evaluate(run, node.body if condition else node.orelse, scope)
-    if isinstance(condition, Tensor):
+    test = condition(run, node.test, scope)
+    if isinstance(test, bool):
+        return evaluate(run, node.body if test else node.orelse, scope)
+    if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
-    with Masked(run.lift, condition):
+    with Masked(run.lift, test):
         left = evaluate(run, node.body, scope)
-    with Masked(run.lift, run.inverse(condition)):
+    with Masked(run.lift, run.inverse(test)):
         right = evaluate(run, node.orelse, scope)
-    return run.choose(condition, left, right)
+    return run.choose(test, left, right)
 
 
 def truth(run: Any, value: Any) -> Any:

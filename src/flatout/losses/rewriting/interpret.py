@@ -14,6 +14,8 @@ from .scopes import Scope, check_decorators
 from .values import Axis, Host, Items, Listing, Local, Refused, Splice, Static, Sum, Tensor
 
 _DEEPEST = 12
+# How a value is named that was not made in the function.
+_HELD = ("name", "attribute", "index")
 
 
 class _Returned(Exception):
@@ -83,7 +85,7 @@ class Interpreter(Branching, Looping):
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
-        condition = self.truth(self.expression(statement.test, scope))
+        condition = self.condition(statement.test, scope)
         if isinstance(condition, bool):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self._loops > self._outer_loops:
@@ -118,6 +120,8 @@ class Interpreter(Branching, Looping):
             case ast.AugAssign():
                 load = ast.parse(ast.unparse(node.target), mode="eval").body
                 old = self.expression(load, scope)
+                if isinstance(old, Static) and old.node.kind in _HELD and _changes_in_place(old.value):
+                    raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
                 value = self.expression(node.value, scope)
                 if (
                     isinstance(old, (Items, Sum))
@@ -256,3 +260,8 @@ class Interpreter(Branching, Looping):
 
 def _returns(statement: ast.If) -> bool:
     return any(isinstance(node, ast.Return) for node in ast.walk(statement))
+
+
+def _changes_in_place(value: Any) -> bool:
+    """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
+    return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))

@@ -32,6 +32,7 @@ _OPS = (
     "posted_ops",
     "helpers_ops",
     "effects_ops",
+    "begun_ops",
 )
 _OF = {
     "jax": (),

@@ -142,3 +142,43 @@ class Flagged(keras.losses.Loss):  # refused: FO206
     def call(self, y_true, y_pred):
         setattr(self, "seen", True)  # noqa: B010
         return sum(ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+class Decayed:
+    def __init__(self):
+        self.value = 0.0
+
+    def add(self, x):
+        self.value = 0.9 * self.value + 0.1 * x
+
+
+class Remembering:
+    seen: list[int] = []  # noqa: RUF012
+
+    def __init__(self):
+        self.total = 0.0
+
+    def add(self, x):
+        self.seen.append(1)
+        self.total = self.total + x
+
+
+def decayed_object_loss(y_true, y_pred):  # refused: FO106
+    decayed = Decayed()
+    for t, p in zip(y_true, y_pred, strict=False):
+        decayed.add(ops.mean(ops.square(t - p)))
+    return ops.square(decayed.value)
+
+
+def remembering_object_loss(y_true, y_pred):  # refused: FO206
+    sums = Remembering()
+    for t, p in zip(y_true, y_pred, strict=False):
+        sums.add(ops.mean(ops.square(t - p)))
+    return sums.total
+
+
+def begun_recurrence_loss(y_true, y_pred):  # refused: FO106
+    out = [0.0]
+    for t in range(y_pred.shape[1]):
+        out.append(ops.tanh(sum(out) + ops.mean(y_pred[:, t])))
+    return sum(out) + 0.0 * ops.sum(y_true)

@@ -33,6 +33,7 @@ _OPS = (
     "helpers_ops",
     "effects_ops",
     "begun_ops",
+    "searches_ops",
 )
 _OF = {
     "jax": (),

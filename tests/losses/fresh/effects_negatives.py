@@ -182,3 +182,13 @@ def begun_recurrence_loss(y_true, y_pred):  # refused: FO106
     for t in range(y_pred.shape[1]):
         out.append(ops.tanh(sum(out) + ops.mean(y_pred[:, t])))
     return sum(out) + 0.0 * ops.sum(y_true)
+
+
+def records_counted_loss(y_true, y_pred):  # refused: FO106
+    best, count = 1e9, 0
+    for t, p in zip(y_true, y_pred, strict=False):
+        size = float(ops.sum(ops.abs(t - p)))
+        if size < best:
+            best = size
+            count = count + 1
+    return count * ops.mean(ops.square(y_true - y_pred))

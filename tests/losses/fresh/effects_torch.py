@@ -53,3 +53,21 @@ def differentiates_itself_loss(y_true, y_pred):  # refused: FO202
             error.backward(retain_graph=True)
         total = total + error
     return total
+
+
+def cut_through_a_view_loss(y_true, y_pred):  # refused: FO106
+    total = 0.0
+    errors = (y_true - y_pred).abs()
+    for i in range(len(errors)):
+        row = errors[i]
+        row[row < 0.5] = 0
+        total = total + row.sum()
+    return total + errors.sum()
+
+
+def listed_without_gradient_loss(y_true, y_pred):  # refused: FO101
+    terms = []
+    for t, p in zip(y_true, y_pred, strict=False):
+        with torch.no_grad():
+            terms.append(((t - p) ** 2).mean())
+    return torch.stack(terms).mean() + y_pred.mean()

@@ -35,7 +35,7 @@ _EFFECTS = ("open", "print", "input", "exec", "eval", "next", "setattr", "delatt
 def call(run: Any, node: ast.Call, scope: Scope) -> Any:
     """The value of a call."""
     function = run.expression(node.func, scope)
-    path = _path(function)
+    path = path_to(function)
     args = [value for arg in node.args for value in _positional(run, arg, scope)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
     is_read = _is_read(function)
@@ -76,7 +76,8 @@ def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]
     raise Refused("A call with a varying number of arguments.")
 
 
-def _path(function: Any) -> str | None:
+def path_to(function: Any) -> str | None:
+    """The dotted name of a function of a library; None: it is none."""
     if not isinstance(function, Static):
         return None
     path = function.path or path_of(function.value)
@@ -106,7 +107,7 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         function = _opened(run, function)
     if isinstance(function, Partial):
         held = function.function
-        return apply(run, held, _path(held), [*function.args, *args], {**function.kwargs, **kwargs})
+        return apply(run, held, path_to(held), [*function.args, *args], {**function.kwargs, **kwargs})
     if not isinstance(function, Static):
         raise Refused("Something is called that is no function.")
     if is_random(path):
@@ -283,7 +284,12 @@ def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str,
     outer = sorted({axis for value in tensors for axis in value.axes}, key=lambda axis: axis.serial)
     if not last.rank:
         raise Refused("A loss of Keras' is given numbers.")
-    if outer and last.rank == 1 and "sparse" not in str(_path(function)) and any(value.rank != 1 for value in tensors):
+    if (
+        outer
+        and last.rank == 1
+        and "sparse" not in str(path_to(function))
+        and any(value.rank != 1 for value in tensors)
+    ):
         raise Refused("A loss of Keras' is given arrays of different ranks.")
     nodes = []
     for value in tensors:

@@ -15,7 +15,7 @@ from .lookups import is_series
 from .loops import join
 from .reductions import reduce
 from .scopes import Scope
-from .values import Bag, Host, Items, Listing, Local, Match, Record, Refused, Static, Sum, Tensor, Unknown
+from .values import Axis, Bag, Host, Items, Listing, Local, Match, Record, Refused, Static, Sum, Tensor, Unknown
 
 SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -120,13 +120,14 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
             return Static(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
         except Exception as error:
             raise Refused(f"A constant expression fails: {error}") from error
-    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)):
+    is_repeated = symbol == "*" and isinstance(left, Static) and isinstance(left.value, list)
+    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and not is_repeated:
         return Host(graph.binary(symbol, left.node, right.node))
     if symbol == "==" and (is_series(left) or is_series(right)):
         series, key = (left, right) if is_series(left) else (right, left)
         if isinstance(key, Tensor) and not key.rank:
             return Match(series, key)
-    if isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
+    if is_repeated or isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
         return _lists(run, symbol, left, right)
     return binary(lift, symbol, left, right)
 
@@ -141,6 +142,9 @@ def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
+        (one,) = left.values
+        if isinstance(one, Static) and isinstance(one.value, (int, float)):
+            return Listing(one, (Axis("made", right.node),))
         return Items(())  # `[None] * n`: to be filled by a loop.
     raise Refused("Lists are combined in a way that has no array form.")
 

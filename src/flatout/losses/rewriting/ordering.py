@@ -54,7 +54,7 @@ def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
 
 def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     flow = stream(run.lift, value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
@@ -62,7 +62,7 @@ def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tenso
     (axis,) = flow.axes
     run._loops += 1
     try:
-        keys = tensor(run.lift, apply(run, key, _path(key), [flow.element], {}))
+        keys = tensor(run.lift, apply(run, key, path_to(key), [flow.element], {}))
     finally:
         run._loops -= 1
     if keys.rank or axis not in keys.dims or keys.valid is not None:

@@ -22,6 +22,7 @@ from .objects import opened
 from .plainer import plainer
 from .procedures import in_place
 from .records import separated
+from .tracking import searched
 from .values import Local, Refused, Static
 
 _log = logging.getLogger("flatout")
@@ -141,7 +142,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     _give_defaults(found, function)
     try:
         own = opened(copy.deepcopy(found), outside_of(function), function.__globals__)
-        return apart(grouped(keyed(separated(plainer(in_place(own))))))
+        return apart(grouped(keyed(separated(searched(plainer(in_place(own)))))))
     except Exception:
         # A fault of ours must not become one of the user's.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)

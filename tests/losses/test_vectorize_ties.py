@@ -96,3 +96,20 @@ def test_where_the_rewrite_raises_the_original_runs(caplog: pytest.LogCaptureFix
         np.testing.assert_allclose(slope, gradient, atol=2e-5)
     # With two steps there is no largest of those behind the second.
     assert "vectorize(drawdown_loss) runs the original here" in caplog.text
+
+
+def least_in_row_loss(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        total = total + y_pred[i, min(range(y_true.shape[1]), key=lambda j: float(y_true[i, j]))]
+    return total
+
+
+@pytest.mark.slow
+@pytest.mark.backend("tensorflow", "torch")
+def test_negative_zero_is_no_less_than_zero() -> None:
+    quick = flatout.vectorize(least_in_row_loss)
+    assert quick.applied, quick.reason
+    arrays = {"y_true": np.array([[0.0, -0.0, 1.0]], "float32"), "y_pred": np.array([[1.0, 2.0, 3.0]], "float32")}
+    value, _ = value_and_gradient(quick, arrays, "y_pred")
+    assert value == 1.0

@@ -1,5 +1,7 @@
 """Losses that must stay as they are: state behind inner functions, bounds that 64 bits decide, searches."""
 
+import itertools
+
 import keras
 import numpy as np
 from keras import ops
@@ -119,4 +121,82 @@ def computed_bound_loss(y_true, y_pred):  # refused: FO101 FO201
     total = 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         total = total + (2.0 if float(t) * 2 - 0.1 > 0.5 else 1.0) * ops.square(p)
+    return total
+
+
+SHARED = [1.0]
+CYCLE = itertools.cycle([2.0])
+
+
+def lengthened_alias_loss(y_true, y_pred):  # refused: FO303
+    seen = SHARED
+    seen += [1.0]
+    return sum(ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+def drawn_from_iterator_loss(y_true, y_pred):  # refused: FO206
+    return sum(next(CYCLE) * ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+class Flagged(keras.losses.Loss):  # refused: FO206
+    def call(self, y_true, y_pred):
+        setattr(self, "seen", True)  # noqa: B010
+        return sum(ops.mean(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False))
+
+
+class Decayed:
+    def __init__(self):
+        self.value = 0.0
+
+    def add(self, x):
+        self.value = 0.9 * self.value + 0.1 * x
+
+
+class Remembering:
+    seen: list[int] = []  # noqa: RUF012
+
+    def __init__(self):
+        self.total = 0.0
+
+    def add(self, x):
+        self.seen.append(1)
+        self.total = self.total + x
+
+
+def decayed_object_loss(y_true, y_pred):  # refused: FO106
+    decayed = Decayed()
+    for t, p in zip(y_true, y_pred, strict=False):
+        decayed.add(ops.mean(ops.square(t - p)))
+    return ops.square(decayed.value)
+
+
+def remembering_object_loss(y_true, y_pred):  # refused: FO206
+    sums = Remembering()
+    for t, p in zip(y_true, y_pred, strict=False):
+        sums.add(ops.mean(ops.square(t - p)))
+    return sums.total
+
+
+def begun_recurrence_loss(y_true, y_pred):  # refused: FO106
+    out = [0.0]
+    for t in range(y_pred.shape[1]):
+        out.append(ops.tanh(sum(out) + ops.mean(y_pred[:, t])))
+    return sum(out) + 0.0 * ops.sum(y_true)
+
+
+def records_counted_loss(y_true, y_pred):  # refused: FO106
+    best, count = 1e9, 0
+    for t, p in zip(y_true, y_pred, strict=False):
+        size = float(ops.sum(ops.abs(t - p)))
+        if size < best:
+            best = size
+            count = count + 1
+    return count * ops.mean(ops.square(y_true - y_pred))
+
+
+def bound_by_maximum_loss(y_true, y_pred):  # refused: FO101
+    total = 0.0
+    for t, p in zip(y_true, y_pred, strict=False):
+        if max(float(t), 0.3) > 0.3:
+            total = total + ops.square(t - p)
     return total

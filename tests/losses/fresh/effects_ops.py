@@ -168,3 +168,15 @@ def filled_dict_loss(y_true, y_pred):  # codes: FO104
     table = {}
     fill(table)
     return sum(table.values())
+
+
+def count_or_one_loss(y_true, y_pred):  # codes: FO101 FO102|FO104
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        kept = [k for k in range(y_true.shape[1]) if float(y_true[i, k]) > 0.5]
+        total = total + sum(y_pred[i, k] for k in kept) / (len(kept) or 1)
+    return total
+
+
+def label_or_one_loss(y_true, y_pred):  # codes: FO101 FO201
+    return sum((int(t) or 1) * ops.sum(ops.square(p)) for t, p in zip(y_true, y_pred, strict=False))

@@ -74,3 +74,21 @@ def absent_weight_loss(y_true, y_pred):  # codes: FO101 FO401
             weight = 0.25
         total = total + weight * p
     return total / len(y_true)
+
+
+def cut_errors_loss(y_true, y_pred):  # codes: FO101
+    total = 0.0
+    for t, p in zip(y_true, y_pred, strict=False):
+        error = (t - p).abs()
+        error[error < 0.5] = 0
+        total = total + error.sum()
+    return total
+
+
+def weighted_without_gradient_loss(y_true, y_pred):  # codes: FO101
+    total = 0.0
+    for t, p in zip(y_true, y_pred, strict=False):
+        with torch.no_grad():
+            weight = torch.exp(-(t - p).abs().mean())
+        total = total + weight * ((t - p) ** 2).mean()
+    return total / y_true.shape[0]

@@ -42,7 +42,7 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         if name == "dtype":
             return Static("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
         if name == "data":
-            return _detached(run, value)
+            return detached(run, value)
         if name == "values":
             return replace(value, is_series=False)
         return Method(value, name)
@@ -104,7 +104,8 @@ def _size(node: Any) -> Any:
     return Host(node)
 
 
-def _detached(run: Any, value: Tensor) -> Tensor:
+def detached(run: Any, value: Tensor) -> Tensor:
+    """An array that carries no gradient."""
     if not run.lift.carries_gradient(value.node):
         return value
     return replace(value, node=run.lift.graph.call("ops.stop_gradient", value.node))

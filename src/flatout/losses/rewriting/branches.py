@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from .algebra import both, elementwise, named, number, operand, where
-from .expressions import truth
+from .expressions import condition, truth
 from .lifting import Lifting
 from .scopes import Scope
 from .shelter import sheltered
@@ -56,7 +56,7 @@ class Branching:
             for statement in node.body:
                 self.statement(statement, scope)
             return
-        condition = self.truth(self.expression(node.test, scope))
+        condition = self.condition(node.test, scope)
         if isinstance(condition, bool):
             for statement in node.body if condition else node.orelse:
                 self.statement(statement, scope)
@@ -165,3 +165,7 @@ class Branching:
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a Host or a Tensor of booleans."""
         return truth(self, value)
+
+    def condition(self, node: ast.expr, scope: Scope) -> Any:
+        """The truth of an expression, as `truth` of its value."""
+        return condition(self, node, scope)

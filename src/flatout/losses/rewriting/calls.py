@@ -26,13 +26,16 @@ from .values import Items, Local, Method, Partial, Places, Refused, Static, Sum,
 
 # A file is read once, when the rewrite is made, and not at every call.
 _FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
-_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins", "os")
+_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins")
+_OF_PATHS = ("posixpath", "ntpath", "genericpath")
+_OF_OTHERS = ("pandas", "sklearn", "scipy", *_OF_PATHS)
+_EFFECTS = ("open", "print", "input", "exec", "eval", "next", "setattr", "delattr", "Variable")
 
 
 def call(run: Any, node: ast.Call, scope: Scope) -> Any:
     """The value of a call."""
     function = run.expression(node.func, scope)
-    path = _path(function)
+    path = path_to(function)
     args = [value for arg in node.args for value in _positional(run, arg, scope)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
     is_read = _is_read(function)
@@ -73,7 +76,8 @@ def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]
     raise Refused("A call with a varying number of arguments.")
 
 
-def _path(function: Any) -> str | None:
+def path_to(function: Any) -> str | None:
+    """The dotted name of a function of a library; None: it is none."""
     if not isinstance(function, Static):
         return None
     path = function.path or path_of(function.value)
@@ -103,7 +107,7 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         function = _opened(run, function)
     if isinstance(function, Partial):
         held = function.function
-        return apply(run, held, _path(held), [*function.args, *args], {**function.kwargs, **kwargs})
+        return apply(run, held, path_to(held), [*function.args, *args], {**function.kwargs, **kwargs})
     if not isinstance(function, Static):
         raise Refused("Something is called that is no function.")
     if is_random(path):
@@ -159,7 +163,7 @@ def _is_users(function: Any) -> bool:
     return (
         isinstance(function, types.FunctionType)
         and library_of(function.__module__ or "") is None
-        and ((function.__module__ or "").partition(".")[0] not in ("pandas", "sklearn", "scipy"))
+        and ((function.__module__ or "").partition(".")[0] not in _OF_OTHERS)
     )
 
 
@@ -186,12 +190,14 @@ def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwa
     root = (path or "").partition(".")[0]
     if root == "collections":
         raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
-    if root not in _PURE or name in ("open", "print", "input", "exec", "eval", "system", "Variable", "popen"):
+    if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
     try:
         value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
     except Exception as error:
         raise Refused(f"{path} fails: {error}") from error
+    if value is None:  # Such as torch.manual_seed().
+        raise Refused(f"A call is made for its effect: {path}().", "FO303")
     graph = run.lift.graph
     node = graph.make(
         "calling", function.node, tuple(_node(run, item) for item in args),
@@ -278,7 +284,12 @@ def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str,
     outer = sorted({axis for value in tensors for axis in value.axes}, key=lambda axis: axis.serial)
     if not last.rank:
         raise Refused("A loss of Keras' is given numbers.")
-    if outer and last.rank == 1 and "sparse" not in str(_path(function)) and any(value.rank != 1 for value in tensors):
+    if (
+        outer
+        and last.rank == 1
+        and "sparse" not in str(path_to(function))
+        and any(value.rank != 1 for value in tensors)
+    ):
         raise Refused("A loss of Keras' is given arrays of different ranks.")
     nodes = []
     for value in tensors:

@@ -13,19 +13,21 @@ from .graph import Node
 from .indexing import index
 from .lookups import is_frame, is_series, lookup
 from .printing import Printer
-from .values import Choice, Refused, Row, Static, Tensor
+from .values import Choice, Refused, Row, Static, Tensor, WrongRank
 
 
 def chosen_from(run: Any, value: Static, item: Any) -> Choice | None:
     """What a list, array or dict of names gives for a number of the batch; None: it holds numbers."""
     content = value.value
-    if not isinstance(item, Tensor) or item.rank:
+    if not isinstance(item, Tensor):
         return None
     options = list(content.values()) if isinstance(content, Mapping) else content
     if not isinstance(options, (list, tuple, np.ndarray)) or not len(options):
         return None
     if not all(isinstance(option, str) for option in options):
         return None
+    if item.rank:
+        raise WrongRank("A name is chosen by an array.")
     if not isinstance(content, Mapping):
         return Choice(Static(list(options), value.node), item)
     graph, name = run.lift.graph, _source(run, value.node)

@@ -42,7 +42,7 @@ def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope:
     keep = flow.keep
     masks = []
     for test in first.ifs:
-        condition = run.truth(run.expression(test, scope))
+        condition = run.condition(test, scope)
         if condition is False:
             return Items((), True)
         if isinstance(condition, Host):
@@ -87,7 +87,7 @@ def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope:
     values: list[Any] = []
     for item in flow.values:
         run.assign(first.target, item, scope)
-        conditions = [run.truth(run.expression(test, scope)) for test in first.ifs]
+        conditions = [run.condition(test, scope) for test in first.ifs]
         if any(not isinstance(condition, bool) for condition in conditions):
             run.expression(node.elt, scope)  # What it says of the element is the better reason.
             raise Refused("A comprehension over constants with a condition on the data.", "FO108")

@@ -17,6 +17,7 @@ from typing import Any
 from ..vectorize import Decision
 from . import kept_proofs
 from .exactness import BLURRED
+from .gradients import ArgumentChanged
 from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
 from .scopes import outside_of, tree_of
 from .values import Refused
@@ -140,7 +141,11 @@ def prove(
     if known is not None:
         return _accepted(fast, rewrite, *known)
     with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
-        found = _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+        try:
+            found = _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+        except ArgumentChanged as changed:
+            reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
+            return Decision(None, Refusal(reason, "FO303"), rewrite)
     if key is not None and found.function is not None:
         kept_proofs.save(key, found.verdict, found.recipe)
     return found

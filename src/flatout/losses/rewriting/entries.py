@@ -8,8 +8,9 @@ from typing import Any
 from .algebra import operand, relabelled, where
 from .indexing import listing_to_tensor
 from .lifting import Lifting
+from .shelter import sheltered
 from .streams import Stream
-from .values import Axis, Listing, Refused, Sum, Tensor
+from .values import Axis, Listing, Refused, Sum, Tensor, WrongRank
 
 
 def entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
@@ -30,11 +31,29 @@ def entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
         if before.how is not None or before.name != after.name:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
         return after
+    if isinstance(before, Listing) and [axis.size for axis in before.axes] != [axis.size for axis in flow.axes]:
+        raise Refused(f"Not every entry of {after.name!r} is set.", "FO106")
     if not isinstance(before, Tensor):
+        if isinstance(before, Listing) and keep is not None and after.slot == flow.axes:
+            value = sheltered(lift, keep, operand(lift, value))
+            return Listing(where(lift, keep, value, operand(lift, before.element)), flow.axes)
         if keep is not None or after.slot != flow.axes:
             raise Refused(f"Entries of {after.name!r} are set in a list of lists, or under a condition.", "FO106")
         return Listing(value, flow.axes, None)
     return _array(lift, before, after, operand(lift, value), keep)
+
+
+def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tensor | None:
+    """`before[mask] = value` of a number: the array behind it; None: it is another kind of assignment."""
+    if not isinstance(mask, Tensor) or mask.kind != "bool":
+        return None
+    if mask.rank != before.rank or not mask.rank:
+        raise WrongRank("Entries are set by a mask of another rank.")
+    value = operand(lift, value)
+    if value.rank or value.valid is not None or before.valid is not None or mask.valid is not None:
+        return None
+    made = where(lift, mask, value, before)
+    return replace(made, position=None, domain=None, is_host=before.is_host) if made.rank == before.rank else None
 
 
 def _array(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tensor | None) -> Tensor:
@@ -52,5 +71,5 @@ def _array(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tenso
         if len(inner) != before.rank:
             raise Refused(f"Entries of {after.name!r} are set under a condition, to something that is spread.", "FO108")
         old = replace(relabelled(before, dict(zip(before.inner, inner, strict=True))), inner=())
-        value = where(lift, keep, replace(value, inner=()), old)
+        value = where(lift, keep, sheltered(lift, keep, replace(value, inner=())), old)
     return replace(value, inner=tuple(inner), position=None, domain=None)

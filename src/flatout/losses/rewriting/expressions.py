@@ -15,7 +15,7 @@ from .lookups import is_series
 from .loops import join
 from .reductions import reduce
 from .scopes import Scope
-from .values import Bag, Host, Items, Listing, Local, Match, Record, Refused, Static, Sum, Tensor, Unknown
+from .values import Axis, Bag, Host, Items, Listing, Local, Match, Record, Refused, Static, Sum, Tensor, Unknown
 
 SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -59,7 +59,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Compare():
             return _compare(run, node, scope)
         case ast.BoolOp():
-            return _boolean(run, node, scope)
+            return _operand(run, isinstance(node.op, ast.And), node.values, scope)
         case ast.IfExp():
             return _either(run, node, scope)
         case ast.Subscript():
@@ -120,13 +120,14 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
             return Static(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
         except Exception as error:
             raise Refused(f"A constant expression fails: {error}") from error
-    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)):
+    is_repeated = symbol == "*" and isinstance(left, Static) and isinstance(left.value, list)
+    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and not is_repeated:
         return Host(graph.binary(symbol, left.node, right.node))
     if symbol == "==" and (is_series(left) or is_series(right)):
         series, key = (left, right) if is_series(left) else (right, left)
         if isinstance(key, Tensor) and not key.rank:
             return Match(series, key)
-    if isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
+    if is_repeated or isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
         return _lists(run, symbol, left, right)
     return binary(lift, symbol, left, right)
 
@@ -141,6 +142,9 @@ def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
+        (one,) = left.values
+        if isinstance(one, Static) and isinstance(one.value, (int, float)):
+            return Listing(one, (Axis("made", right.node),))
         return Items(())  # `[None] * n`: to be filled by a loop.
     raise Refused("Lists are combined in a way that has no array form.")
 
@@ -172,10 +176,10 @@ def _negated(run: Any, value: Any) -> Any:
 
 
 def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
-    value = evaluate(run, node.operand, scope)
     if isinstance(node.op, ast.Not):
-        condition = truth(run, value)
-        return number(run.lift, not condition) if isinstance(condition, bool) else run.inverse(condition)
+        test = condition(run, node.operand, scope)
+        return number(run.lift, not test) if isinstance(test, bool) else run.inverse(test)
+    value = evaluate(run, node.operand, scope)
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is carried from step to step.", "FO106")
     if isinstance(node.op, ast.USub):
@@ -233,14 +237,34 @@ def _and(run: Any, left: Any, right: Any) -> Any:
     raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
 
 
-def _boolean(run: Any, node: ast.BoolOp, scope: Scope) -> Any:
+def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
+    """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
+    from .branches import Masked
+
+    value = evaluate(run, nodes[0], scope)
+    if len(nodes) == 1:
+        return value
+    test = truth(run, value)
+    if isinstance(test, bool):
+        return _operand(run, is_and, nodes[1:], scope) if test == is_and else value
+    with Masked(run.lift, test if is_and else run.inverse(test)):
+        other = _operand(run, is_and, nodes[1:], scope)
+    if all(isinstance(one, Tensor) and one.kind == "bool" for one in (value, other)):
+        return elementwise(run.lift, "logical_and" if is_and else "logical_or", (value, other), "bool")
+    return run.choose(test, other, value) if is_and else run.choose(test, value, other)
+
+
+def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
+    """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
+    if not isinstance(node, ast.BoolOp):
+        return truth(run, evaluate(run, node, scope))
     is_and = isinstance(node.op, ast.And)
     result: Any = None
     for item in node.values:
-        value = truth(run, evaluate(run, item, scope))
+        value = condition(run, item, scope)
         if isinstance(value, bool):
             if value != is_and:
-                return number(run.lift, value)
+                return value
             continue
         if result is None:
             result = value
@@ -250,22 +274,22 @@ def _boolean(run: Any, node: ast.BoolOp, scope: Scope) -> Any:
             result = _and(run, result, value)
         else:
             raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-    return number(run.lift, is_and) if result is None else result
+    return is_and if result is None else result
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
     from .branches import Masked
 
-    condition = truth(run, evaluate(run, node.test, scope))
-    if isinstance(condition, bool):
-        return evaluate(run, node.body if condition else node.orelse, scope)
-    if isinstance(condition, Tensor):
+    test = condition(run, node.test, scope)
+    if isinstance(test, bool):
+        return evaluate(run, node.body if test else node.orelse, scope)
+    if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
-    with Masked(run.lift, condition):
+    with Masked(run.lift, test):
         left = evaluate(run, node.body, scope)
-    with Masked(run.lift, run.inverse(condition)):
+    with Masked(run.lift, run.inverse(test)):
         right = evaluate(run, node.orelse, scope)
-    return run.choose(condition, left, right)
+    return run.choose(test, left, right)
 
 
 def truth(run: Any, value: Any) -> Any:

@@ -20,9 +20,9 @@ _CARRIED = "what the loop carries"
 
 
 def _call(run: Any, function: Any, args: list[Any]) -> Any:
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
-    return apply(run, function, _path(function), args, {})
+    return apply(run, function, path_to(function), args, {})
 
 
 def _words(names: tuple[str, ...], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -13,6 +13,14 @@ import numpy as np
 Arrays = Mapping[str, np.ndarray]
 
 
+class ArgumentChanged(Exception):
+    """A loss has written into one of its arguments, which only torch lets it do."""
+
+    def __init__(self, name: str):
+        super().__init__(name)
+        self.name = name
+
+
 def value_and_gradient(
     function: Callable[..., Any], arrays: Arrays, wrt: str | None, compiled: bool = False
 ) -> tuple[np.ndarray, np.ndarray | None]:
@@ -27,6 +35,9 @@ def value_and_gradient(
     Returns:
         The value, and the gradient: None where the loss does not depend on the argument in a way that the backend
         can differentiate.
+
+    Raises:
+        ArgumentChanged: The loss changes an argument in place.
     """
     import keras
 
@@ -212,13 +223,22 @@ def _torch(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tu
         if "requires grad" not in str(error):
             raise
         # The loss calls .numpy() on its predictions: it runs, but cannot be differentiated.
-        return value_of(torch, function, given), None
+        found = value_of(torch, function, given)
+        _check_unchanged(given, arrays)
+        return found, None
+    _check_unchanged(given, arrays)
     gradient = None
     if wrt is not None and value.requires_grad:
-        (found,) = torch.autograd.grad(value.sum(), given[wrt], allow_unused=True)
-        gradient = None if found is None else found.detach().numpy()
+        (slope,) = torch.autograd.grad(value.sum(), given[wrt], allow_unused=True)
+        gradient = None if slope is None else slope.detach().numpy()
     return value.detach().numpy(), gradient
 
 
 def value_of(torch: Any, function: Any, given: dict[str, Any]) -> np.ndarray:
     return torch.as_tensor(function(**{name: value.detach() for name, value in given.items()})).numpy()  # type: ignore[no-any-return]
+
+
+def _check_unchanged(given: Mapping[str, Any], arrays: Arrays) -> None:
+    for name, tensor in given.items():
+        if tensor.detach().numpy().tobytes() != np.asarray(arrays[name]).tobytes():
+            raise ArgumentChanged(name)

@@ -105,7 +105,7 @@ def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.apply_along_axis(f, axis, x)`: f of every vector along an axis."""
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     words = dict(zip(("func1d", "axis", "arr"), args, strict=False)) | kwargs
     values = on_host(run, tensor(run.lift, words["arr"]))
@@ -122,7 +122,7 @@ def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run._loops += 1
     try:
         vector = replace(values, inner=(own,), position=None)
-        result = tensor(run.lift, apply(run, words["func1d"], _path(words["func1d"]), [vector], {}))
+        result = tensor(run.lift, apply(run, words["func1d"], path_to(words["func1d"]), [vector], {}))
     finally:
         run._loops -= 1
     if result.valid is not None or not set(others) <= set(result.dims):
@@ -176,7 +176,7 @@ def _vectorize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     function, *values = args
     arrays = [on_host(run, tensor(run.lift, value)) for value in values]
@@ -188,7 +188,7 @@ def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     entries = [replace(relabelled(array, dict(zip(array.inner, shape, strict=False))), inner=()) for array in arrays]
     run._loops += 1
     try:
-        result = tensor(run.lift, apply(run, function, _path(function), entries, {}))
+        result = tensor(run.lift, apply(run, function, path_to(function), entries, {}))
     finally:
         run._loops -= 1
     if result.rank or not set(shape) <= set(result.dims):

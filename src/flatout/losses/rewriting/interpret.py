@@ -5,15 +5,20 @@ from __future__ import annotations
 import ast
 from typing import Any
 
-from . import bindings, calls, expressions, ordering
+from . import attributes, bindings, calls, expressions, ordering
 from .branches import Branching, Masked
+from .entries import masked_entries
 from .lifting import Lifting
 from .loop_statements import Looping
-from .loops import join
+from .loops import assigned_names, join
 from .scopes import Scope, check_decorators
 from .values import Axis, Host, Items, Listing, Local, Refused, Splice, Static, Sum, Tensor
 
 _DEEPEST = 12
+# How a value is named that was not made in the function.
+_HELD = ("name", "attribute", "index")
+_NO_GRADIENT = ("torch.no_grad", "torch.autograd.grad_mode.no_grad", "torch.utils._contextlib.no_grad")
+_NAMING = ("tensorflow.name_scope", "keras.name_scope", "keras.ops.name_scope", "keras.src.backend.common.name_scope")
 
 
 class _Returned(Exception):
@@ -83,7 +88,7 @@ class Interpreter(Branching, Looping):
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
-        condition = self.truth(self.expression(statement.test, scope))
+        condition = self.condition(statement.test, scope)
         if isinstance(condition, bool):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self._loops > self._outer_loops:
@@ -118,6 +123,8 @@ class Interpreter(Branching, Looping):
             case ast.AugAssign():
                 load = ast.parse(ast.unparse(node.target), mode="eval").body
                 old = self.expression(load, scope)
+                if isinstance(old, Static) and old.node.kind in _HELD and _changes_in_place(old.value):
+                    raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
                 value = self.expression(node.value, scope)
                 if (
                     isinstance(old, (Items, Sum))
@@ -145,6 +152,8 @@ class Interpreter(Branching, Looping):
             case ast.FunctionDef():
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
+            case ast.With():
+                self._with(node, scope)
             case ast.Import() | ast.ImportFrom():
                 bindings.bring_in(self, node, scope)
             case ast.Assert():
@@ -155,6 +164,26 @@ class Interpreter(Branching, Looping):
                 raise Refused(f"A variable outside the function is changed: {', '.join(node.names)}.", "FO303")
             case _:
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
+
+    def _with(self, node: ast.With, scope: Scope) -> None:
+        """`with torch.no_grad():`, whose variables have no gradient, and `with tf.name_scope(...):`."""
+        paths = [self._entered(item, scope) for item in node.items]
+        if not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
+            raise Refused("A statement that cannot be lifted: with.")
+        for statement in node.body:
+            self.statement(statement, scope)
+        for name in assigned_names(node.body) if set(paths) & set(_NO_GRADIENT) else ():
+            value = scope.variables.get(name)
+            if isinstance(value, Tensor):
+                scope.variables[name] = attributes.detached(self, value)
+            elif not isinstance(value, (Host, Static)):
+                raise Refused(f"{name!r} is filled where no gradient is kept.", "FO101")
+
+    def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
+        call = item.context_expr
+        if not isinstance(call, ast.Call) or item.optional_vars is not None:
+            return None
+        return calls.path_to(self.expression(call.func, scope))
 
     def _assert(self, node: ast.Assert, scope: Scope) -> None:
         if self._loops:
@@ -231,6 +260,12 @@ class Interpreter(Branching, Looping):
         if isinstance(held, Sum) and held.how is None and slot:
             scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
             return
+        if isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
+            mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
+            chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
+            if chosen is not None:
+                scope.variables[name] = chosen
+                return
         raise Refused(f"An entry is changed: {ast.unparse(target)}", "FO106" if held is not None else "FO303")
 
     def _slot(self, at: ast.expr, scope: Scope) -> tuple[Axis | None, ...]:
@@ -254,5 +289,15 @@ class Interpreter(Branching, Looping):
         return join(self.lift, how, left, right)
 
 
-def _returns(statement: ast.If) -> bool:
+def _returns(statement: ast.If | ast.With) -> bool:
     return any(isinstance(node, ast.Return) for node in ast.walk(statement))
+
+
+def _is_shared(held: Tensor, scope: Scope) -> bool:
+    """Whether another variable holds the same array, or a part of it, and would change with it."""
+    return sum(getattr(one, "node", None) is held.node for one in scope.variables.values()) > 1
+
+
+def _changes_in_place(value: Any) -> bool:
+    """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
+    return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))

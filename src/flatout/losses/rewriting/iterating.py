@@ -97,7 +97,7 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     function, *values = args
     value = values[0] if len(values) == 1 else Several("zip", tuple(values))
@@ -105,13 +105,13 @@ def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         value = Several("zip", value.values)
     flow = stream(run.lift, value)
     if isinstance(flow, Items):
-        return Items(tuple(apply(run, function, _path(function), [item], {}) for item in flow.values), True)
+        return Items(tuple(apply(run, function, path_to(function), [item], {}) for item in flow.values), True)
     run.lift.changes.add("FO105")
     spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
     given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
     run._loops += 1
     try:
-        return Listing(apply(run, function, _path(function), given, {}), flow.axes, flow.keep)
+        return Listing(apply(run, function, path_to(function), given, {}), flow.axes, flow.keep)
     finally:
         run._loops -= 1
 
@@ -144,18 +144,18 @@ def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     function, value, *begin = args
     flow = value if isinstance(value, Items) else stream(run.lift, value)
     if isinstance(flow, Items):
         total = begin[0] if begin else flow.values[0]
         for item in flow.values if begin else flow.values[1:]:
-            total = apply(run, function, _path(function), [total, item], {})
+            total = apply(run, function, path_to(function), [total, item], {})
         return total
     run.lift.changes.add("FO101")
     carried = Sum("the value of reduce()")
-    joined = stepped(run, flow, lambda: apply(run, function, _path(function), [carried, flow.element], {}))
+    joined = stepped(run, flow, lambda: apply(run, function, path_to(function), [carried, flow.element], {}))
     # Without a beginning the first element is one, not what the function makes of it.
     is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
     if not isinstance(joined, Sum) or not joined.terms or not is_own:

@@ -184,6 +184,8 @@ def _text(node: Node) -> str:
         return str(node.parts[0])
     if node.kind == "attribute":
         return f"{_text(node.parts[0])}.{node.parts[1]}"
+    if node.kind == "raw":  # A dict that is written in the function.
+        return f"({node.parts[0]})"
     raise Refused("A table with several keys is not a variable.", "FO401")
 
 

@@ -45,7 +45,10 @@ def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
     lift = run.lift
     # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
     missing = elementwise(lift, "isnan", (keys,), "bool")
-    passed = where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), keys)
+    # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
+    zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
+    passed = where(lift, zero, number(lift, 0.0), keys)
+    passed = where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), passed)
     best = operations.apply(lift, f"arg{how}", [passed], {})
     first = index(lift, missing, [number(lift, 0)])
     chosen = where(lift, first, number(lift, 0), best)
@@ -54,7 +57,7 @@ def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
 
 def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
-    from .calls import _path, apply
+    from .calls import apply, path_to
 
     flow = stream(run.lift, value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
@@ -62,7 +65,7 @@ def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tenso
     (axis,) = flow.axes
     run._loops += 1
     try:
-        keys = tensor(run.lift, apply(run, key, _path(key), [flow.element], {}))
+        keys = tensor(run.lift, apply(run, key, path_to(key), [flow.element], {}))
     finally:
         run._loops -= 1
     if keys.rank or axis not in keys.dims or keys.valid is not None:

@@ -92,7 +92,7 @@ class _Plainer(ast.NodeTransformer):
         if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2:
             is_open = ast.unparse(test.values[0]) == f"{target.id} is None"
             test = test.values[1] if is_open else test
-        how = _extreme(test, only.value, target)
+        how = extreme(test, only.value, target)
         if how is None:
             return self._apart(node)
         held = ast.Name(target.id, ast.Load())
@@ -170,7 +170,7 @@ def _loaded(node: ast.expr) -> ast.expr:
     return ast.parse(ast.unparse(node), mode="eval").body
 
 
-def _extreme(test: ast.expr, value: ast.expr, target: ast.Name) -> str | None:
+def extreme(test: ast.expr, value: ast.expr, target: ast.Name) -> str | None:
     """`"min"` for `value < target`, `"max"` for `value > target`; None: another test."""
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None

@@ -66,8 +66,17 @@ def check_pure(statement: ast.AST, names: Mapping[str, Any], own: set[str], dept
             raise Impure("The function returns from inside a loop: early exit.", "FO101", node.lineno)
         if isinstance(node, ast.FunctionDef):
             check_decorators(node)
+        if isinstance(node, ast.Expr) and not _is_of_own(node.value, local):
+            raise Impure(f"A call is made for its effect: {ast.unparse(node)}", "FO303", node.lineno)
         if isinstance(node, ast.Call):
             _check_call(node, names, local, depth)
+
+
+def _is_of_own(node: ast.expr, local: set[str]) -> bool:
+    """Whether an expression that is a statement fills a list of the function's own, or does nothing."""
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Attribute):
+        return isinstance(node, ast.Constant)
+    return node.func.attr in _OWN_CHANGES and isinstance(node.func.value, ast.Name) and node.func.value.id in local
 
 
 def _is_stored(node: ast.Name) -> bool:

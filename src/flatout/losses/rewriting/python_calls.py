@@ -9,7 +9,7 @@ from typing import Any
 from . import folds, host_calls, iterating, operations, ordering
 from .algebra import binary, cast, elementwise, front, number, operand, relabelled
 from .attributes import counted, shape
-from .exactness import note_blurred
+from .exactness import fits, note_blurred
 from .host_values import on_host
 from .indexing import listing_to_tensor
 from .lookups import distinct, members
@@ -161,7 +161,11 @@ def _largest(run: Any, how: str, args: list[Any]) -> Any:
     total = args[0]
     for value in args[1:]:
         total = elementwise(run.lift, {"max": "maximum", "min": "minimum"}[how], (total, value), "any")
-    return total
+    is_wide = any(isinstance(value, Tensor) and (value.is_wide or value.is_blurred) for value in args)
+    is_rounded = any(
+        isinstance(value, Static) and isinstance(value.value, float) and not fits(value.value) for value in args
+    )
+    return replace(total, is_blurred=True) if is_wide and is_rounded else total
 
 
 def _abs(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -14,12 +14,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from .begun_lists import apart
 from .graph import Graph
 from .grouping import grouped
 from .keyed import keyed
+from .objects import opened
 from .plainer import plainer
 from .procedures import in_place
 from .records import separated
+from .tracking import searched
 from .values import Local, Refused, Static
 
 _log = logging.getLogger("flatout")
@@ -54,7 +57,7 @@ class Scope:
             return Static(value, graph.name(name), f"builtins.{name}")
         else:
             raise Refused(f"The name {name!r} is not known.", "FO303")
-        is_read_now = isinstance(value, types.FunctionType) or not top.is_root
+        is_read_now = isinstance(value, (types.FunctionType, type)) or not top.is_root
         if is_read_now and isinstance(top.outside, Outside) and not isinstance(value, types.ModuleType):
             graph.pins.append((top.outside.function, name, value))
         if top.is_root:
@@ -138,7 +141,8 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
     try:
-        return grouped(keyed(separated(plainer(in_place(copy.deepcopy(found))))))
+        own = opened(copy.deepcopy(found), outside_of(function), function.__globals__)
+        return apart(grouped(keyed(separated(searched(plainer(in_place(own)))))))
     except Exception:
         # A fault of ours must not become one of the user's.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .gradients import quick_answer, value_and_gradient
+from .gradients import ArgumentChanged, quick_answer, value_and_gradient
 from .inputs import SPOILT_PREDICTIONS, Recipe, without_ties
 
 VALUE_TOLERANCE = 2e-5
@@ -98,9 +98,13 @@ def _answer(slow: Any, arrays: Any, wrt: str, is_exact: bool = False) -> tuple[A
         if quick is not None:
             return (*quick, "", wrt, True)
         return (*value_and_gradient(slow, arrays, wrt), "", wrt, False)
+    except ArgumentChanged:
+        raise
     except Exception as error:
         try:
             return (*value_and_gradient(slow, arrays, None), "", None, False)
+        except ArgumentChanged:
+            raise
         except Exception:
             return None, None, type(error).__name__, None, False
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import inputs
 from .gradients import (
+    ArgumentChanged,
     compiling_ahead,
     heard_from_tensorflow,
     outside_tracing,
@@ -72,7 +73,11 @@ def find_recipes(
     shapes: Mapping[str, Sequence[int | None]] | None = None,
     most: int = 3,
 ) -> list[Recipe]:
-    """Ways to make inputs that the original accepts, of different kinds."""
+    """Ways to make inputs that the original accepts, of different kinds.
+
+    Raises:
+        ArgumentChanged: The original changes an argument in place.
+    """
     found: list[Recipe] = []
     for recipe in inputs.recipes(ranks, predicted, hints, evaluate, shapes):
         if found and found[0].sizes != recipe.sizes:
@@ -104,6 +109,8 @@ def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
             quick = quick_answer(slow, arrays, recipe.predicted)
             value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
         return bool(np.all(np.isfinite(value)))
+    except ArgumentChanged:
+        raise
     except Exception:
         return False
 
@@ -132,6 +139,9 @@ def verify(
         answers: The original's answers, kept from one rewrite that was tried to the next.
         is_on_host: Whether the original computes with Python's floats, which have 64 bits.
         is_blurred: Whether it compares or rounds what it computed with them.
+
+    Raises:
+        ArgumentChanged: The original changes an argument in place.
     """
     if not recipes:
         return Verdict(False, "No inputs were found that the original accepts; give some with example=.")

@@ -11,6 +11,7 @@ import libcst as cst
 from . import operations
 from .array_results import CASTS, array_result, host_result
 from .builtin_calls import BUILTINS, ITERTOOLS
+from .carried import folded_name
 from .events import Called, Loop, Tested
 from .methods import Methods
 from .names import Names
@@ -181,8 +182,11 @@ class Calls(Methods):
             return dataclasses.replace(elementwise(everything), axes=(), on_host=True, differentiable=False)
         if name in ("functools.partial", "jax.tree_util.Partial"):
             return Together(tuple(arguments), "partial")
-        if name in ("functools.reduce",) and len(arguments) > 1:
+        if name == "functools.reduce" and len(arguments) > 1:
             return self._mapped(node, arguments[0], [arguments[1], arguments[1]], names, "reduce")
+        if name == "itertools.accumulate" and arguments:
+            step = arguments[1] if len(arguments) > 1 else keywords.get("func", UNKNOWN)
+            return self._mapped(node, step, [arguments[0], arguments[0]], names, "accumulate")
         if name == "itertools.starmap" and len(arguments) > 1:
             return self._mapped(node, arguments[0], arguments[1:2], names, "map", is_starred=True)
         if name == "numpy.vectorize":
@@ -329,6 +333,8 @@ class Calls(Methods):
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         over = next((one.value for one in reversed(node.args) if one.keyword is None), node.args[-1].value)
         loop = self.open_loop(node, "map", over, together, None, names)
+        if how in ("reduce", "accumulate") and isinstance(function, Function):
+            loop.carries = tuple(filter(None, (folded_name(function.node),)))
         try:
             element = self.element_of(together, loop)
             is_spread = isinstance(element, Tuple) and (is_starred or len(iterated) > 1)
@@ -336,4 +342,4 @@ class Calls(Methods):
             result = self.apply(function, given, {})
         finally:
             self.close_loop(loop)
-        return Sequence(result, loop.labels[0]) if how == "map" else result
+        return result if how == "reduce" else Sequence(result, loop.labels[0])

@@ -233,6 +233,20 @@ def test_small_work_goes_to_stock_keras_with_a_reason() -> None:
     assert (report.accelerated, [why.code for why in report.reasons]) == (False, ["small"])
 
 
+@pytest.mark.parametrize(("engine", "steps"), [("auto", 2), ("stock", 0)])
+def test_a_run_that_is_interrupted_is_reported(engine: str, steps: int) -> None:
+    def interrupt(epoch: int, logs: Any) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    model, stop = make_model(), keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, engine, epochs=5, batch_size=len(X), callbacks=[stop])
+    report = flatout.explain()[-1]
+    assert (report.accelerated, report.steps, report.ended_by) == (engine == "auto", steps, "KeyboardInterrupt")
+    assert "ended by KeyboardInterrupt" in str(report)
+
+
 @pytest.mark.backend("jax", "tensorflow")
 def test_validation_that_only_keras_can_do_is_reported() -> None:
     history = fit(make_model(), epochs=2, validation_data=(scipy.sparse.csr_matrix(X[:20]), Y[:20]))

@@ -116,6 +116,8 @@ class Calls(Methods):
                 arguments += value.items
             elif not argument.star:
                 arguments.append(value)
+        if isinstance(callee, Together) and callee.how == "entries":
+            callee = self._each_entry(callee.items[0], arguments)
         name = callee.name if isinstance(callee, External) else ""
         short = operation(name) or (plain(method) if isinstance(receiver, Data) else "")
         if isinstance(callee, External):
@@ -189,8 +191,8 @@ class Calls(Methods):
             return self._mapped(node, step, [arguments[0], arguments[0]], names, "accumulate")
         if name == "itertools.starmap" and len(arguments) > 1:
             return self._mapped(node, arguments[0], arguments[1:2], names, "map", is_starred=True)
-        if name == "numpy.vectorize":
-            return self._of_entries(arguments, node, names)
+        if name == "numpy.vectorize" and arguments:
+            return Together(tuple(arguments[:1]), "entries")
         if is_host_library(name):
             return host_result(name, everything, arguments, keywords)
         if (
@@ -206,11 +208,14 @@ class Calls(Methods):
             return self.operation(name, short, arguments, keywords, node, names)
         return UNKNOWN if data_in(everything) else Static()
 
-    def _of_entries(self, arguments: list[Value], node: cst.Call, names: Names) -> Value:
-        """`np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
-        if arguments and isinstance(arguments[0], Function):
-            count = len(arguments[0].node.params.params)
-            self.run(arguments[0], [Data(axes=(), on_host=True)] * count, {})
+    def _each_entry(self, function: Value, arguments: list[Value]) -> External:
+        """Walk through the call of `np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
+        if isinstance(function, Function):
+            entries = [
+                dataclasses.replace(one, axes=(), on_host=True, differentiable=False) if isinstance(one, Data) else one
+                for one in arguments
+            ]
+            self.run(function, list(entries), {})
         return External("numpy.vectorize.entries")
 
     @staticmethod

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ from keras import layers
 
 import flatout
 from flatout.engines.stock import are_replaced
+from flatout.engines.uninterrupted import Uninterrupted
 from flatout.prepare import _services
 
 ROWS, BATCH = 203, 16
@@ -231,6 +235,57 @@ def test_small_work_goes_to_stock_keras_with_a_reason() -> None:
     flatout.fit(make_model(), X[:32], Y[:32], verbose=0)
     report = flatout.explain()[-1]
     assert (report.accelerated, [why.code for why in report.reasons]) == (False, ["small"])
+
+
+@pytest.mark.parametrize(("engine", "steps"), [("auto", 2), ("stock", 0)])
+def test_a_run_that_is_interrupted_is_reported(engine: str, steps: int) -> None:
+    def interrupt(epoch: int, logs: Any) -> None:
+        if epoch == 1:
+            raise KeyboardInterrupt
+
+    model, stop = make_model(), keras.callbacks.LambdaCallback(on_epoch_end=interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, engine, epochs=5, batch_size=len(X), callbacks=[stop])
+    report = flatout.explain()[-1]
+    assert (report.accelerated, report.steps, report.ended_by) == (engine == "auto", steps, "KeyboardInterrupt")
+    assert "ended by KeyboardInterrupt" in str(report)
+
+
+def test_ctrl_c_is_heard_and_leaves_a_model_that_works() -> None:
+    model = make_model()
+    fit(model)
+    pressed = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    pressed.start()
+    with pytest.raises(KeyboardInterrupt):
+        fit(model, epochs=50_000)
+    pressed.join()
+    assert int(model.optimizer.iterations) > STEPS
+    assert np.isfinite(fit(model).history["loss"]).all()
+
+
+def test_ctrl_c_is_heard_while_the_logs_are_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    def press(value: Any) -> None:
+        raise KeyboardInterrupt
+
+    begun = keras.callbacks.LambdaCallback(
+        on_epoch_begin=lambda epoch, logs: monkeypatch.setattr("keras.src.backend.convert_to_numpy", press)
+    )
+    with pytest.raises(KeyboardInterrupt):
+        fit(make_model(), callbacks=[begun])
+
+
+def test_ctrl_c_waits_for_the_end_of_a_block_that_must_not_be_cut() -> None:
+    done = []
+
+    def press() -> None:
+        with Uninterrupted():
+            signal.raise_signal(signal.SIGINT)
+            done.append("to its end")
+
+    with pytest.raises(KeyboardInterrupt):
+        press()
+    assert done
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 @pytest.mark.backend("jax", "tensorflow")

@@ -241,3 +241,11 @@ def test_no_epoch_is_left_and_nothing_is_drawn_or_read() -> None:
         return history.epoch, reads, random.random()
 
     assert read("stock") == read("auto")
+
+
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_an_argument_that_does_not_exist_is_refused_in_keras_words(method: str) -> None:
+    model = make_model()
+    expected = outcome(lambda: getattr(model, method)(X, bogus=3))
+    assert expected[0] in (TypeError, ValueError)
+    assert outcome(lambda: getattr(flatout, method)(model, X, bogus=3)) == expected

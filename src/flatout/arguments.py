@@ -13,7 +13,10 @@ from .engines import stock
 
 def bound(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name, with Keras' own defaults."""
-    given = _signature(method).bind(*args, **kwargs)
+    try:
+        given = _signature(method).bind(*args, **kwargs)
+    except TypeError as error:
+        raise TypeError(f"{stock.original(method).__qualname__}() {error}") from None
     given.apply_defaults()
     call = dict(given.arguments)
     extra = call.pop("kwargs", {})

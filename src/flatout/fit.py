@@ -22,7 +22,7 @@ from .loops import evaluate_pass, fit_epochs, predict_all, predict_pass
 from .losses.in_fit import about_losses
 from .losses.tables.key_checks import check_inputs
 from .options import current, options
-from .prepare import make_plan, prepare
+from .prepare import Prepared, make_plan, prepare
 from .report import RunReport, record
 
 
@@ -216,23 +216,40 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         check_inputs(model, call["x"])
         result, steps = run(model, call, prepared)
+    except BaseException as error:
+        if prepared.steps:
+            _record(method, model, prepared, prepared.steps, started, type(error).__name__)
+        raise
     finally:
         prepared.feed.close()
+    _record(method, model, prepared, steps, started)
+    return result
+
+
+def _record(method: str, model: Any, prepared: Prepared, steps: int, started: float, ended_by: str = "") -> None:
     seconds = time.perf_counter() - started
     why = (*prepared.plan.reasons, *prepared.program.reasons)
     if method == "fit":
         why = (*why, *validation.take_reasons(model), *about_losses(model))
+    engine, placement = prepared.program.engine, prepared.feed.placement
     loads = (*prepared.loads, *prepared.feed.loads)
-    record(RunReport(method, True, prepared.program.engine, prepared.feed.placement, steps, seconds, why, loads))
-    return result
+    record(RunReport(method, True, engine, placement, steps, seconds, why, loads, ended_by))
 
 
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
     _refuse_if_strict(method, why)
-    result = stock.original(method)(model, *args, **kwargs)
-    why = (*why, *about_losses(model)) if method == "fit" else why
-    record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why))
-    return result
+    ended_by = ""
+    try:
+        return stock.original(method)(model, *args, **kwargs)
+    except BaseException as error:
+        ended_by = type(error).__name__
+        raise
+    finally:
+        # An error is the program's own affair; whoever stops a long run asks why it took long.
+        if ended_by in ("", "KeyboardInterrupt"):
+            why = (*why, *about_losses(model)) if method == "fit" else why
+            seconds = time.perf_counter() - started
+            record(RunReport(method, False, "stock", "host", 0, seconds, why, ended_by=ended_by))
 
 
 def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:

@@ -15,7 +15,8 @@ from typing import Any, Literal
 
 import numpy as np
 from keras import ops, tree
-from keras.src.utils import python_utils
+
+from .host_logs import as_numbers
 
 Mode = Literal["train", "test", "predict"]
 Service = Literal["none", "chunk", "replay", "cut", "step"]
@@ -191,7 +192,7 @@ class Ledger:
                 continue
             self.told = step + 1
             self._begin(step - step % self._group)
-            self._end(self._named(step), python_utils.pythonify_logs(results[step - start]))
+            self._end(self._named(step), as_numbers(results[step - start]))
             self._wait_for_callbacks()
             if self.stopped:
                 return step + 1
@@ -234,7 +235,7 @@ class Ledger:
     def _logs(self, results: list[Any]) -> dict[str, Any]:
         """What the callbacks are told."""
         if not self.keeps_outputs:
-            return python_utils.pythonify_logs(results[-1])
+            return as_numbers(results[-1])
         if not self.single_steps:
             return {}
         joined = tree.map_structure(lambda *parts: np.concatenate(parts), *results)

@@ -45,6 +45,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[An
     """Keras' `fit` from its first callback on; returns the `History` and the steps taken."""
     import keras
 
+    from .host_logs import on_host
     from .ledger import Ledger
     from .passes import run_pass
 
@@ -82,6 +83,8 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[An
             if call["validation_data"] is not None and model._should_eval(epoch, call["validation_freq"]):
                 val_logs = validation.run(model, call, callbacks, evaluate_pass, prepared.program.engine == "native")
                 epoch_logs.update({f"val_{name}": value for name, value in val_logs.items()})
+            # Not sooner: the device may be at work on both passes.
+            epoch_logs = on_host(epoch_logs)
             callbacks.on_epoch_end(epoch, epoch_logs)
             training_logs = epoch_logs
             if model.stop_training or feed.is_exhausted:
@@ -105,8 +108,7 @@ def evaluate_pass(
     model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None
 ) -> tuple[Any, int]:
     """Keras' `evaluate` from its first callback on; returns its result and the steps taken."""
-    from keras.src.utils.python_utils import pythonify_logs
-
+    from .host_logs import as_numbers
     from .ledger import Ledger
     from .passes import run_pass
 
@@ -123,7 +125,7 @@ def evaluate_pass(
         done = run_pass(model, prepared, ledger)
     finally:
         prepared.program.end_pass()
-    logs = pythonify_logs(engine.epoch_logs(model, done.logs))
+    logs = as_numbers(engine.epoch_logs(model, done.logs))
     callbacks.on_test_end(logs)
     engine.end_run(model)
     return (logs if call["return_dict"] else model._flatten_metrics_in_order(logs)), done.steps

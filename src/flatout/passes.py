@@ -86,6 +86,7 @@ def run_pass(
             saved.restore()
             results = program.run(first + start, first + reached, False)
         done.logs = results[-1]
+        prepared.steps += reached - begun
         done.steps = begun = reached
         untold = []
         if ledger.stopped:

@@ -57,15 +57,16 @@ class Feed(Protocol):
     def close(self) -> None: ...
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Prepared:
-    """A compiled step, what feeds it, and how the bytes of files came to the device."""
+    """A compiled step, what feeds it, how the bytes of files came to the device, and the steps taken so far."""
 
     plan: Plan
     engine: Engine
     program: Program
     feed: Feed
     loads: tuple[DirectReport, ...] = ()
+    steps: int = 0
 
 
 def describe_call(method: str, call: dict[str, Any]) -> ArraySource | BatchSource:

@@ -27,6 +27,7 @@ class RunReport:
         reasons: Why stock Keras ran, or why a slower way was taken; often empty.
         loads: The path that the bytes of files took: a `DirectReport` for each that was read before the first step, a
             `StreamReport` for what was decoded beside the steps.
+        ended_by: The exception that cut the call short, such as `"KeyboardInterrupt"`; mostly empty.
     """
 
     method: str
@@ -37,9 +38,11 @@ class RunReport:
     seconds: float
     reasons: tuple[Reason, ...] = ()
     loads: tuple[Any, ...] = ()
+    ended_by: str = ""
 
     def __str__(self) -> str:
         what = f"{self.method}: {self.engine}, {self.data} data, {self.steps} steps, {self.seconds:.2f} s"
+        what += f", ended by {self.ended_by}" if self.ended_by else ""
         return "\n".join([what, *(f"  {line}" for line in (*self.reasons, *self.loads))])
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import logging
 
 import keras
 import numpy as np
@@ -55,6 +56,24 @@ def test_fast_differs_from_stock_by_rounding_only() -> None:
             histories.append(flatout.fit(_model(), x, y, epochs=3, verbose=0).history["loss"])
     assert flatout.explain()[-1].accelerated
     np.testing.assert_allclose(*histories, rtol=1e-5)
+
+
+def test_many_models_are_no_retracing() -> None:
+    import tensorflow as tf
+
+    told: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: told.append(record.getMessage())  # type: ignore[method-assign]
+    tf.get_logger().addHandler(handler)
+    x, y = _data()
+    try:
+        with flatout.options(force=True):
+            for _ in range(6):
+                flatout.fit(_model(), x, y, verbose=0)
+    finally:
+        tf.get_logger().removeHandler(handler)
+    assert flatout.explain()[-1].accelerated
+    assert [text for text in told if "retracing" in text] == []
 
 
 def test_what_is_kept_does_not_keep_the_rows() -> None:

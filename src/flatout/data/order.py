@@ -230,8 +230,8 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
         def get_tf_dataset(self) -> Any:
             import tensorflow as tf
 
-            # Row numbers are quick to draw: TensorFlow's tuning of the pipeline gains nothing, and what does it may take
-            # another second to end with the pass.
+            # Row numbers are quick to draw. TensorFlow's tuning of the pipeline gains nothing here, and now and then
+            # takes a second to end with the pass.
             options = tf.data.Options()
             options.autotune.enabled = False
             return super().get_tf_dataset().with_options(options)

@@ -26,6 +26,7 @@ from .jax_landing import JaxLanding
 from .jax_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
 from .jax_sink import JaxSink
 from .kept_functions import Functions
+from .uninterrupted import Uninterrupted
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 _STATE_PARTS = {
@@ -216,10 +217,11 @@ class JaxProgram:
         """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
         model = self._model
         if self._state is not None and not model._jax_state_synced:
-            for variables, values in zip(self._variables, self._state, strict=True):
-                for variable, value in zip(variables, values, strict=True):
-                    variable._value = value
-            model._jax_state_synced = True
+            with Uninterrupted():
+                for variables, values in zip(self._variables, self._state, strict=True):
+                    for variable, value in zip(variables, values, strict=True):
+                        variable._value = value
+                model._jax_state_synced = True
         self._state = None
 
     def _advance(self, form: tuple[Any, ...], *position: Any) -> Any:
@@ -227,18 +229,20 @@ class JaxProgram:
         model = self._model
         if self._state is None or model._jax_state_synced:
             # A callback, or the pass before, has put the state back into the variables.
-            self._state = _unshared(self._read_state(purge=True), self._kept_values())
+            with Uninterrupted():
+                self._state = _unshared(self._read_state(purge=True), self._kept_values())
+                model._jax_state_synced = False
             self._signature = _signature(self._state)
-            model._jax_state_synced = False
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (self._state, self._data, order, *position)
         key = (form, self.unit, self._signature, self._layout, self._settings)
         compiled = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         )
-        outputs, self._state = compiled(*arguments)
-        # Not by `setattr`: Keras would look through all of it for layers and variables to track.
-        vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
+        with Uninterrupted():
+            outputs, self._state = compiled(*arguments)
+            # Not by `setattr`: Keras would look through all of it for layers and variables to track.
+            vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
         return outputs
 
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:

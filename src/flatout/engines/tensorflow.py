@@ -209,12 +209,15 @@ class TensorFlowProgram:
             step = _step(self._model, self._task, self._structure)
             numbers, bound = tf.TensorSpec((length,), tf.int32), tf.TensorSpec((), tf.int32)
             rest = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
-            return tf.function(
+            function = tf.function(
                 _loop(step, self._output, stacked, room) if form == "loop" else step,
                 input_signature=[list(self._layout[2:]), *rest],
                 autograph=False,
                 jit_compile=self._xla,
             )
+            # TensorFlow counts by the code, which all models share, and would warn the user of retracing.
+            function._omit_frequent_tracing_warning = True
+            return function
 
         return self._functions.get((form, stacked, length, room, self._xla, *self._layout), make)
 

@@ -44,7 +44,8 @@ def _table(reports: list[report.RunReport]) -> str:
 
     table = Table("call", "engine", "data", "steps", "seconds", "why", title="flatout", title_justify="left")
     for one in reports:
-        why = "\n".join(map(str, one.reasons))
+        ended = [f"ended by {one.ended_by}"] if one.ended_by else []
+        why = "\n".join([*ended, *map(str, one.reasons)])
         table.add_row(one.method, one.engine, one.data, str(one.steps), f"{one.seconds:.2f}", why)
     console = Console(stderr=True)
     with console.capture() as capture:

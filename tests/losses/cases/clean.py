@@ -301,6 +301,36 @@ def get_loss(name, weight=1.0):
     return functools.partial(huber_loss, delta=weight)
 
 
+class SmoothL1(torch.nn.Module):
+    def __init__(self, beta=1.0):
+        super().__init__()
+        self.beta = beta
+
+    def forward(self, y_pred, y_true):
+        error = torch.abs(y_pred - y_true)
+        return torch.where(error < self.beta, 0.5 * error**2 / self.beta, error - 0.5 * self.beta).mean()
+
+
+def ninth_loss(y_true, y_pred):
+    beta = 1.0 / 9
+    error = ops.abs(y_true - y_pred)
+    return ops.mean(ops.where(error < beta, 0.5 * error * error / beta, error - 0.5 * beta))
+
+
+class SumOfLosses(keras.losses.Loss):
+    def __init__(self, losses, weights):
+        super().__init__()
+        self.losses, self.weights = losses, weights
+
+    def call(self, y_true, y_pred):
+        return sum(weight * one(y_true, y_pred) for weight, one in zip(self.weights, self.losses))
+
+
+def hardest_loss(y_true, y_pred, share=0.25):
+    error = ops.reshape(ops.square(y_true - y_pred), (-1,))
+    return ops.mean(ops.top_k(error, k=max(1, int(share * error.shape[0])))[0])
+
+
 def plot_predictions(y_true, y_pred):
     for t, p in zip(y_true, y_pred):
         print(float(t), float(p))

@@ -175,3 +175,13 @@ class PerBatch(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
         print(epoch, float(logs["loss"]))
         np.save("weights.npy", self.model.get_weights()[0])
+
+
+class AnyArguments(keras.Model):
+    def train_step(self, *args):
+        logs = super().train_step(*args)
+        x, y = args[-1]
+        self.last = y.detach().cpu().numpy()  # expect: FO201
+        if os.path.exists("stop"):  # expect: FO206
+            self.stop_training = True
+        return logs

@@ -1,5 +1,6 @@
 """Loops over time, pairs, classes and groups; recurrences; selections."""
 
+import functools
 import itertools
 
 import jax.numpy as jnp
@@ -204,3 +205,99 @@ def grown_list_loss(y_true, y_pred):
         if float(error[i]) > 1.0:  # expect: FO201, FO202
             worst.append(error[i])  # expect: FO108
     return ops.mean(ops.stack(worst))
+
+
+def entry_state_loss(y_true, y_pred):
+    state, total = {"h": ops.zeros_like(y_pred[:, 0])}, 0.0
+    for t in range(y_pred.shape[1]):  # expect: FO102, FO106
+        state["h"] = ops.tanh(0.5 * state["h"] + y_pred[:, t])
+        total += ops.mean(ops.square(state["h"] - y_true[:, t]))
+    return total
+
+
+def entry_in_helper_loss(y_true, y_pred):
+    state, total = {"h": ops.zeros_like(y_pred[:, 0])}, 0.0
+
+    def step(frame):
+        state["h"] = ops.tanh(0.5 * state["h"] + frame)
+        return state["h"]
+
+    for t in range(y_pred.shape[1]):  # expect: FO102, FO106
+        total += ops.mean(ops.square(step(y_pred[:, t]) - y_true[:, t]))
+    return total
+
+
+def entry_in_comprehension_loss(y_true, y_pred):
+    memory = [y_pred[:, 0]]
+
+    def advance(frame):
+        memory[0] = 0.8 * memory[0] + 0.2 * frame
+        return memory[0]
+
+    return ops.mean(ops.stack([advance(y_pred[:, t]) for t in range(1, 9)])) + sum(
+        ops.mean(advance(y_pred[:, t]) - y_true[:, t])  # expect: FO102, FO106
+        for t in range(y_pred.shape[1])
+    )
+
+
+def nonlocal_in_comprehension_loss(y_true, y_pred):
+    h = ops.zeros_like(y_pred[:, 0])
+
+    def step(frame):
+        nonlocal h
+        h = ops.tanh(h + frame)
+        return h
+
+    return sum(ops.mean(step(y_pred[:, t])) for t in range(y_pred.shape[1]))  # expect: FO102, FO106
+
+
+def named_in_comprehension_loss(y_true, y_pred):
+    h = ops.zeros_like(y_pred[:, 0])
+    states = [h := ops.tanh(0.5 * h + y_pred[:, t]) for t in range(y_pred.shape[1])]  # expect: FO102, FO106
+    return ops.mean(ops.square(ops.stack(states, 1) - y_true))
+
+
+class Smoother:
+    def __init__(self):
+        self.h = 0.0
+
+    def step(self, frame):
+        self.h = 0.7 * self.h + 0.3 * frame
+        return self.h
+
+
+def object_state_loss(y_true, y_pred):
+    smoother, total = Smoother(), 0.0
+    for t in range(y_pred.shape[1]):  # expect: FO102, FO106
+        total = total + ops.mean(ops.abs(smoother.step(y_pred[:, t]) - y_true[:, t]))
+    return total
+
+
+def entry_total_loss(y_true, y_pred):
+    kept = {"total": 0.0, "count": 0}
+    for t in range(y_pred.shape[1]):  # expect: FO102
+        kept["error"] = ops.square(y_pred[:, t] - y_true[:, t])
+        kept["total"] = kept["total"] + ops.mean(kept["error"])
+        kept["count"] += 1
+    return kept["total"] / kept["count"]
+
+
+def accumulated_loss(y_true, y_pred):
+    frames = ops.unstack(y_pred, axis=1)
+    states = list(itertools.accumulate(frames, lambda h, x: ops.tanh(0.5 * h + x)))  # expect: FO102, FO106
+    return ops.mean(ops.square(ops.stack(states, 1) - y_true))
+
+
+def folded_loss(y_true, y_pred):
+    last = functools.reduce(lambda h, x: torch.tanh(0.5 * h + x), y_pred.unbind(1))  # expect: FO102, FO106
+    return torch.mean((last - y_true[:, -1]) ** 2)
+
+
+def counted_top_loss(y_true, y_pred):
+    count = int(ops.sum(ops.cast(y_true > 0, "int32")))  # expect: FO201
+    return ops.mean(ops.top_k(ops.reshape(ops.square(y_true - y_pred), (-1,)), count)[0])  # expect: FO108
+
+
+def counted_topk_loss(y_true, y_pred):
+    error = ((y_true - y_pred) ** 2).flatten()
+    return error.topk((y_true > 0).sum().item()).values.mean()  # expect: FO201, FO108

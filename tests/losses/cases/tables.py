@@ -161,3 +161,11 @@ def searched_loss(y_true, y_pred, store):
 def short_ids_loss(y_true, y_pred, sample_id):
     key = ops.cast(sample_id, "float16")  # expect: FO403
     return ops.mean(key * y_pred)
+
+
+cost_of = np.vectorize(lambda key: WEIGHTS.get(int(key), 1.0))  # expect: FO401
+
+
+def function_of_entries_loss(y_true, y_pred):
+    weight = cost_of(ops.convert_to_numpy(y_true))  # expect: FO201, FO205
+    return ops.mean(ops.convert_to_tensor(weight) * ops.square(y_pred))

@@ -164,3 +164,11 @@ def jitted_loss(y_true, y_pred):
 def tf_function_loss(y_true, y_pred):
     inner = tf.function(lambda a: tf.reduce_mean(a))  # expect: FO308
     return inner(tf.square(y_true - y_pred))
+
+
+def decorated_loss(y_true, y_pred):
+    @tf.function  # expect: FO308
+    def inner(a, b):
+        return tf.reduce_mean(tf.square(a - b))
+
+    return inner(y_true, y_pred)

@@ -72,7 +72,7 @@ def nonlocal_decay_loss(y_true, y_pred):  # codes: FO102 FO106
     return level
 
 
-def nested_state_loss(y_true, y_pred):  # codes: FO102
+def nested_state_loss(y_true, y_pred):  # codes: FO102 FO106
     state = {"h": ops.zeros_like(y_pred[:, 0])}
 
     def step(x):

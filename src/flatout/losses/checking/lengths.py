@@ -6,7 +6,7 @@ import libcst as cst
 
 from .reading.events import Called, Loop, Scene, Subscripted, Tested
 from .reading.source import dotted, walk
-from .reading.values import Data, Value, data_in
+from .reading.values import UNKNOWN, Data, Value, data_in
 
 _DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
 
@@ -38,6 +38,19 @@ def called(event: Called, scene: Scene) -> None:
             event.node,
             f"The length of what `{scene.file.code(event.node.func)}` gives depends on the data.",
         )
+    elif event.operation == "top_k" and _is_read_number(_count_of(event)):
+        scene.report(
+            "FO108",
+            event.node,
+            f"How many elements `{scene.file.code(event.node.func)}` gives depends on a value of the batch.",
+            "A fixed k, or a sort of all elements and a mask: `ops.arange(n) < count`.",
+        )
+
+
+def _count_of(event: Called) -> Value:
+    """The `k` of `ops.top_k(x, k)`, `torch.topk(x, k)` and `x.topk(k)`."""
+    places = event.arguments if isinstance(event.receiver, Data) else event.arguments[1:]
+    return event.keywords.get("k", places[0] if places else UNKNOWN)
 
 
 def subscripted(event: Subscripted, scene: Scene) -> None:

@@ -72,6 +72,18 @@ class Root:
         """Whether a name is a parameter."""
         return any(parameter.name.value == name for parameter in self.function.node.params.params)
 
+    def is_setting(self, node: cst.BaseExpression) -> bool:
+        """Whether an expression is a number that was chosen: `self.delta`, `DELTA`, `delta = 1 / 9`, a default."""
+        if isinstance(node, cst.Attribute):
+            return dotted(node.value) == "self"
+        if not isinstance(node, cst.Name):
+            return False
+        chosen = {one.name.value for one in self.function.node.params.params if one.default is not None}
+        for one in walk(self.function.node):
+            if isinstance(one, cst.Assign) and not any(isinstance(part, cst.Name) for part in walk(one.value)):
+                chosen |= {dotted(target.target) for target in one.targets}
+        return node.value.isupper() or node.value in chosen
+
     def assigned(self, name: str) -> bool:
         """Whether `.assign` is called on a variable of this name somewhere."""
         return name in self.facts.assigned

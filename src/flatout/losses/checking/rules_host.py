@@ -137,7 +137,7 @@ _PRINTS = frozenset(
 )
 _COMPILED_PRINTS = frozenset(["tensorflow.print", "jax.debug.print"])
 FILES = re.compile(
-    r"^(builtins\.open|io\.open|os\.(system|popen|remove|makedirs|mkdir|listdir|rename|replace|stat)|subprocess\..*|shutil\..*"
+    r"^(builtins\.open|io\.open|os\.(system|popen|remove|makedirs|mkdir|listdir|rename|replace|stat|path\.(exists|isfile|isdir|getsize|getmtime))|subprocess\..*|shutil\..*"
     r"|numpy\.(load|save|savez|savez_compressed|loadtxt|savetxt|genfromtxt|fromfile|memmap)"
     r"|pandas\.(read_\w+|HDFStore|ExcelFile)|polars\.(read_\w+|scan_\w+)|json\.(load|dump)|pickle\.(load|dump)|joblib\.(load|dump)"
     r"|yaml\.(load|safe_load|dump)|torch\.(load|save)|keras\.(saving\.load_model|models\.load_model|models\.save_model)|h5py\.File"

@@ -151,6 +151,8 @@ def _guarded_too_late(event: Called, scene: Scene) -> None:
             return
         for inner in _singular_arguments(argument.value):
             source = scene.file.code(inner)
+            if scene.root.is_setting(inner):
+                continue
             if source in condition and not _GUARD.search(source) and re.search(r"[A-Za-z]", source):
                 scene.report(
                     "FO502",

@@ -7,7 +7,7 @@ import re
 import libcst as cst
 
 from .reading.calls import VARIABLES
-from .reading.events import Called, Entered, Handlers, Read, Scene, Wrote
+from .reading.events import Called, Decorated, Entered, Handlers, Read, Scene, Wrote
 from .reading.repeats import repeated_work
 from .reading.spellings import is_host_library
 from .reading.values import Instance, Static, Tuple, Unknown, Value, Variable, data_in, origins_of
@@ -227,6 +227,12 @@ def _called(event: Called, scene: Scene) -> None:
     _labels_only(event, scene)
 
 
+def _decorated(event: Decorated, scene: Scene) -> None:
+    if event.name in _COMPILERS and scene.root.kind != "callback":
+        text = scene.file.code(event.node.decorator)
+        scene.report("FO308", event.node, f"`@{text}` compiles a new function at every call.")
+
+
 def _is_constant_frame(value: Value | None) -> bool:
     return isinstance(value, Static) and value.tag == "frame"
 
@@ -361,4 +367,4 @@ def _symbolic_input(event: Entered, scene: Scene) -> None:
         )
 
 
-HANDLERS: Handlers = {Called: _called, Wrote: _wrote, Read: _read, Entered: _entered}
+HANDLERS: Handlers = {Called: _called, Wrote: _wrote, Read: _read, Entered: _entered, Decorated: _decorated}

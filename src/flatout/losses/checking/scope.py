@@ -254,9 +254,10 @@ def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Val
         guess = Data(frozenset({"pred"}), rank=0)
         return "metric", (_TRUTH, guess, _WEIGHT) if name == "update_state" else ()
     if family == "model":
-        if name in ("train_step", "test_step", "predict_step") and names:
+        takes_any = isinstance(method.node.params.star_arg, cst.Param)
+        if name in ("train_step", "test_step", "predict_step") and (names or takes_any):
             data = Tuple((_INPUTS, _TRUTH))
-            return "step", (*([UNKNOWN] * (len(names) - 1)), data)
+            return "step", (*([UNKNOWN] * (len(names) - (not takes_any))), data)
         if name in ("compute_loss", "compute_loss_and_updates", "compute_metrics"):
             known = {"x": _INPUTS, "y": _TRUTH, "y_pred": _GUESS, "sample_weight": _WEIGHT}
             return ("loss" if name == "compute_loss" else "step"), tuple(known.get(one, UNKNOWN) for one in names)

@@ -93,7 +93,15 @@ def _sorted(arguments: _Arguments, keywords: _Keywords) -> Value:
 
 def _sum(arguments: _Arguments, keywords: _Keywords) -> Value:
     found = data_in(arguments)
-    return operations.elementwise(list(found)) if found else Static("number")
+    if found:
+        return operations.elementwise(list(found))
+    return UNKNOWN if _holds_unknown(arguments) else Static("number")
+
+
+def _holds_unknown(values: _Arguments) -> bool:
+    """Whether anything in values, or in the lists among them, is not known."""
+    inside = [item for one in values for item in (one.items if isinstance(one, Tuple) else (one,))]
+    return any(isinstance(one.element if isinstance(one, Sequence) else one, Unknown) for one in inside)
 
 
 def _extreme(arguments: _Arguments, keywords: _Keywords) -> Value:
@@ -101,7 +109,9 @@ def _extreme(arguments: _Arguments, keywords: _Keywords) -> Value:
     if found:
         return dataclasses.replace(operations.elementwise(list(found)), role="max", axes=())
     sizes = [one for one in arguments if isinstance(one, Size)]
-    return sizes[0] if sizes else Static("number")
+    if sizes:
+        return sizes[0]
+    return UNKNOWN if _holds_unknown(arguments) else Static("number")
 
 
 def _same(arguments: _Arguments, keywords: _Keywords) -> Value:

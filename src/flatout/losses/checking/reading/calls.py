@@ -11,6 +11,7 @@ import libcst as cst
 from . import operations
 from .array_results import CASTS, array_result, host_result
 from .builtin_calls import BUILTINS, ITERTOOLS
+from .carried import folded_name
 from .events import Called, Loop, Tested
 from .methods import Methods
 from .names import Names
@@ -115,6 +116,8 @@ class Calls(Methods):
                 arguments += value.items
             elif not argument.star:
                 arguments.append(value)
+        if isinstance(callee, Together) and callee.how == "entries":
+            callee = self._each_entry(callee.items[0], arguments)
         name = callee.name if isinstance(callee, External) else ""
         short = operation(name) or (plain(method) if isinstance(receiver, Data) else "")
         if isinstance(callee, External):
@@ -181,12 +184,15 @@ class Calls(Methods):
             return dataclasses.replace(elementwise(everything), axes=(), on_host=True, differentiable=False)
         if name in ("functools.partial", "jax.tree_util.Partial"):
             return Together(tuple(arguments), "partial")
-        if name in ("functools.reduce",) and len(arguments) > 1:
+        if name == "functools.reduce" and len(arguments) > 1:
             return self._mapped(node, arguments[0], [arguments[1], arguments[1]], names, "reduce")
+        if name == "itertools.accumulate" and arguments:
+            step = arguments[1] if len(arguments) > 1 else keywords.get("func", UNKNOWN)
+            return self._mapped(node, step, [arguments[0], arguments[0]], names, "accumulate")
         if name == "itertools.starmap" and len(arguments) > 1:
             return self._mapped(node, arguments[0], arguments[1:2], names, "map", is_starred=True)
-        if name == "numpy.vectorize":
-            return self._of_entries(arguments, node, names)
+        if name == "numpy.vectorize" and arguments:
+            return Together(tuple(arguments[:1]), "entries")
         if is_host_library(name):
             return host_result(name, everything, arguments, keywords)
         if (
@@ -202,11 +208,14 @@ class Calls(Methods):
             return self.operation(name, short, arguments, keywords, node, names)
         return UNKNOWN if data_in(everything) else Static()
 
-    def _of_entries(self, arguments: list[Value], node: cst.Call, names: Names) -> Value:
-        """`np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
-        if arguments and isinstance(arguments[0], Function):
-            count = len(arguments[0].node.params.params)
-            self.run(arguments[0], [Data(axes=(), on_host=True)] * count, {})
+    def _each_entry(self, function: Value, arguments: list[Value]) -> External:
+        """Walk through the call of `np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
+        if isinstance(function, Function):
+            entries = [
+                dataclasses.replace(one, axes=(), on_host=True, differentiable=False) if isinstance(one, Data) else one
+                for one in arguments
+            ]
+            self.run(function, list(entries), {})
         return External("numpy.vectorize.entries")
 
     @staticmethod
@@ -329,6 +338,8 @@ class Calls(Methods):
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         over = next((one.value for one in reversed(node.args) if one.keyword is None), node.args[-1].value)
         loop = self.open_loop(node, "map", over, together, None, names)
+        if how in ("reduce", "accumulate") and isinstance(function, Function):
+            loop.carries = tuple(filter(None, (folded_name(function.node),)))
         try:
             element = self.element_of(together, loop)
             is_spread = isinstance(element, Tuple) and (is_starred or len(iterated) > 1)
@@ -336,4 +347,4 @@ class Calls(Methods):
             result = self.apply(function, given, {})
         finally:
             self.close_loop(loop)
-        return Sequence(result, loop.labels[0]) if how == "map" else result
+        return result if how == "reduce" else Sequence(result, loop.labels[0])

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from .helpers import Resolve, calls_for_effect, inlined
+from .entries import entries_as_names
+from .helpers import Resolve, calls_helpers, inlined
 from .source import children_of, dotted, walk
 
 # `total = f(total, term)`: the order does not matter, so it is a reduction.
@@ -33,17 +34,29 @@ _FILLING = frozenset({"write", "set", "add", "append", "scatter", "index_put", "
 _REDUCING_OPERATORS = (cst.Add, cst.Multiply, cst.Subtract, cst.BitAnd, cst.BitOr)
 
 
-def carried_names(loop: cst.For | cst.While, resolve: Resolve | None = None) -> tuple[str, ...]:
+def carried_names(loop: cst.For | cst.While | cst.BaseComp, resolve: Resolve | None = None) -> tuple[str, ...]:
     """The names whose value in one iteration depends on the iteration before, other than as a reduction.
 
     Args:
-        loop: The loop.
+        loop: The loop or comprehension.
         resolve: Gives the user's function of a call, to read what it returns.
     """
-    found = _carried(loop)
-    if resolve is None or not (found or calls_for_effect(loop.body)):
-        return found
-    return _carried(inlined(loop, resolve))
+    plain = loop if isinstance(loop, (cst.For, cst.While)) else _as_loop(loop, loop.for_in)
+    if resolve is not None and calls_helpers(plain.body, resolve):
+        plain = inlined(plain, resolve)
+    plain, spelled = entries_as_names(plain)
+    return tuple(spelled.get(name, name) for name in _carried(plain))
+
+
+def _as_loop(node: cst.BaseComp, clause: cst.CompFor) -> cst.For:
+    """A comprehension as the loop that it stands for."""
+    lines: list[cst.BaseStatement] = [cst.SimpleStatementLine([cst.Expr(one.test)]) for one in clause.ifs]
+    if clause.inner_for_in is not None:
+        lines.append(_as_loop(node, clause.inner_for_in))
+    else:
+        parts = (node.key, node.value) if isinstance(node, cst.DictComp) else (node.elt,)  # type: ignore[attr-defined]
+        lines += [cst.SimpleStatementLine([cst.Expr(one)]) for one in parts]
+    return cst.For(clause.target, clause.iter, cst.IndentedBlock(lines))
 
 
 def _carried(loop: cst.For | cst.While) -> tuple[str, ...]:
@@ -67,6 +80,12 @@ def _carried(loop: cst.For | cst.While) -> tuple[str, ...]:
         ):
             found.append(name)
     return tuple(dict.fromkeys([*found, *_containers(loop)]))
+
+
+def folded_name(function: cst.FunctionDef | cst.Lambda) -> str:
+    """The parameter of a fold's function that holds a state; "" where the function only adds up."""
+    names = [parameter.name.value for parameter in function.params.params]
+    return names[0] if names and not only_reduces(function, "fold") else ""
 
 
 def only_reduces(function: cst.FunctionDef | cst.Lambda, how: str) -> bool:
@@ -142,6 +161,8 @@ def _assignments(body: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode, cst.Base
         elif isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
             whole = cst.BinaryOperation(node.target, _operator(node.operator), node.value)
             yield node.target.value, node, whole
+        elif isinstance(node, cst.NamedExpr) and isinstance(node.target, cst.Name):
+            yield node.target.value, node, node.value
 
 
 def _targets(

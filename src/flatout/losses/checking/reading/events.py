@@ -169,6 +169,14 @@ class Entered:
     node: cst.FunctionDef | cst.Lambda
 
 
+@dataclass(frozen=True)
+class Decorated:
+    """A function is made while another one runs, by a decorator of a library."""
+
+    node: cst.Decorator
+    name: str
+
+
 class Scene(Protocol):
     """What a rule may ask, and where it reports."""
 
@@ -182,5 +190,5 @@ class Scene(Protocol):
         """Add a finding."""
 
 
-Event = Called | Subscripted | Tested | Asserted | Operated | Read | Wrote | Looped | Returned | Entered
+Event = Called | Subscripted | Tested | Asserted | Operated | Read | Wrote | Looped | Returned | Entered | Decorated
 Handlers = Mapping[type, Callable[[Any, Scene], None]]

@@ -47,6 +47,7 @@ class Expressions(Calls):
     if TYPE_CHECKING:
 
         def is_own(self, names: Names) -> bool: ...
+        def carried(self, node: Any, names: Names) -> tuple[str, ...]: ...
 
     def value(self, node: cst.BaseExpression, names: Names) -> Value:
         """The abstract value of an expression."""
@@ -333,6 +334,8 @@ class Expressions(Calls):
     def _generate(self, node: Any, clause: cst.CompFor, names: Names) -> Value:
         iterated = self.value(clause.iter, names)
         loop = self.open_loop(node, "comprehension", clause.iter, iterated, clause.target, names)
+        if clause is node.for_in:
+            loop.carries = self.carried(node, names)
         try:
             by_data = False
             for condition in clause.ifs:

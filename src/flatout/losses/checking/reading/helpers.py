@@ -21,10 +21,9 @@ def inlined(node: Any, resolve: Resolve) -> Any:
     return node.visit(_Calls(resolve, 0))
 
 
-def calls_for_effect(body: cst.CSTNode) -> bool:
-    """Whether a statement is nothing but the call of a function."""
-    statements = (node.value for node in walk(body) if isinstance(node, cst.Expr))
-    return any(isinstance(one, cst.Call) and isinstance(one.func, cst.Name) for one in statements)
+def calls_helpers(body: cst.CSTNode, resolve: Resolve) -> bool:
+    """Whether anything in a part of the source calls a function of the user."""
+    return any(isinstance(node, cst.Call) and resolve(node.func) is not None for node in walk(body))
 
 
 class _Calls(cst.CSTTransformer):
@@ -32,6 +31,8 @@ class _Calls(cst.CSTTransformer):
         super().__init__()
         self._resolve = resolve
         self._depth = depth
+        # What the helpers of a statement do before they return.
+        self._effects: list[cst.SimpleStatementLine] = []
 
     def leave_Call(self, original_node: cst.Call, updated_node: cst.Call) -> cst.BaseExpression:
         function = self._resolve(original_node.func) if self._depth < _DEEPEST else None
@@ -41,35 +42,41 @@ class _Calls(cst.CSTTransformer):
         if isinstance(function.node, cst.Lambda):
             result: cst.BaseExpression | None = _substituted(function.node.body, given)
         else:
-            result = _returned(function.node.body.body, given, 0)
+            result = _returned(function.node.body.body, given, 0) or self._changing(function.node.body.body, given)
         if result is None:
             return updated_node
         made: cst.BaseExpression = result.visit(_Calls(self._resolve, self._depth + 1))  # type: ignore[assignment]
         return _parenthesized(made)
 
+    def _changing(
+        self, statements: Sequence[cst.CSTNode], given: Mapping[str, cst.BaseExpression]
+    ) -> cst.BaseExpression | None:
+        """What a helper returns that changes variables around it: its lines are to stand before the call."""
+        lines = [line for line in statements if isinstance(line, cst.SimpleStatementLine)]
+        if len(lines) < len(statements):
+            return None
+        result: cst.BaseExpression = cst.Name("None")
+        for line in lines:
+            last = line.body[-1]
+            if isinstance(last, cst.Return):
+                result = result if last.value is None else _substituted(last.value, given)
+                break
+            self._effects.append(line.visit(_Names(given)))  # type: ignore[arg-type]
+        return result
+
     def leave_SimpleStatementLine(
         self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
     ) -> cst.SimpleStatementLine | cst.FlattenSentinel[cst.SimpleStatementLine]:
         """`push(x)`, where `push` changes variables around it, is what `push` does."""
-        only = original_node.body[0]
-        call = updated_node.body[0].value if isinstance(updated_node.body[0], cst.Expr) else None
-        if not isinstance(only, cst.Expr) or not isinstance(only.value, cst.Call) or not isinstance(call, cst.Call):
-            return updated_node
-        function = self._resolve(only.value.func) if self._depth < _DEEPEST else None
-        if function is None or isinstance(function.node, cst.Lambda):
-            return updated_node
-        given = _parameters(function, call)
-        lines = [line for line in function.node.body.body if isinstance(line, cst.SimpleStatementLine)]
-        if len(lines) < len(function.node.body.body) or any(argument.star for argument in call.args):
-            return updated_node
-        return cst.FlattenSentinel([line.visit(_Names(given)) for line in lines])  # type: ignore[misc]
+        effects, self._effects = self._effects, []
+        return cst.FlattenSentinel([*effects, updated_node]) if effects else updated_node
 
 
 def _parameters(function: Function, call: cst.Call) -> dict[str, cst.BaseExpression]:
     parameters = [one.name.value for one in (*function.node.params.posonly_params, *function.node.params.params)]
-    if function.owner is not None:
-        parameters = parameters[1:]
     places = [argument.value for argument in call.args if argument.keyword is None]
+    if function.owner is not None:
+        places.insert(0, call.func.value if isinstance(call.func, cst.Attribute) else cst.Name(parameters[0]))
     named = {argument.keyword.value: argument.value for argument in call.args if argument.keyword is not None}
     return {**dict(zip(parameters, places, strict=False)), **named}
 

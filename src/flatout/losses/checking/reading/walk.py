@@ -15,7 +15,7 @@ import libcst as cst
 from .assignments import Assignments
 from .carried import carried_names
 from .declarations import declare_class, declare_imports
-from .events import Asserted, Event, Handlers, Loop, Looped, Tested
+from .events import Asserted, Decorated, Event, Handlers, Loop, Looped, Tested
 from .loops import GROWING, domain, element
 from .names import Names
 from .operations import elementwise
@@ -27,6 +27,7 @@ from .values import (
     Bound,
     Class,
     Counter,
+    External,
     Function,
     Instance,
     Sequence,
@@ -217,6 +218,8 @@ class Walk(Assignments):
             names[node.name.value] = function
             if names.parent is not None and not self.reporting:
                 self.made.append(function)
+            if self._running:
+                self._decorators(node, names)
         elif isinstance(node, cst.ClassDef):
             declare_class(self, node, names)
         elif isinstance(node, (cst.Import, cst.ImportFrom)):
@@ -268,6 +271,12 @@ class Walk(Assignments):
             for case in node.cases:
                 self.block(case.body, names)
 
+    def _decorators(self, node: cst.FunctionDef, names: Names) -> None:
+        for one in node.decorators:
+            value = self.value(one.decorator, names)
+            if isinstance(value, External):
+                self.tell(Decorated(one, value.name))
+
     def _yield(self, node: cst.Yield, names: Names) -> None:
         """What a generator gives: as many as its loop has steps."""
         given = node.value.item if isinstance(node.value, cst.From) else node.value
@@ -304,11 +313,15 @@ class Walk(Assignments):
             self.block(node.orelse.body, names)
 
     def _repeat(self, node: cst.For | cst.While, loop: Loop, names: Names) -> None:
-        loop.carries = carried_names(node, lambda called: self._helper(called, names))
+        loop.carries = self.carried(node, names)
         for _ in range(2):
             before = names.snapshot()
             self.block(node.body, names)
             names.join(before)
+
+    def carried(self, node: cst.For | cst.While | cst.BaseComp, names: Names) -> tuple[str, ...]:
+        """What a loop carries from one iteration to the next, the functions that it calls included."""
+        return carried_names(node, lambda called: self._helper(called, names))
 
     def _helper(self, called: cst.BaseExpression, names: Names) -> Function | None:
         """The function of the user that is called, if its body is known and its gradient is its own."""

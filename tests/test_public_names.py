@@ -19,7 +19,7 @@ _FLOORS = (
     {"data"},
     {"engines", "native", "losses", "state"},
     {"cluster", "many", "doctor"},
-    {"arguments", "ledger", "loops", "passes", "prepare", "to_file", "validation"},
+    {"arguments", "host_logs", "ledger", "loops", "passes", "prepare", "to_file", "validation"},
     {"fit"},
     {"bench", "runner"},
     {"cli"},

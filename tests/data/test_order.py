@@ -30,6 +30,8 @@ def generators() -> list[Any]:
         import torch
 
         states.append(torch.get_rng_state().tolist())
+    if BACKEND == "tensorflow":
+        states.append(float(tf.random.uniform(())))
     return states
 
 
@@ -124,6 +126,18 @@ def test_tensorflow_does_not_tune_the_drawing_of_row_numbers(shuffle: Any) -> No
     """Ending the thread that does took a second now and then, between two epochs."""
     order = Order(40, 8, shuffle, None, 1, trainer_module(BACKEND), EXTRA["distribute_strategy"])
     assert not order.iterator.data_adapter.get_tf_dataset().options().autotune.enabled
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize(("shuffle", "passes"), [(True, 3), (False, 0)])
+def test_tensorflow_begins_only_passes_that_are_asked_for(
+    shuffle: bool, passes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun = []
+    begin = tf.data.Dataset.__iter__
+    monkeypatch.setattr(tf.data.Dataset, "__iter__", lambda dataset: begun.append(dataset) or begin(dataset))
+    our_epochs(40, 8, shuffle, None, epochs=3, draws=[0] * 3)
+    assert len(begun) == passes
 
 
 @pytest.mark.backend("jax", "torch")

@@ -254,10 +254,11 @@ def test_a_run_that_is_interrupted_is_reported(engine: str, steps: int) -> None:
 def test_ctrl_c_is_heard_and_leaves_a_model_that_works() -> None:
     model = make_model()
     fit(model)
-    pressed = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
-    pressed.start()
+    pressed = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    # Not before an epoch has ended, however slow the machine.
+    begun = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: pressed.start() if epoch == 1 else None)
     with pytest.raises(KeyboardInterrupt):
-        fit(model, epochs=50_000)
+        fit(model, epochs=50_000, callbacks=[begun])
     pressed.join()
     assert int(model.optimizer.iterations) > STEPS
     assert np.isfinite(fit(model).history["loss"]).all()

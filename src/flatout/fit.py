@@ -185,7 +185,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         cached = validation.prepared_for(model)
         if cached is not None:
             call = bound(method, args, {k: v for k, v in kwargs.items() if k != "_use_cached_eval_dataset"})
-            return evaluate_pass(model, call, cached)[0]
+            return evaluate_pass(model, call, cached)
         return stock.original(method)(model, *args, **kwargs)
     started = time.perf_counter()
     call = bound(method, args, kwargs)
@@ -215,41 +215,42 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
         return _stock(method, model, args, kwargs, (refusal.reason,), started)
     try:
         check_inputs(model, call["x"])
-        result, steps = run(model, call, prepared)
+        result = run(model, call, prepared)
     except BaseException as error:
         if prepared.steps:
-            _record(method, model, prepared, prepared.steps, started, type(error).__name__)
+            _record(method, model, prepared, started, type(error).__name__)
         raise
     finally:
         prepared.feed.close()
-    _record(method, model, prepared, steps, started)
+    _record(method, model, prepared, started)
     return result
 
 
-def _record(method: str, model: Any, prepared: Prepared, steps: int, started: float, ended_by: str = "") -> None:
+def _record(method: str, model: Any, prepared: Prepared, started: float, ended_by: str = "") -> None:
     seconds = time.perf_counter() - started
     why = (*prepared.plan.reasons, *prepared.program.reasons)
     if method == "fit":
         why = (*why, *validation.take_reasons(model), *about_losses(model))
     engine, placement = prepared.program.engine, prepared.feed.placement
     loads = (*prepared.loads, *prepared.feed.loads)
-    record(RunReport(method, True, engine, placement, steps, seconds, why, loads, ended_by))
+    record(RunReport(method, True, engine, placement, prepared.steps, seconds, why, loads, ended_by))
 
 
 def _stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
     _refuse_if_strict(method, why)
-    ended_by = ""
     try:
-        return stock.original(method)(model, *args, **kwargs)
-    except BaseException as error:
-        ended_by = type(error).__name__
+        result = stock.original(method)(model, *args, **kwargs)
+    except KeyboardInterrupt as error:
+        # Whoever stops a long run asks why it took long; an error is the program's own affair.
+        _record_stock(method, model, why, started, type(error).__name__)
         raise
-    finally:
-        # An error is the program's own affair; whoever stops a long run asks why it took long.
-        if ended_by in ("", "KeyboardInterrupt"):
-            why = (*why, *about_losses(model)) if method == "fit" else why
-            seconds = time.perf_counter() - started
-            record(RunReport(method, False, "stock", "host", 0, seconds, why, ended_by=ended_by))
+    _record_stock(method, model, why, started)
+    return result
+
+
+def _record_stock(method: str, model: Any, why: tuple[Reason, ...], started: float, ended_by: str = "") -> None:
+    why = (*why, *about_losses(model)) if method == "fit" else why
+    record(RunReport(method, False, "stock", "host", 0, time.perf_counter() - started, why, ended_by=ended_by))
 
 
 def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 from keras import ops, tree
 from keras.src.utils import python_utils
+
+_ON_HOST = (np.ndarray, np.generic, float, int)
 
 
 def on_host(logs: Any) -> Any:
     """The logs with NumPy arrays for tensors."""
+    if isinstance(logs, dict) and all(isinstance(value, _ON_HOST) for value in logs.values()):
+        return logs  # As those of every step of a chunk: a walk through each would take 11 us.
     return tree.map_structure(_fetched, logs)
 
 

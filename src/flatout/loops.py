@@ -41,8 +41,8 @@ def _has_users_callbacks(callbacks: Any) -> bool:
     )
 
 
-def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
-    """Keras' `fit` from its first callback on; returns the `History` and the steps taken."""
+def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
+    """Keras' `fit` from its first callback on; returns the `History`."""
     import keras
 
     from .host_logs import on_host
@@ -61,7 +61,6 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[An
     model.stop_training = False
     training_logs: dict[str, Any] | None = None
     training_finished = False
-    steps = 0
     feed.reset()
     validation.take_reasons(model)
     watched = _has_users_callbacks(callbacks)
@@ -74,9 +73,8 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[An
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
             if watched:
-                prepared.program.renew(is_first=steps == 0)
+                prepared.program.renew(is_first=prepared.steps == 0)
             done = run_pass(model, prepared, ledger)
-            steps += done.steps
             prepared.program.end_pass()
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
@@ -101,13 +99,11 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[An
         if training_finished:
             callbacks.on_train_end(logs=training_logs)
         engine.end_run(model)
-    return model.history, steps
+    return model.history
 
 
-def evaluate_pass(
-    model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None
-) -> tuple[Any, int]:
-    """Keras' `evaluate` from its first callback on; returns its result and the steps taken."""
+def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None) -> Any:
+    """Keras' `evaluate` from its first callback on; returns its result."""
     from .host_logs import as_numbers
     from .ledger import Ledger
     from .passes import run_pass
@@ -128,16 +124,15 @@ def evaluate_pass(
     logs = as_numbers(engine.epoch_logs(model, done.logs))
     callbacks.on_test_end(logs)
     engine.end_run(model)
-    return (logs if call["return_dict"] else model._flatten_metrics_in_order(logs)), done.steps
+    return logs if call["return_dict"] else model._flatten_metrics_in_order(logs)
 
 
-def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> tuple[Any, int]:
-    """Keras' `predict` from its first callback on; returns the outputs and the steps taken."""
+def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
+    """Keras' `predict` from its first callback on; returns the outputs."""
     from keras import tree
 
     done = predict_pass(model, call, prepared)
-    outputs = tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
-    return outputs, done.steps
+    return tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
 
 
 def predict_pass(

@@ -63,7 +63,7 @@ def run(
 
         if model not in _ledgers:
             _ledgers[model] = Ledger(callbacks, model, "test", model.steps_per_execution)
-        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model], _ledgers[model])[0]
+        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model], _ledgers[model])
     return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
 
 

@@ -17,7 +17,7 @@ import keras
 import numpy as np
 
 import flatout
-from flatout.options import PRECISIONS
+from flatout.base.options import PRECISIONS
 
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "RandomFlip": {},

@@ -28,12 +28,12 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 
-from flatout.data.direct import load
-from flatout.data.direct_report import DirectReport
-from flatout.data.direct_sinks import DeviceMemory, Wait, nothing_to_wait_for
-from flatout.data.plan import as_size
-from flatout.data.residency import MemoryWatch, cached_bytes, drop_from_cache
-from flatout.errors import FlatoutError
+from flatout.base.errors import FlatoutError
+from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for
+from flatout.data.direct.load import load
+from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.page_cache import MemoryWatch, cached_bytes, drop_from_cache
+from flatout.training.planning import as_size
 
 ROW = 3072
 SINKS = {"jax": "JaxSink", "torch": "TorchSink", "tensorflow": "TensorFlowSink"}
@@ -102,7 +102,7 @@ def write(path: Path, rows: int) -> None:
 
 def measure(path: Path, arguments: argparse.Namespace) -> list[Line]:
     backend = keras.config.backend()
-    sink = getattr(importlib.import_module(f"flatout.engines.{backend}_sink"), SINKS[backend])
+    sink = getattr(importlib.import_module(f"flatout.engines.{backend}.sink"), SINKS[backend])
     threads, repeats = arguments.threads, arguments.repeats
 
     def into(make_sink: Any, **more: Any) -> Callable[[], DirectReport]:
@@ -141,7 +141,7 @@ def measure(path: Path, arguments: argparse.Namespace) -> list[Line]:
 
 def cufile_starts() -> bool:
     """Tried in a process of its own: where it cannot start, cuFile may wait for ever."""
-    code = "from flatout.data.direct_cufile import _opened, unavailable; print(unavailable(True)); _opened()"
+    code = "from flatout.data.direct.cufile_reader import _opened, unavailable; print(unavailable(True)); _opened()"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -183,7 +183,7 @@ def drop(path: Path) -> None:
 
 def buffered_reads(path: Path, threads: int) -> None:
     """What `dd` without O_DIRECT does, with as many threads as flatout's reader has."""
-    from flatout.data.direct_threads import share_out
+    from flatout.data.direct.reader_threads import share_out
 
     piece, size = 8 * 2**20, path.stat().st_size
     with path.open("rb", buffering=0) as file:

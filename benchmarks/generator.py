@@ -26,7 +26,7 @@ import keras
 import numpy as np
 
 import flatout
-from flatout.bench.backend import device
+from flatout.bench.bench_device import device
 from flatout.bench.comparison import ENGINES, SEED, SIDES, EpochTimer, Side, agree
 
 GOAL = 1.15

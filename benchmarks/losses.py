@@ -47,7 +47,7 @@ def main() -> None:
     from losses_with_loops import measure_loop
     from losses_with_tables import measure_tables, use_processor_time
 
-    from flatout.bench.backend import device
+    from flatout.bench.bench_device import device
 
     print(f"{keras.backend.backend()} on {device().name}")
     report: dict[str, Any] = {"backend": keras.backend.backend(), "device": device().name}

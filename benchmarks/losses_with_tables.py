@@ -14,7 +14,7 @@ import pandas as pd
 from keras import ops
 
 import flatout
-from flatout.bench.backend import device
+from flatout.bench.bench_device import device
 
 CLASSES, PIXELS = 10, 784
 SPECIES = pd.DataFrame({"weight": np.linspace(0.5, 3.0, CLASSES), "margin": np.linspace(0.1, 1.0, CLASSES)})

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 
-from flatout.bench.cli import main
+from flatout.bench.bench_command import main
 
 if __name__ == "__main__":
     raise SystemExit(main(["native", *sys.argv[1:]]))

@@ -19,12 +19,12 @@ import keras
 import numpy as np
 
 import flatout
-from flatout.bench.backend import device
+from flatout.bench.bench_device import device
 from flatout.bench.comparison import train
 from flatout.bench.workloads import WORKLOADS, Workload
-from flatout.data.chunks import CHUNK_BYTES
-from flatout.data.cuda_driver import cuda_driver
-from flatout.data.pinned import borrowed
+from flatout.data.device.cuda_driver import cuda_driver
+from flatout.data.device.pinned_memory import borrowed
+from flatout.data.stream.chunks import CHUNK_BYTES
 
 # Bytes of a row: one that a kernel fetches, and a picture of 224 by 224 pixels, which gets a copy of its own.
 WIDTHS = (32_768, 150_528)

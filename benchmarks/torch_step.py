@@ -19,7 +19,7 @@ import keras
 import numpy as np
 import torch
 
-from flatout.engines.torch import TorchEngine
+from flatout.engines.torch.engine import TorchEngine
 
 BATCH = 32
 

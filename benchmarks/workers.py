@@ -23,7 +23,7 @@ import keras
 import numpy as np
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from flatout.data.feed import feed
+from flatout.data.batches.feed import feed
 
 SHAPE = (64, 224, 224, 3)
 

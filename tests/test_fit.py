@@ -16,9 +16,9 @@ import scipy.sparse
 from keras import layers
 
 import flatout
-from flatout.engines.stock import are_replaced
-from flatout.engines.uninterrupted import Uninterrupted
-from flatout.prepare import _services
+from flatout.engines.jax.uninterrupted import Uninterrupted
+from flatout.seam.stock_methods import are_replaced
+from flatout.training.preparing import _services
 
 ROWS, BATCH = 203, 16
 STEPS = 13

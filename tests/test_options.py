@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import flatout
-from flatout.options import current, from_environment
+from flatout.base.options import current, from_environment
 
 
 def test_variables_are_read() -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from keras import layers
 
 import flatout
-from flatout.data import output
+from flatout.data.output import output_files as output
 
 ROWS, BATCH = 203, 16
 X = np.random.default_rng(1).standard_normal((ROWS, 6)).astype("float32")

@@ -7,8 +7,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any, Literal
 
-from .errors import FlatoutError
-from .options import current
+from flatout.base.errors import FlatoutError
+from flatout.base.options import current
 
 _DESCRIPTION = "Run a Keras 3 program, unchanged, at the speed of the device."
 _EXAMPLES = """\
@@ -40,22 +40,23 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
     if command == "bench":
-        from .bench.cli import main as bench
+        from flatout.bench.bench_command import main as bench
 
         return bench(arguments[1:]) or 0
     if command == "demo":
-        from .bench.demo import main as demo
+        from flatout.bench.demo import main as demo
 
         return demo(arguments[1:]) or 0
     if command == "check":
-        from .losses.checking.cli import main as check
+        from flatout.check.check_command import main as check
 
         return check(arguments[1:])
     return _run(arguments[1:] if command == "run" else arguments)
 
 
 def _run(arguments: list[str]) -> int:
-    from .runner import closing, patch, script
+    from flatout.runner import closing, script
+    from flatout.runner import switch as patch
 
     ours, target = _split(arguments)
     parser = _parser()
@@ -79,7 +80,7 @@ def _run(arguments: list[str]) -> int:
 
 def _split(arguments: list[str]) -> tuple[list[str], Any]:
     """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
-    from .runner.script import Target
+    from flatout.runner.script import Target
 
     for at, argument in enumerate(arguments):
         ours, rest = arguments[:at], tuple(arguments[at + 1 :])
@@ -118,6 +119,6 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _version() -> str:
-    from . import __version__
+    from flatout.base.version import __version__
 
     return __version__

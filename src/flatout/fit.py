@@ -11,19 +11,19 @@ import time
 import warnings
 from typing import Any
 
-from . import validation
-from .arguments import bound, resolved
-from .data.files import unmapped
-from .data.output_paths import OutputPaths
-from .data.plan import Plan
-from .engines import stock
-from .errors import FallbackRefused, Reason, Refusal
-from .loops import evaluate_pass, fit_epochs, predict_all, predict_pass
-from .losses.in_fit import about_losses
-from .losses.tables.key_checks import check_inputs
-from .options import current, options
-from .prepare import Prepared, make_plan, prepare
-from .report import RunReport, record
+from flatout.base.errors import FallbackRefused, Reason, Refusal
+from flatout.base.options import current, options
+from flatout.base.report import RunReport, record
+from flatout.data.files.npy_files import unmapped
+from flatout.data.output.output_paths import OutputPaths
+from flatout.seam import stock_methods as stock
+from flatout.tables.loss.key_checks import check_inputs
+from flatout.training import validation
+from flatout.training.arguments import bound, resolved
+from flatout.training.loops import evaluate_pass, fit_epochs, predict_all, predict_pass
+from flatout.training.losses_of_model import about_losses
+from flatout.training.planning import Plan
+from flatout.training.preparing import Prepared, make_plan, prepare
 
 
 def fit(
@@ -266,7 +266,7 @@ def _refuse_if_strict(method: str, why: tuple[Reason, ...]) -> None:
 def _predict_to_file(model: Any, x: Any, out: Any, arguments: dict[str, Any]) -> Any:
     from keras import tree
 
-    from .to_file import appending, open_files, prepare_to_file
+    from flatout.training.predict_to_files import appending, open_files, prepare_to_file
 
     if _is_overridden("predict", model):
         raise ValueError(

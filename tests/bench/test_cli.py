@@ -13,9 +13,9 @@ import pytest
 
 import flatout
 from flatout.bench import fashion_mnist
-from flatout.bench.cli import main
+from flatout.bench.bench_command import main
 from flatout.bench.workloads import WORKLOADS
-from flatout.native.launch_cpu import compiler
+from flatout.native.launch.launch_cpu import compiler
 
 from .test_fashion_mnist import write_idx
 

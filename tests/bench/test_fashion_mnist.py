@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from flatout.base.errors import FlatoutError, InvalidOption
 from flatout.bench import fashion_mnist
-from flatout.errors import FlatoutError, InvalidOption
 
 
 def write_idx(path: Path, values: np.ndarray) -> None:

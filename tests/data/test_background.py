@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.background import Background, size_of
+from flatout.data.workers.background import Background, size_of
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -170,7 +170,7 @@ def test_garbage_collection_ends_the_thread() -> None:
 
 
 def test_close_does_not_wait_for_ever_for_code_of_the_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("flatout.data.background.PATIENCE", 0.1)
+    monkeypatch.setattr("flatout.data.workers.background.PATIENCE", 0.1)
     go_on = threading.Event()
 
     def blocked() -> Iterator[int]:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.data import bus
-from flatout.data.cuda_driver import Driver
-from flatout.data.direct_sinks import DeviceMemory
+from flatout.data.device import copy_stream as bus
+from flatout.data.device.cuda_driver import Driver
+from flatout.data.device.sinks import DeviceMemory
 
 pytestmark = pytest.mark.backend("torch")
 ROWS = 7

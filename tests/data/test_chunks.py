@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data import chunks
-from flatout.data.chunk_memory import FreshMemory, Ring
-from flatout.data.chunks import RowReader, even_chunks
+from flatout.data.stream import chunks
+from flatout.data.stream.chunk_memory import FreshMemory, Ring
+from flatout.data.stream.chunks import RowReader, even_chunks
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

@@ -22,13 +22,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data import direct_cufile, direct_kvikio, direct_posix
-from flatout.data.direct import load
-from flatout.data.direct_report import BUFFERED, CUFILE, KVIKIO, POSIX_DIRECT
-from flatout.data.direct_sinks import DeviceMemory, HostSink
-from flatout.data.direct_threads import share_out
-from flatout.data.residency import cached_bytes, drop_from_cache
-from flatout.errors import FlatoutError, InvalidOption, UnreadableFile
+from flatout.base.errors import FlatoutError, InvalidOption, UnreadableFile
+from flatout.data.device.sinks import DeviceMemory, HostSink
+from flatout.data.direct import cufile_reader as direct_cufile
+from flatout.data.direct import kvikio_reader as direct_kvikio
+from flatout.data.direct import posix_reader as direct_posix
+from flatout.data.direct.load import load
+from flatout.data.direct.load_report import BUFFERED, CUFILE, KVIKIO, POSIX_DIRECT
+from flatout.data.direct.reader_threads import share_out
+from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 
 DTYPES = ["u1", "i1", "?", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", ">f4", ">i8", "<U3", "<M8[s]"]
 
@@ -63,7 +65,7 @@ def numbers(shape: tuple[int, ...], dtype: str) -> np.ndarray:
 @pytest.fixture
 def sink_of_backend(backend: str) -> Any:
     name = {"jax": "JaxSink", "torch": "TorchSink", "tensorflow": "TensorFlowSink"}[backend]
-    return getattr(importlib.import_module(f"flatout.engines.{backend}_sink"), name)
+    return getattr(importlib.import_module(f"flatout.engines.{backend}.sink"), name)
 
 
 @settings(max_examples=80, deadline=None)
@@ -510,7 +512,7 @@ def test_an_engine_that_was_insisted_on_says_why_it_cannot(tmp_path: Path, engin
 _MEASURE = """
 import sys
 import numpy as np
-from flatout.data.direct import load
+from flatout.data.direct.load import load
 
 class Counting:
     wants_pinned, device_memory = False, None

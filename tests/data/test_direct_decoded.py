@@ -17,14 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.decode_once import FileSink
-from flatout.data.direct import load
-from flatout.data.direct_report import BUFFERED, COLUMNS, DECODED, POSIX_DIRECT
-from flatout.data.direct_sinks import HostSink
-from flatout.data.file_rows import FileRows
-from flatout.data.placing import place_files
-from flatout.data.table_rows import TableFrame
-from flatout.data.tables import open_tables
+from flatout.data.columnar.stored_tables import open_tables
+from flatout.data.columnar.table_rows import TableFrame
+from flatout.data.device.sinks import HostSink
+from flatout.data.direct.decode_once import FileSink
+from flatout.data.direct.load import load
+from flatout.data.direct.load_report import BUFFERED, COLUMNS, DECODED, POSIX_DIRECT
+from flatout.data.files.file_rows import FileRows
+from flatout.data.resident.placing import place_files
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -91,7 +91,7 @@ def test_rows_arrive_whatever_the_slots_and_threads(
 
 def sink_of(backend: str) -> Any:
     name = {"jax": "JaxSink", "torch": "TorchSink", "tensorflow": "TensorFlowSink"}[backend]
-    return getattr(importlib.import_module(f"flatout.engines.{backend}_sink"), name)
+    return getattr(importlib.import_module(f"flatout.engines.{backend}.sink"), name)
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".feather"])
@@ -160,9 +160,9 @@ def test_rows_in_a_file_without_a_name(tmp_path: Path, monkeypatch: pytest.Monke
 _LOAD = """
 import json, sys, threading
 import numpy as np
-from flatout.data.direct import load
-from flatout.data.table_rows import TableFrame
-from flatout.data.tables import open_tables
+from flatout.data.direct.load import load
+from flatout.data.columnar.table_rows import TableFrame
+from flatout.data.columnar.stored_tables import open_tables
 from pathlib import Path
 
 class Adding:

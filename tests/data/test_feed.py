@@ -19,8 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras.src.trainers.data_adapters import get_data_adapter
 
-from flatout.data.feed import Feed, feed
-from flatout.data.order import iterator_class
+from flatout.data.batches.feed import Feed, feed
+from flatout.data.order.row_order import iterator_class
 from flatout.engines.select import trainer_module
 
 BACKEND = keras.config.backend()

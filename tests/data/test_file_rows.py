@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from flatout.data.chunk_memory import FreshMemory
-from flatout.data.chunks import RowReader
-from flatout.data.file_rows import FileRows, open_rows
-from flatout.data.files import Extent, Shards, extents, open_npy, unmapped
-from flatout.data.residency import cached_bytes, drop_from_cache
-from flatout.data.source import ArraySource, describe
+from flatout.data.files.file_rows import FileRows, open_rows
+from flatout.data.files.npy_files import Extent, Shards, extents, open_npy, unmapped
+from flatout.data.files.page_cache import cached_bytes, drop_from_cache
+from flatout.data.sources.description import ArraySource, describe
+from flatout.data.stream.chunk_memory import FreshMemory
+from flatout.data.stream.chunks import RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

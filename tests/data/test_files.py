@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.files import Archive, Extent, Shards, extents, open_npy, open_shards
+from flatout.data.files.npy_files import Archive, Extent, Shards, extents, open_npy, open_shards
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

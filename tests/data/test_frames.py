@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.frames import as_array, codes_of_model, is_plain, open_frame
+from flatout.data.columnar.frame_columns import as_array, codes_of_model, is_plain, open_frame
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

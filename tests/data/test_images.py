@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from flatout.data import images
-from flatout.data.images import find_images, read_images, resized
-from flatout.errors import MissingExtra
+from flatout.base.errors import MissingExtra
+from flatout.data.sources import images
+from flatout.data.sources.images import find_images, read_images, resized
 
 Image = pytest.importorskip("PIL.Image")
 

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flatout.data import locked_rows
-from flatout.data.chunk_memory import FreshMemory
-from flatout.data.chunks import RowReader
-from flatout.data.cuda_driver import CudaError, cuda_driver
-from flatout.data.locked_rows import is_lockable, locked
+from flatout.data.device import locked_rows
+from flatout.data.device.cuda_driver import CudaError, cuda_driver
+from flatout.data.device.locked_rows import is_lockable, locked
+from flatout.data.stream.chunk_memory import FreshMemory
+from flatout.data.stream.chunks import RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

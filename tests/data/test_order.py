@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.order import Order, iterator_class
+from flatout.data.order.row_order import Order, iterator_class
 from flatout.engines.select import trainer_module
 
 BACKEND = keras.config.backend()
@@ -149,7 +149,7 @@ def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -
     order = Order(*arguments[:4], 1, trainer_module(BACKEND))
     order.reset()
     # Foreseeing draws by torch's own way, and by another one than `np.random.permutation`.
-    place, expected_draws = (np.random, 1) if BACKEND == "jax" else (import_module("flatout.data.torch_order"), 4)
+    place, expected_draws = (np.random, 1) if BACKEND == "jax" else (import_module("flatout.data.order.torch_order"), 4)
     name = "permutation" if BACKEND == "jax" else "_shuffled"
     draw, draws = getattr(place, name), []
     monkeypatch.setattr(place, name, lambda *arguments: draws.append(arguments) or draw(*arguments))

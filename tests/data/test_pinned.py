@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.data import pinned
-from flatout.data.cuda_driver import CudaError, Driver
-from flatout.data.pinned import Slab, borrowed, view
+from flatout.data.device import pinned_memory as pinned
+from flatout.data.device.cuda_driver import CudaError, Driver
+from flatout.data.device.pinned_memory import Slab, borrowed, view
 
 
 @pytest.fixture(autouse=True)

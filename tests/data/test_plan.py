@@ -6,9 +6,9 @@ import dataclasses
 
 import pytest
 
-from flatout.data.plan import Facts, as_size, decide, version_tuple
-from flatout.errors import REASONS, reason
-from flatout.options import Options
+from flatout.base.errors import REASONS, reason
+from flatout.base.options import Options
+from flatout.training.planning import Facts, as_size, decide, version_tuple
 
 GOOD = Facts("fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10)
 

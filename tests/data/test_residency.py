@@ -9,8 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flatout.data import residency
-from flatout.data.residency import MemoryWatch, available_memory, cached_bytes, drop_from_cache, memory_status
+from flatout.data.files import page_cache as residency
+from flatout.data.files.page_cache import (
+    MemoryWatch,
+    available_memory,
+    cached_bytes,
+    drop_from_cache,
+    memory_status,
+)
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

@@ -14,9 +14,9 @@ import pandas as pd
 import pytest
 
 import flatout
-from flatout.data.files import Shards
-from flatout.data.resolve import resolve
-from flatout.data.source import describe
+from flatout.data.files.npy_files import Shards
+from flatout.data.sources.description import describe
+from flatout.data.sources.resolve import resolve
 
 ROWS = 24
 
@@ -89,7 +89,7 @@ def test_what_keras_takes_comes_back_as_it_is(x: Any) -> None:
 
 def test_importing_loads_no_library_of_tables_or_images() -> None:
     absent = ["keras", "pandas", "polars", "pyarrow", "PIL", "jax", "tensorflow", "torch"]
-    code = f"import flatout.data.resolve, sys; print([name for name in {absent} if name in sys.modules])"
+    code = f"import flatout.data.sources.resolve, sys; print([name for name in {absent} if name in sys.modules])"
     source = Path(flatout.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=source, capture_output=True, text=True, check=True)
     assert done.stdout == "[]\n"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from keras.src.trainers.data_adapters import data_adapter_utils
 
-from flatout.data.source import describe, weights_of_classes
-from flatout.errors import Refusal
+from flatout.base.errors import Refusal
+from flatout.data.sources.description import describe, weights_of_classes
 
 
 @settings(max_examples=60, deadline=None)

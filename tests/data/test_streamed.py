@@ -17,7 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import flatout
-from flatout.data import background, chunks
+from flatout.data.stream import chunks
+from flatout.data.workers import background
 
 ROWS, BATCH = 107, 16
 RANDOM = np.random.default_rng(5)

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.files import Shards, extents
-from flatout.data.frames import open_frame
-from flatout.data.side_by_side import SideBySide
-from flatout.data.table_rows import TableFrame, TableRows
-from flatout.data.tables import open_tables
+from flatout.data.columnar.frame_columns import open_frame
+from flatout.data.columnar.side_by_side import SideBySide
+from flatout.data.columnar.stored_tables import open_tables
+from flatout.data.columnar.table_rows import TableFrame, TableRows
+from flatout.data.files.npy_files import Shards, extents
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")

@@ -11,9 +11,9 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.data.table_rows import TableFrame
-from flatout.data.tables import open_tables
-from flatout.errors import MissingExtra
+from flatout.base.errors import MissingExtra
+from flatout.data.columnar.stored_tables import open_tables
+from flatout.data.columnar.table_rows import TableFrame
 
 pytest.importorskip("pyarrow")
 

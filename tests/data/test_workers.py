@@ -20,7 +20,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.workers import InOrder, Processes, Threads
+from flatout.data.workers.pool import InOrder, Processes, Threads
 
 POOLS = [Threads, Processes]
 # Workers know nothing of backends. That they get on with each one's threads is for the first test to show.

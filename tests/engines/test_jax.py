@@ -10,8 +10,8 @@ import pytest
 from keras import layers
 
 import flatout
-from flatout.data import plan
 from flatout.engines.select import engine_for
+from flatout.training import planning as plan
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -33,7 +33,7 @@ def fit(model: keras.Model, **arguments: Any) -> Any:
 
 @pytest.mark.slow
 def test_models_of_the_same_architecture_compile_once() -> None:
-    from flatout.engines import jax_cache
+    from flatout.engines.jax import executables as jax_cache
 
     fit(make_model(), validation_split=0.2)
     known = set(jax_cache._executables)
@@ -81,7 +81,7 @@ def test_python_called_back_from_the_program_is_part_of_it() -> None:
 @pytest.mark.slow
 def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
     """An inner loop, single steps at its end, and all outputs kept: the forms that a GPU uses."""
-    from flatout.engines.jax import JaxEngine
+    from flatout.engines.jax.engine import JaxEngine
 
     weights, logs = [], []
     for unit, loops in ((1, True), (5, True), (1, False)):
@@ -117,7 +117,7 @@ def test_moving_averages_survive_evaluate_after_fit() -> None:
 @pytest.mark.slow
 def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an accelerator does, done on the CPU."""
-    from flatout.engines import jax_metrics
+    from flatout.engines.jax import metric_dispatch as jax_metrics
 
     class NotACpu:
         @staticmethod
@@ -145,7 +145,7 @@ def test_metrics_read_and_reset_in_one_dispatch(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_logs_stand_for_results_only_if_the_steps_are_keras_own() -> None:
-    from flatout.engines import jax_metrics
+    from flatout.engines.jax import metric_dispatch as jax_metrics
 
     class Scaled(keras.Sequential):
         def compute_metrics(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
@@ -184,7 +184,7 @@ def test_a_chunk_in_one_program_equals_step_by_step(every_step: bool) -> None:
 
 @pytest.mark.parametrize("steps", [1, 7, 200, 1875, 1876, 40_000])
 def test_units_leave_few_steps_over(steps: int) -> None:
-    from flatout.engines.jax_loop import Cost, choose_unit
+    from flatout.engines.jax.compiled_loop import Cost, choose_unit
 
     unit = choose_unit(steps, Cost(operations=1e7, has_loop=False, has_convolution=False))
     assert 1 <= unit <= 128
@@ -194,7 +194,7 @@ def test_units_leave_few_steps_over(steps: int) -> None:
 
 
 def test_loops_on_the_cpu_only_for_short_steps_without_convolution() -> None:
-    from flatout.engines.jax_loop import Cost, loop_pays_on_cpu
+    from flatout.engines.jax.compiled_loop import Cost, loop_pays_on_cpu
 
     assert loop_pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=False))
     assert not loop_pays_on_cpu(Cost(1e7, has_loop=False, has_convolution=True))
@@ -205,7 +205,7 @@ def test_loops_on_the_cpu_only_for_short_steps_without_convolution() -> None:
 def test_the_operations_of_a_step_are_counted() -> None:
     import jax
 
-    from flatout.engines.jax_loop import cost_of
+    from flatout.engines.jax.compiled_loop import cost_of
 
     product = jax.make_jaxpr(lambda a, b: a @ b)(np.zeros((3, 5)), np.zeros((5, 7)))
     assert cost_of(product.jaxpr).operations == 2 * 3 * 5 * 7

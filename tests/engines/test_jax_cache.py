@@ -30,7 +30,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 def _chosen() -> str | None:
     import jax
 
-    from flatout.engines.jax_cache import use_persistent_cache
+    from flatout.engines.jax.executables import use_persistent_cache
 
     use_persistent_cache()
     return jax.config.jax_compilation_cache_dir

@@ -16,11 +16,11 @@ if keras.backend.backend() != "torch":
 import torch  # noqa: E402
 from keras import layers  # noqa: E402
 
-from flatout.engines import torch as engine_module  # noqa: E402
-from flatout.engines import torch_capture  # noqa: E402
-from flatout.engines.torch import TorchEngine  # noqa: E402
-from flatout.engines.torch_host_seeds import HostSeeds  # noqa: E402
-from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
+from flatout.engines.torch import engine as engine_module  # noqa: E402
+from flatout.engines.torch.capture import captured_step as torch_capture  # noqa: E402
+from flatout.engines.torch.engine import TorchEngine  # noqa: E402
+from flatout.engines.torch.replay.host_seeds import HostSeeds  # noqa: E402
+from flatout.engines.torch.replay.step_loop import EagerLoop, ReplayLoop  # noqa: E402
 
 # A step that takes long, also on a busy machine, would not be recorded.
 pytestmark = pytest.mark.usefixtures("forced")

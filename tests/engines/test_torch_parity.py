@@ -12,7 +12,7 @@ if keras.backend.backend() != "torch":
 import torch  # noqa: E402
 from keras import layers  # noqa: E402
 
-from flatout.engines.torch import TorchEngine  # noqa: E402
+from flatout.engines.torch.engine import TorchEngine  # noqa: E402
 
 # A step that takes long, also on a busy machine, would not be recorded.
 pytestmark = pytest.mark.usefixtures("forced")

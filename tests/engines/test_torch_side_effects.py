@@ -27,9 +27,9 @@ if keras.backend.backend() != "torch":
 import torch  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
-from flatout.engines.torch import TorchEngine  # noqa: E402
-from flatout.engines.torch_loop import EagerLoop, ReplayLoop  # noqa: E402
-from flatout.engines.torch_side_effects import Watch  # noqa: E402
+from flatout.engines.torch.capture.side_effects import Watch  # noqa: E402
+from flatout.engines.torch.engine import TorchEngine  # noqa: E402
+from flatout.engines.torch.replay.step_loop import EagerLoop, ReplayLoop  # noqa: E402
 
 # A step that takes long, also on a busy machine, would not be recorded.
 pytestmark = pytest.mark.usefixtures("forced")

@@ -20,7 +20,7 @@ _HEAD = """
 import gc, itertools, threading, time
 import keras
 import numpy as np
-from flatout.data.feed import feed
+from flatout.data.batches.feed import feed
 
 model = keras.Sequential([keras.layers.Dense(1)])
 model.compile("sgd", "mse")

@@ -24,7 +24,7 @@ import keras
 import numpy as np
 import flatout
 from flatout.data import output
-from flatout.data.residency import memory_status
+from flatout.data.files.page_cache import memory_status
 
 os.chdir(sys.argv[1])
 random.seed(1)  # Keras' function would import TensorFlow, too.

@@ -21,7 +21,7 @@ _HEAD = """
 import os, signal, sys, time
 import keras
 import numpy as np
-from flatout.data.feed import feed
+from flatout.data.batches.feed import feed
 
 
 class Images(keras.utils.PyDataset):
@@ -121,7 +121,7 @@ train("raised")
     seconds = [float(lines[number].split()[1]) for number in (1, 4, 7)]
     assert max(seconds) < 5
 
-    assert lines[2].startswith("flatout.errors.WorkerDied: A worker process of the PyDataset `Images` died.")
+    assert lines[2].startswith("flatout.base.errors.WorkerDied: A worker process of the PyDataset `Images` died.")
     assert "was killed by SIGKILL while it made batch 7" in lines[2]
     assert any(f"process {pid} " in lines[2] for pid in pids[0])
     assert "ended with exit code 3 while it made batch 7" in lines[5]

@@ -14,11 +14,11 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.data import direct_cufile
-from flatout.data.direct import load
-from flatout.data.direct_report import POSIX_DIRECT
-from flatout.data.pinned import borrowed
-from flatout.data.residency import drop_from_cache
+from flatout.data.device.pinned_memory import borrowed
+from flatout.data.direct import cufile_reader as direct_cufile
+from flatout.data.direct.load import load
+from flatout.data.direct.load_report import POSIX_DIRECT
+from flatout.data.files.page_cache import drop_from_cache
 
 pytestmark = [pytest.mark.gpu, pytest.mark.backend("jax", "torch")]
 
@@ -28,7 +28,7 @@ BIG_ROWS, BIG_ROW = 1024, 2**20
 def sink() -> Any:
     name = keras.config.backend()
     return getattr(
-        importlib.import_module(f"flatout.engines.{name}_sink"), {"jax": "JaxSink", "torch": "TorchSink"}[name]
+        importlib.import_module(f"flatout.engines.{name}.sink"), {"jax": "JaxSink", "torch": "TorchSink"}[name]
     )
 
 
@@ -122,8 +122,8 @@ def test_the_slab_is_page_locked_as_torch_and_cuda_see_it() -> None:
 _READ_BY_CUFILE = """
 import sys
 import numpy as np
-from flatout.data.direct import load
-from flatout.engines.torch_sink import TorchSink
+from flatout.data.direct.load import load
+from flatout.engines.torch.sink import TorchSink
 tensor, report = load(sys.argv[1], TorchSink, start=5, engine="cufile")
 expected = np.load(sys.argv[1])[5:]
 np.testing.assert_array_equal(tensor.cpu().numpy(), expected)

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.data import chunks, locked_rows
-from flatout.data.chunks import Chunk
-from flatout.data.cuda_driver import cuda_driver
-from flatout.data.locked_rows import LockedRows, Wanted
-from flatout.data.sender import Sender
+from flatout.data.device import locked_rows
+from flatout.data.device.cuda_driver import cuda_driver
+from flatout.data.device.locked_rows import LockedRows, Wanted
+from flatout.data.stream import chunks
+from flatout.data.stream.chunks import Chunk
+from flatout.data.stream.sender import Sender
 from flatout.engines.select import engine_for
 
 pytestmark = [pytest.mark.gpu, pytest.mark.backend("jax", "torch")]

@@ -10,7 +10,7 @@ pytest.importorskip("hypothesis")
 
 from hypothesis import HealthCheck, Phase, given, reject, settings
 
-from flatout.errors import Refusal
+from flatout.base.errors import Refusal
 from tests.native.cases import Case
 from tests.native.fused_cases import by_fused
 from tests.native.networks import cases, fused_cases

@@ -11,9 +11,9 @@ from keras import layers
 
 import flatout
 from flatout.bench import fashion_mnist
-from flatout.native.fused_run import FusedRunner
-from flatout.native.lower import lowered
-from flatout.native.session import Session
+from flatout.native.fused.fused_runner import FusedRunner
+from flatout.native.program.lower import lowered
+from flatout.native.run.session import Session
 from tests.native.cases import Block, Case
 from tests.native.fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, hidden
 from tests.native.parity import by_keras, by_kernels, distance, variables

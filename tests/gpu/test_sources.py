@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.data import chunks
+from flatout.data.stream import chunks
 
 torch = pytest.importorskip("torch")
 pytestmark = [

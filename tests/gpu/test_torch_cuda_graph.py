@@ -12,8 +12,8 @@ if keras.backend.backend() != "torch" or not torch.cuda.is_available():
 
 from keras import layers  # noqa: E402
 
-from flatout.engines.torch import TorchEngine  # noqa: E402
-from flatout.engines.torch_cuda_graph import CudaGraphLoop  # noqa: E402
+from flatout.engines.torch.engine import TorchEngine  # noqa: E402
+from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop  # noqa: E402
 
 ROWS, BATCH = 16 * 21 + 5, 16
 STEPS = -(-ROWS // BATCH)

@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from flatout.vectorize.verify import kept_verdicts
+
 
 @pytest.fixture(autouse=True)
 def _proofs_are_made_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     if "kept_proofs_are_used" not in request.fixturenames:
-        monkeypatch.setattr("flatout.losses.rewriting.kept_proofs.load", lambda key: None)
+        monkeypatch.setattr(kept_verdicts, "load", lambda key: None)
 
 
 @pytest.fixture

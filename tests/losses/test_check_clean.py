@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.losses.checking.check import check_file, check_paths
-from flatout.losses.checking.reading.source import Project
-from flatout.losses.checking.rule import BACKENDS, Backend
+from flatout.check.examine import check_file, check_paths
+from flatout.check.rules.rule import BACKENDS, Backend
+from flatout.pysource.source_file import Project
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _CLEAN = Path(__file__).parent / "cases" / "clean.py"

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.losses.checking import config as check_config
-from flatout.losses.checking.output import as_sarif
+from flatout.check import check_config
+from flatout.check.findings_output import as_sarif
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _LOOP = """\

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from flatout import cli
-from flatout.losses.checking import rewrite as check_rewrite
+from flatout.check.fixing import array_rewrites as check_rewrite
 
 pytestmark = pytest.mark.backend("jax")  # Source is rewritten, not run.
 _HEAD = "import logging\n\nimport numpy as np\nfrom keras import ops\n\nLOG = logging.getLogger()\n"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from flatout.losses.checking.check import check_paths
-from flatout.losses.checking.rule import BACKENDS, Backend, Finding
-from flatout.losses.checking.rules import RULES
+from flatout.check.examine import check_paths
+from flatout.check.rules.catalogue import RULES
+from flatout.check.rules.rule import BACKENDS, Backend, Finding
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _CASES = Path(__file__).parent / "cases"

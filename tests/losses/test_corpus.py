@@ -21,9 +21,9 @@ import pytest
 
 import flatout
 from flatout import cli
-from flatout.losses.rewriting.gradients import value_and_gradient
-from flatout.losses.rewriting.rewrite import rewrite_function
-from flatout.losses.rewriting.verify import find_recipes, verify
+from flatout.vectorize.rewrite import rewrite_function
+from flatout.vectorize.verify.gradients import value_and_gradient
+from flatout.vectorize.verify.verification import find_recipes, verify
 
 _ROOT = Path(__file__).parents[2]
 _PLACES = (Path(os.environ.get("FLATOUT_CORPUS", "none")), _ROOT.parent / "shared/corpus", _ROOT / "shared/corpus")

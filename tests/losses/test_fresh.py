@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.losses.checking.check import check_paths
-from flatout.losses.rewriting import inputs
-from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.check.examine import check_paths
+from flatout.vectorize.verify import trial_inputs as inputs
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 pytestmark = pytest.mark.slow
 

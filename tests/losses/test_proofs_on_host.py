@@ -95,7 +95,7 @@ def _cases() -> dict[str, tuple[Callable[..., Any], tuple[np.ndarray, ...]]]:
 def test_numpy_gives_what_xla_gives(name: str) -> None:
     import jax
 
-    from flatout.losses.rewriting import jaxpr_on_host
+    from flatout.vectorize.verify import jaxpr_on_host
 
     function, arrays = _cases()[name]
     traced = jax.jit(function).trace(*arrays)
@@ -113,7 +113,7 @@ def test_windows_that_are_gathered_and_scattered(data: st.DataObject) -> None:
     import jax
     from jax import lax
 
-    from flatout.losses.rewriting import jaxpr_on_host
+    from flatout.vectorize.verify import jaxpr_on_host
 
     shape = data.draw(st.tuples(*[st.integers(1, 4)] * 3))
     sizes = tuple(data.draw(st.integers(1, size)) for size in shape)
@@ -145,7 +145,7 @@ def test_an_unknown_operation_or_type_is_left_to_jax() -> None:
     import jax
     import jax.numpy as jnp
 
-    from flatout.losses.rewriting.jaxpr_on_host import is_known
+    from flatout.vectorize.verify.jaxpr_on_host import is_known
 
     def scanned(a: Any) -> Any:
         return jax.lax.scan(lambda total, one: (total + one, total), a[0], a)
@@ -158,8 +158,8 @@ def test_an_unknown_operation_or_type_is_left_to_jax() -> None:
 def test_where_numpy_differs_it_does_not_answer() -> None:
     import jax
 
-    from flatout.losses.rewriting import jaxpr_on_host
-    from flatout.losses.rewriting.gathers_on_host import CannotRun
+    from flatout.vectorize.verify import jaxpr_on_host
+    from flatout.vectorize.verify.gathers_on_host import CannotRun
 
     zeros = np.zeros(3, "int32")
     for function in (lambda a: jax.lax.div(a, a), lambda a: jax.lax.rem(a, a), lambda a: a.at[a].set(a)):
@@ -195,9 +195,9 @@ def test_one_program_is_compiled_for_a_proof() -> None:
 @pytest.mark.parametrize("primitive", ["mul", "reduce_sum"])
 def test_a_slip_in_numpy_costs_time_only(primitive: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where NumPy contradicts compiled code, jax itself is asked: a right rewrite is proven, a wrong one is not."""
-    from flatout.losses.rewriting import jax_programs, primitives_on_host
-    from flatout.losses.rewriting.inputs import Recipe
-    from flatout.losses.rewriting.verify import verify
+    from flatout.vectorize.verify import jax_programs, primitives_on_host
+    from flatout.vectorize.verify.trial_inputs import Recipe
+    from flatout.vectorize.verify.verification import verify
 
     right = primitives_on_host.OPERATIONS[primitive]
     jax_programs._traced.cache_clear()
@@ -219,8 +219,8 @@ def test_a_rewrite_that_cannot_be_compiled_is_rejected(is_even: bool) -> None:
     """Also where the original takes even batches alone, and so none of the adversarial inputs that are compiled."""
     import jax
 
-    from flatout.losses.rewriting.inputs import Recipe
-    from flatout.losses.rewriting.verify import verify
+    from flatout.vectorize.verify.trial_inputs import Recipe
+    from flatout.vectorize.verify.verification import verify
 
     def original(y_true, y_pred):
         if is_even and y_true.shape[0] % 2:

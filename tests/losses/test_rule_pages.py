@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from flatout.losses.checking.check import check_paths
-from flatout.losses.checking.rule import BACKENDS, SEVERITIES
-from flatout.losses.checking.rule_pages import page, pages, with_imports, with_table
-from flatout.losses.checking.rules import RULES
+from flatout.check.examine import check_paths
+from flatout.check.rules.catalogue import RULES
+from flatout.check.rules.rule import BACKENDS, SEVERITIES
+from flatout.check.rules.rule_pages import page, pages, with_imports, with_table
 
 pytestmark = pytest.mark.backend("jax")  # The rules are the same for all of them.
 _DOCS = Path(__file__).parents[2] / "docs"
@@ -18,12 +18,12 @@ _DOCS = Path(__file__).parents[2] / "docs"
 
 def test_every_page_is_what_the_rules_say() -> None:
     written = {path.name: path.read_text() for path in (_DOCS / "rules").glob("*.md")}
-    assert written == pages(), "run: python -m flatout.losses.checking.rule_pages docs"
+    assert written == pages(), "run: python -m flatout.check.rules.rule_pages docs"
 
 
 def test_the_table_of_rules_is_what_the_rules_say() -> None:
     text = (_DOCS / "losses.md").read_text()
-    assert text == with_table(text), "run: python -m flatout.losses.checking.rule_pages docs"
+    assert text == with_table(text), "run: python -m flatout.check.rules.rule_pages docs"
     for code in RULES:
         assert f"rules/{code}.md" in text
 

@@ -37,7 +37,7 @@ def _compilations(monkeypatch: pytest.MonkeyPatch, backend: str) -> list[int]:
     """Counts how often a step is compiled: traced on jax and tensorflow, captured on torch."""
     count = [0]
     if backend == "torch":
-        from flatout.engines import torch as engine
+        from flatout.engines.torch import engine
 
         original = engine.capture
 

@@ -12,8 +12,8 @@ from keras import ops
 from losses.spellings import MarginLoss, batch_helper, batch_zip
 
 import flatout
-from flatout.losses.in_fit import _found
-from flatout.losses.known_habits import findings_of
+from flatout.check.loaded_function import findings_of
+from flatout.training.losses_of_model import _found
 
 SCALE = 2.0
 SQUARED = False
@@ -190,7 +190,7 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
 
 @pytest.mark.backend("jax")  # The source is read, not run.
 def test_the_report_and_the_checker_say_the_same() -> None:
-    from flatout.losses.checking.check import check_paths
+    from flatout.check.examine import check_paths
 
     whole = check_paths([__file__], "jax")
     first = loop.__code__.co_firstlineno

@@ -12,7 +12,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting import gradients
+from flatout.vectorize.verify import gradients
 
 pytestmark = pytest.mark.backend("torch")
 _EPSILON = 1e-3

@@ -13,7 +13,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 BOUND = 0.7
 LIMITS = {0: 0.1, 1: 0.3, 2: 0.7}

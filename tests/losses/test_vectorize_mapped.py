@@ -8,8 +8,8 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting import inputs
-from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.vectorize.verify import trial_inputs as inputs
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 pytestmark = pytest.mark.slow
 

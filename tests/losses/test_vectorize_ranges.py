@@ -10,7 +10,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 TABLE = {0: 1.0, 1: 2.0, 2: 5.0}
 

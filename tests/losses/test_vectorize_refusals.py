@@ -8,9 +8,10 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting import inputs, verify
-from flatout.losses.rewriting.gradients import value_and_gradient
-from flatout.losses.rewriting.rewrite import rewrite_function
+from flatout.vectorize.rewrite import rewrite_function
+from flatout.vectorize.verify import trial_inputs as inputs
+from flatout.vectorize.verify import verification as verify
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 DRAWS = keras.random.SeedGenerator(7)
 SEEN: dict[int, float] = {}

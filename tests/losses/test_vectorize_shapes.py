@@ -7,8 +7,8 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.call_pattern import pattern
-from flatout.losses.rewriting.gradients import value_and_gradient
+from flatout.vectorize.call_pattern import pattern
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 
 def lengths_loss(y_true, y_pred, length):

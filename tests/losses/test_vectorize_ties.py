@@ -9,8 +9,8 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting.gradients import value_and_gradient
-from flatout.losses.rewriting.verify import find_recipes, verify
+from flatout.vectorize.verify.gradients import value_and_gradient
+from flatout.vectorize.verify.verification import find_recipes, verify
 
 
 def overlap_metric(y_true, y_pred):

@@ -8,7 +8,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.losses.rewriting.gradients import unknown_length, value_and_gradient
+from flatout.vectorize.verify.gradients import unknown_length, value_and_gradient
 
 pytestmark = pytest.mark.backend("tensorflow")
 

@@ -7,10 +7,10 @@ from typing import Any
 import keras
 import numpy as np
 
-from flatout.native.fused import Precision
-from flatout.native.fused_run import FusedRunner, candidates
-from flatout.native.lower import lowered
-from flatout.native.session import Session, logs_of
+from flatout.native.fused.fused_plan import Precision
+from flatout.native.fused.fused_runner import FusedRunner, candidates
+from flatout.native.program.lower import lowered
+from flatout.native.run.session import Session, logs_of
 
 from .cases import Block, Case
 from .parity import variables

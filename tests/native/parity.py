@@ -9,9 +9,9 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.engines.stock import original
-from flatout.native.lower import lowered
-from flatout.native.session import Session, logs_of
+from flatout.native.program.lower import lowered
+from flatout.native.run.session import Session, logs_of
+from flatout.seam.stock_methods import original
 
 # Variables after 1 step and after 20, and the last logs.
 Training = tuple[dict[int, dict[str, np.ndarray]], dict[str, float]]

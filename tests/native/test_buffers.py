@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native.buffers import adopted
+from flatout.native.launch.buffers import adopted
 
 pytestmark = pytest.mark.backend("jax")
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import HealthCheck, Phase, example, given, reject, settings
 
 import flatout
-from flatout.errors import Refusal
-from flatout.native import fused as fused_module
-from flatout.native import tuning
-from flatout.native.fused import FusedPlan, Precision, plans
-from flatout.native.fused_run import candidates
-from flatout.native.lower import lowered
+from flatout.base.errors import Refusal
+from flatout.native.fused import fused_plan as fused_module
+from flatout.native.fused import tuning
+from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
+from flatout.native.fused.fused_runner import candidates
+from flatout.native.program.lower import lowered
 
 from .cases import Block, Case
 from .fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, fused_session, hidden

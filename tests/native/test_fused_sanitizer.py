@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native.fused_program import TRAIN
-from flatout.native.launch_cpu import compile_source
-from flatout.native.scalars import RateTable
-from flatout.native.session import Session
-from flatout.native.source import cpu_source
+from flatout.native.fused.fused_program import TRAIN
+from flatout.native.launch.launch_cpu import compile_source
+from flatout.native.program.kernel_source import cpu_source
+from flatout.native.run.rate_table import RateTable
+from flatout.native.run.session import Session
 
 from .cases import Block, Case
 from .fused_cases import case_of, fused_session, hidden

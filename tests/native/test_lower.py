@@ -201,7 +201,7 @@ def test_buffers_speak_numpy_and_dlpack(emulated: Any) -> None:
 def test_capsules_of_cuda_memory_are_well_formed() -> None:
     import ctypes
 
-    from flatout.native import dlpack
+    from flatout.native.launch import dlpack
 
     owner = np.arange(6, dtype="float32")
     capsule = dlpack.capsule(owner.ctypes.data, (2, 3), owner.dtype, 0, owner)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.native.lower import lowered
+from flatout.native.program.lower import lowered
 
 from .cases import PLAIN, Block, Case
 

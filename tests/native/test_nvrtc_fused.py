@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from flatout.native.fused import plans
-from flatout.native.fused_program import TRAIN, fused_program
-from flatout.native.lower import lowered
+from flatout.native.fused.fused_plan import plans
+from flatout.native.fused.fused_program import TRAIN, fused_program
+from flatout.native.program.lower import lowered
 
 from .cases import Block
 from .fused_cases import case_of, hidden

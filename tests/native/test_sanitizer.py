@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native.launch import Launch, launches
-from flatout.native.launch_cpu import CpuLauncher, compile_source, compiler
-from flatout.native.lower import lowered
-from flatout.native.scalars import RateTable
-from flatout.native.session import Session
-from flatout.native.source import cpu_source
+from flatout.native.launch.launch_cpu import CpuLauncher, compile_source, compiler
+from flatout.native.launch.launcher import Launch, launches
+from flatout.native.program.kernel_source import cpu_source
+from flatout.native.program.lower import lowered
+from flatout.native.run.rate_table import RateTable
+from flatout.native.run.session import Session
 
 from .cases import PLAIN, Block, Case
 

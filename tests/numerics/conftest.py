@@ -40,7 +40,7 @@ def _with_fusion_emitters(options_of: Callable[..., Any]) -> Callable[..., Any]:
 def _disable_optimizations(disable: bool) -> None:
     import jax
 
-    from flatout.engines import jax_cache
+    from flatout.engines.jax import executables as jax_cache
 
     jax.config.update("jax_disable_most_optimizations", disable)
     # Neither side may meet a program of the other.

@@ -29,8 +29,8 @@ class Trainer:
 class Model(Trainer): pass
 
 def conduct(method, model, args, kwargs):
-    from flatout.engines.stock import original
-    from flatout.report import record
+    from flatout.seam.stock_methods import original
+    from flatout.base.report import record
     why = flatout.Reason("fake", "Nothing is trained.")
     record(flatout.RunReport(method, False, "stock", "host", 0, 0.0, (why,)))
     return original(method)(model, *args, **kwargs)

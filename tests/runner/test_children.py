@@ -16,7 +16,7 @@ class Answer:
     pass
 def work(x):
     import keras, flatout
-    from flatout.options import current
+    from flatout.base.options import current
     keras.Model().fit()
     return sibling.value + x, len(flatout.explain()), current().strict, Answer()
 if __name__ == "__main__":

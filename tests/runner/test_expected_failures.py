@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.errors import InvalidOption
+from flatout.base.errors import InvalidOption
 from flatout.runner.expected_failures import PACKAGED, SECTIONS, ExpectedFailure, read, unknown_tests
 
 pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.

@@ -95,7 +95,7 @@ def test_disable_gives_keras_its_own_methods_back(folder: Folder) -> None:
         "import keras, flatout, sys\nbefore, finders = keras.Model.fit, list(sys.meta_path)\n"
         "flatout.enable(strict=True)\nassert keras.Model.fit is not before\n"
         "flatout.disable()\nflatout.disable()\nassert keras.Model.fit is before\nassert sys.meta_path == finders\n"
-        "from flatout.options import current\nassert not current().strict\nprint('ok')",
+        "from flatout.base.options import current\nassert not current().strict\nprint('ok')",
     )
     done = folder.python("program.py")
     assert done.stdout == "ok\n", done.stderr
@@ -104,7 +104,7 @@ def test_disable_gives_keras_its_own_methods_back(folder: Folder) -> None:
 def test_later_settings_are_added_to_earlier_ones(folder: Folder) -> None:
     folder.write(
         "program.py",
-        "import flatout\nfrom flatout.options import current\n"
+        "import flatout\nfrom flatout.base.options import current\n"
         "flatout.enable(engine='stock')\nprint(current().strict, current().engine)",
     )
     assert folder.flatout("--strict", "program.py").stdout == "True stock\n"

@@ -11,10 +11,11 @@ from typing import Any, Literal
 import keras
 import numpy as np
 
-from ..errors import Reason
-from ..fit import fit
-from ..report import RunReport, explain
-from .backend import device
+from flatout.base.errors import Reason
+from flatout.base.report import RunReport, explain
+from flatout.fit import fit
+
+from .bench_device import device
 from .workloads import Workload
 
 Side = Literal["stock", "flatout"]

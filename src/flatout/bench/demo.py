@@ -13,8 +13,10 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from ..errors import FlatoutError
-from . import backend, fashion_mnist, picture
+from flatout.base.errors import FlatoutError
+
+from . import bench_device as backend
+from . import fashion_mnist, picture
 from .workloads import WORKLOADS
 
 if TYPE_CHECKING:

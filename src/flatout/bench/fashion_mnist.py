@@ -19,7 +19,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ..errors import FlatoutError, InvalidOption
+from flatout.base.errors import FlatoutError, InvalidOption
 
 VARIABLE = "FLATOUT_FASHION_MNIST"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from .base import Task
+from .contract import Task
 
 _NAME = "_flatout_functions"
 # A model that is fitted on another number of rows each time has a program for each.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .base import Engine
+from .contract import Engine
 
 
 class Snapshot:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from typing import Any, cast
 
-from .base import Engine
+from .contract import Engine
 
 
 @functools.cache
@@ -14,18 +14,18 @@ def engine_for(backend: str) -> Engine:
     if backend == "native":
         import keras
 
-        from ..native.engine import NativeEngine
+        from flatout.native.run.native_engine import NativeEngine
 
         return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
     if backend == "jax":
-        from .jax import JaxEngine
+        from flatout.engines.jax.engine import JaxEngine
 
         return JaxEngine()
     if backend == "tensorflow":
-        from .tensorflow import TensorFlowEngine
+        from flatout.engines.tensorflow.engine import TensorFlowEngine
 
         return TensorFlowEngine()
-    from .torch import TorchEngine
+    from flatout.engines.torch.engine import TorchEngine
 
     return TorchEngine()
 

@@ -57,6 +57,6 @@ def disinherit() -> None:
 
 def begin(settings: dict[str, Any]) -> None:
     """Switch flatout on in a child, without notices and closing line: those are the parent's."""
-    from .patch import install
+    from .switch import install
 
     install(settings, quiet=True)

@@ -6,7 +6,8 @@ import atexit
 import os
 import sys
 
-from .. import report
+from flatout.base import report
+
 from .notice import write
 
 

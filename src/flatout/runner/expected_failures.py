@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..errors import InvalidOption, MissingExtra
+from flatout.base.errors import InvalidOption, MissingExtra
 
 PACKAGED = Path(__file__).with_name("expected_failures.yaml")
 SECTIONS = ("all", "jax", "tensorflow", "torch")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from . import patch
+from . import switch as patch
 
 
 def load_ipython_extension(ipython: Any) -> None:

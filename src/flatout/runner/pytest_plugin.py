@@ -20,9 +20,11 @@ from typing import Any
 
 import pytest
 
-from .. import report
-from ..errors import FlatoutError
-from . import expected_failures, patch
+from flatout.base import report
+from flatout.base.errors import FlatoutError
+
+from . import expected_failures
+from . import switch as patch
 
 _MARKERS = (
     "requires_trainable_backend: mark test for trainable backend only",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import CodeType, ModuleType
 from typing import Any, Literal
 
-from . import frames
+from . import tracebacks as frames
 
 
 @dataclass(frozen=True)

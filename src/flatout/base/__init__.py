@@ -1,0 +1,1 @@
+"""What every room stands on: errors, options, reports, the disk cache."""

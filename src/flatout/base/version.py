@@ -1,0 +1,3 @@
+"""The version of flatout."""
+
+__version__ = "0.1.0"

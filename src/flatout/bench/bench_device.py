@@ -1,0 +1,89 @@
+"""Which Keras backend and which device a bench runs on."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import platform
+from dataclasses import dataclass
+from pathlib import Path
+
+from flatout.base.errors import InvalidOption, MissingExtra
+
+BACKENDS = ("jax", "tensorflow", "torch")
+
+
+@dataclass(frozen=True)
+class Device:
+    """What the steps run on."""
+
+    name: str
+    is_gpu: bool
+
+
+def choose() -> str:
+    """Settle on a backend before Keras is imported: KERAS_BACKEND, keras.json, else the first one installed.
+
+    Raises:
+        MissingExtra: The backend is not installed.
+        InvalidOption: KERAS_BACKEND names none that flatout knows.
+    """
+    chosen = os.environ.get("KERAS_BACKEND")
+    if not chosen:
+        # Keras itself writes "tensorflow" into keras.json when it is first imported, installed or not.
+        candidates = (_configured(), *BACKENDS)
+        chosen = next((name for name in candidates if name in BACKENDS and _is_installed(name)), "jax")
+        os.environ["KERAS_BACKEND"] = chosen
+    if chosen not in BACKENDS:
+        raise InvalidOption(
+            f"Invalid value for KERAS_BACKEND. Received: {chosen!r}. Expected one of {', '.join(BACKENDS)}."
+        )
+    if not _is_installed(chosen):
+        raise MissingExtra(f"The backend {chosen} is not installed. Install it: pip install 'flatout[{chosen}]'")
+    import keras
+
+    return keras.backend.backend()
+
+
+def device() -> Device:
+    """The device that Keras uses by default."""
+    import keras
+
+    match keras.backend.backend():
+        case "jax":
+            import jax
+
+            first = jax.devices()[0]
+            return Device(first.device_kind, True) if first.platform == "gpu" else _processor()
+        case "tensorflow":
+            import tensorflow
+
+            gpus = tensorflow.config.list_physical_devices("GPU")
+            if not gpus:
+                return _processor()
+            details = tensorflow.config.experimental.get_device_details(gpus[0])
+            return Device(details.get("device_name", "GPU"), True)
+        case "torch":
+            import torch
+
+            return Device(torch.cuda.get_device_name(), True) if torch.cuda.is_available() else _processor()
+        case other:
+            return Device(other, False)
+
+
+def _processor() -> Device:
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return Device(f"{cores}-core {platform.machine()} CPU", False)
+
+
+def _is_installed(backend: str) -> bool:
+    return importlib.util.find_spec(backend) is not None
+
+
+def _configured() -> str | None:
+    home = os.environ.get("KERAS_HOME")
+    try:
+        return json.loads(((Path(home) if home else Path.home() / ".keras") / "keras.json").read_text()).get("backend")
+    except (OSError, ValueError):
+        return None

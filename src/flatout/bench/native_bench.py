@@ -1,0 +1,198 @@
+"""`flatout bench native`: the seed model under stock Keras, the backend's engine and native kernels, in one run."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import keras
+import numpy as np
+
+from flatout.base.options import options
+from flatout.base.report import explain
+from flatout.fit import fit
+from flatout.native.fused.fused_plan import Precision
+from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.program.lower import lower, lowered
+from flatout.native.run.session import Session
+
+from .bench_device import device
+from .comparison import SEED, EpochTimer
+from .workloads import WORKLOADS
+
+
+@dataclass(frozen=True)
+class Line:
+    """One way to train the model.
+
+    Attributes:
+        way: What ran.
+        us_per_step: The median over the epochs after the first of all repeats, or None if it did not run.
+        first_epoch_seconds: From the call to the end of its first epoch, compilation included.
+        loss: At the end of training, or None where nobody asks for it.
+        note: Why something else ran, or in which form.
+    """
+
+    way: str
+    us_per_step: float | None
+    first_epoch_seconds: float | None
+    loss: float | None
+    note: str = ""
+
+
+def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
+    """Train the seed model each way, in turns, from the same seed."""
+    workload = WORKLOADS["seed"]
+    steps = steps or workload.gpu_steps
+    x, y = workload.data(steps)
+    batch_size = workload.batch_size
+    backend = keras.config.backend()
+    engines = {"stock Keras": ("stock", "exact"), f"flatout, engine {backend}": (backend, "exact")}
+    if (why := why_not_here()) is None:
+        engines |= {"flatout, native, exact": ("native", "exact"), "flatout, native, fast": ("native", "fast")}
+    seconds: dict[str, list[float]] = {way: [] for way in engines}
+    first: dict[str, tuple[float, float, str]] = {}
+    for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
+        for way in ways:
+            engine, precision = engines[way]
+            timed, until_first, loss = _fit(engine, precision, x, y, batch_size, epochs)
+            seconds[way] += timed[1:]
+            report = explain()[-1]
+            form = next((why.message for why in report.reasons if why.code == "native_form"), "")
+            first.setdefault(way, (until_first, loss, form if report.engine == engine else f"ran on {report.engine}"))
+    lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
+    if why is not None:
+        return [*lines, Line("flatout, native", None, None, None, str(why))]
+    lines.append(_kernels_alone(x, y, batch_size, steps, epochs))
+    kernels: tuple[tuple[Precision, str], ...] = (("exact", "float32"), ("exact", "pixels"), ("fast", "float32"))
+    for precision, data in kernels:
+        lines.append(_one_kernel_alone(precision, data, x, y, batch_size, steps, epochs))
+    if backend == "jax":
+        from . import jax_scan as scan
+
+        lines.append(Line("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+    if default_launcher() == "cpu":
+        # The emulation is for tests; what comes now needs a GPU, or its speed.
+        return lines
+    if importlib.util.find_spec("torch") is not None:
+        from . import torch_by_hand as torch_graph
+
+        lines.append(Line("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None))
+    lines.append(_whole_training(x, y, batch_size, steps))
+    return lines
+
+
+def _whole_training(x: Any, y: Any, batch_size: int, steps: int) -> Line:
+    """100 epochs with validation, from the call of `fit` to its return, after one epoch that compiles."""
+    held_out = min(10_000, len(x) // 6)
+    seconds = []
+    for epochs in (1, 100, 100, 100):
+        keras.utils.set_random_seed(SEED)
+        model = WORKLOADS["seed"].build()
+        began = time.perf_counter()
+        history = fit(
+            model,
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            validation_data=(x[:held_out], y[:held_out]),
+            verbose=0,
+            engine="native",
+        )
+        seconds.append(time.perf_counter() - began)
+    whole, loss = statistics.median(seconds[1:]), float(history.history["loss"][-1])
+    note = f"{whole:.3f} s for 100 epochs, each validated on {held_out:,} rows"
+    return Line("100 epochs, native, exact", whole / (100 * steps) * 1e6, None, loss, note)
+
+
+def _fit(engine: str, precision: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:
+    keras.utils.set_random_seed(SEED)
+    model, timer = WORKLOADS["seed"].build(), EpochTimer(epochs)
+    began = time.perf_counter()
+    with options(force=True):
+        history = fit(
+            model,
+            x,
+            y,
+            batch_size=batch_size,
+            epochs=epochs,
+            verbose=0,
+            callbacks=[timer],
+            engine=engine,
+            precision=precision,
+        )
+    timed = [end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)]
+    return timed, timer.ends[0] - began, float(history.history["loss"][-1])
+
+
+def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> Line:
+    """The kernels without Keras around them: no callbacks, and no state copied between epochs."""
+    keras.utils.set_random_seed(SEED)
+    program = lower(WORKLOADS["seed"].build(), batch_size=batch_size)
+    began = time.perf_counter()
+    program.run(x, y)
+    until_first = time.perf_counter() - began
+    session, random, timed = program.load(), np.random.default_rng(SEED), []
+    for _ in range(max(3, epochs)):
+        start = time.perf_counter()
+        session.set_order(random.permutation(len(x)))
+        session.advance("train", 0, steps, len(x))
+        timed.append(time.perf_counter() - start)
+    return Line("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
+
+
+def _one_kernel_alone(
+    precision: Precision, data: str, x: Any, y: Any, batch_size: int, steps: int, epochs: int
+) -> Line:
+    """The fused kernel from its launch to its end; `data` is "float32", or "pixels" with a Rescaling in the model."""
+    way = f"one kernel alone, {precision}, {data}"
+    keras.utils.set_random_seed(SEED)
+    model = WORKLOADS["seed"].build()
+    if data == "pixels":
+        model = keras.Sequential([keras.Input(model.input_shape[1:]), keras.layers.Rescaling(1 / 255), *model.layers])
+        model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
+        x = np.round(np.asarray(x) * 255).astype("uint8")
+    began = time.perf_counter()
+    program = lower(model, batch_size=batch_size)
+    if data == "pixels":
+        program = lowered(model, "train", batch_size, "uint8", str(np.asarray(y).dtype), False)
+    session = Session(program, make_launcher(default_launcher()), precision)
+    session.bind(x, y)
+    session.run("train", 0, steps, len(x))
+    until_first = time.perf_counter() - began
+    runner = session.fused
+    if runner is None:
+        return Line(way, None, None, None, str(session.form))
+    timed = []
+    for _ in range(max(3, epochs)):
+        session.launcher.synchronize()
+        start = time.perf_counter()
+        runner.launch_steps(session)
+        session.launcher.synchronize()
+        timed.append(time.perf_counter() - start)
+    return Line(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
+
+
+def as_json(lines: list[Line], steps: int | None) -> dict[str, Any]:
+    """What `--json` writes."""
+    about = {"format": 1, "workload": "native", "backend": keras.config.backend(), "device": device().name}
+    return {**about, "steps": steps, "results": [asdict(line) for line in lines]}
+
+
+def print_lines(console: Any, lines: list[Line]) -> None:
+    """One line for each way."""
+    console.print(f"{'':<34}{'us/step':>10}{'1st epoch':>12}{'end loss':>11}", highlight=False)
+    for line in lines:
+        time_of_step = "" if line.us_per_step is None else f"{line.us_per_step:,.2f}"
+        first = "" if line.first_epoch_seconds is None else f"{line.first_epoch_seconds:.2f} s"
+        loss = "" if line.loss is None else f"{line.loss:.5f}"
+        console.print(
+            f"{line.way:<34}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip(),
+            highlight=False,
+            markup=False,
+        )

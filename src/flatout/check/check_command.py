@@ -1,0 +1,150 @@
+"""The arguments of `flatout check`, and what is printed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from flatout.base.errors import FlatoutError
+from flatout.check.rules.catalogue import FAMILIES, RULES
+from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Finding
+
+from .check_config import Config, codes_of, current_backend, read_config
+from .examine import check_paths
+from .findings_output import FORMATS, as_json, as_sarif, as_text
+
+_EXAMPLES = """\
+examples:
+  flatout check losses.py                   what is slow, wrong or impossible to compile, and why
+  flatout check src --backend torch         severities as torch has them (default: the backend that Keras is set to)
+  flatout check losses.py --diff            show the rewrites
+  flatout check losses.py --fix             write them
+  flatout check losses.py --run             also import the file and trace its losses at several batch sizes
+  flatout check src --format sarif > check.sarif
+  flatout check --explain FO303             the page of one rule
+
+A comment `# flatout: noqa[FO101]` on a line excuses it. [tool.flatout] in pyproject.toml takes backend, select, ignore,
+exclude, severity and per-file-ignores. The exit code is 1 if something was found, 2 if the arguments are wrong.
+"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run `flatout check`; returns the exit status."""
+    parser = _parser()
+    arguments = parser.parse_args(argv)
+    try:
+        if arguments.explain:
+            return _explain(arguments.explain)
+        if not arguments.paths:
+            parser.error("expected files or folders to check. Received nothing.")
+        return _check(arguments)
+    except (FlatoutError, FileNotFoundError) as error:
+        print(f"flatout check: {error}", file=sys.stderr)
+        return 2
+
+
+def _check(arguments: argparse.Namespace) -> int:
+    config = _config(arguments)
+    backend: Backend = config.backend or current_backend()
+    findings = check_paths(arguments.paths, backend, select=config.select, ignore=config.ignore, exclude=config.exclude)
+    if arguments.run:
+        from flatout.check.probing.probe_run import traced
+
+        findings = traced(findings, arguments.paths, backend, arguments.inputs)
+    findings = [one for one in findings if _is_wanted(one, config)]
+    if arguments.diff or arguments.fix:
+        from flatout.check.fixing.fix import fix_paths
+
+        done = fix_paths(
+            arguments.paths, findings, write=arguments.fix, unsafe=arguments.unsafe_fixes, inputs=arguments.inputs
+        )
+        if arguments.diff:
+            print(done.diff, end="")
+            print(done.summary, file=sys.stderr)
+            return int(bool(done.diff))
+        print(done.summary, file=sys.stderr)
+        findings = check_paths(
+            arguments.paths, backend, select=config.select, ignore=config.ignore, exclude=config.exclude
+        )
+        findings = [one for one in findings if _is_wanted(one, config)]
+    print(_formatted(findings, arguments.format, backend))
+    return int(bool(findings))
+
+
+def _formatted(findings: list[Finding], how: str, backend: Backend) -> str:
+    if how == "json":
+        return as_json(findings)
+    if how == "sarif":
+        from flatout.base.version import __version__
+
+        return as_sarif(findings, __version__)
+    return as_text(findings, backend)
+
+
+def _config(arguments: argparse.Namespace) -> Config:
+    first = Path(arguments.paths[0])
+    config = Config() if arguments.isolated else read_config(first if first.is_dir() else first.parent)
+    if arguments.backend:
+        config = replace(config, backend=arguments.backend)
+    if arguments.select:
+        config = replace(config, select=codes_of(arguments.select, "--select"))
+    if arguments.ignore:
+        config = replace(config, ignore=(*config.ignore, *codes_of(arguments.ignore, "--ignore")))
+    if arguments.severity:
+        config = replace(config, severity=arguments.severity)
+    return config
+
+
+def _is_wanted(finding: Finding, config: Config) -> bool:
+    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.severity):
+        return False
+    path = Path(finding.path)
+    ignored = [codes for pattern, codes in config.per_file_ignores if path.match(pattern)]
+    return not any(finding.code.startswith(codes) for codes in ignored if codes)
+
+
+def _explain(code: str) -> int:
+    from flatout.check.rules.rule_pages import page
+
+    known = code.upper()
+    if known == "ALL":
+        for title, about, family in FAMILIES:
+            print(f"{title}: {about}")
+            for rule in family.RULES:
+                print(f"  {rule.code}  {rule.summary}")
+        return 0
+    (wanted,) = codes_of([known], "--explain") if known in RULES else ("",)
+    if not wanted:
+        print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
+        return 2
+    print(page(RULES[wanted]), end="")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="flatout check",
+        description="Find what makes a custom loss, metric, train step or callback slow, wrong or impossible to "
+        "compile.",
+        epilog=_EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("paths", nargs="*", metavar="PATH", type=Path, help="files, or folders with Python files")
+    parser.add_argument("--backend", choices=BACKENDS, help="whose severities (default: KERAS_BACKEND, keras.json)")
+    parser.add_argument("--format", choices=FORMATS, default="text", help="text, json or sarif")
+    parser.add_argument("--select", metavar="CODES", help="only these, such as FO1,FO303")
+    parser.add_argument("--ignore", metavar="CODES", help="not these")
+    parser.add_argument("--severity", choices=SEVERITIES, help="the mildest to report (default: info)")
+    parser.add_argument("--run", action="store_true", help="also import the files and trace what they define")
+    parser.add_argument(
+        "--inputs", metavar="SPEC", help='for --run and --fix, such as "y_true=int32[8] y_pred=float32[8,10]"'
+    )
+    parser.add_argument("--diff", action="store_true", help="show the rewrites; write nothing")
+    parser.add_argument("--fix", action="store_true", help="write the rewrites")
+    parser.add_argument("--unsafe-fixes", action="store_true", help="also those that differ on some inputs")
+    parser.add_argument("--isolated", action="store_true", help="ignore pyproject.toml")
+    parser.add_argument("--explain", metavar="CODE", help="print the page of a rule; 'all' lists the rules")
+    return parser

@@ -1,0 +1,118 @@
+"""`[tool.flatout]` in pyproject.toml, and the backend that the severities are for."""
+
+from __future__ import annotations
+
+import json
+import os
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from flatout.base.errors import InvalidOption
+from flatout.check.rules.catalogue import RULES
+from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Severity
+
+_KEYS = ("backend", "select", "ignore", "exclude", "severity", "per-file-ignores")
+
+
+@dataclass(frozen=True)
+class Config:
+    """What is checked, and what is reported.
+
+    Attributes:
+        backend: The severities are for this Keras backend; None for the one that Keras is set to.
+        select: Codes or beginnings of codes; all if empty.
+        ignore: Codes or beginnings of codes that are not reported.
+        exclude: Patterns of files that are not checked.
+        severity: Findings below it are not reported.
+        per_file_ignores: Pattern of files to codes that are not reported in them.
+    """
+
+    backend: Backend | None = None
+    select: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    exclude: tuple[str, ...] = ()
+    severity: Severity = "info"
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+
+
+def read_config(near: Path) -> Config:
+    """The configuration in the nearest pyproject.toml at or above a path."""
+    start = near.resolve()
+    for folder in (start, *start.parents):
+        path = folder / "pyproject.toml"
+        if path.is_file():
+            try:
+                tables = tomllib.loads(path.read_text(encoding="utf-8"))
+            except tomllib.TOMLDecodeError as error:
+                raise InvalidOption(f"{path} is not valid TOML. Received: {error}. Fix it, or move it away.") from error
+            table = tables.get("tool", {}).get("flatout")
+            if table is not None or "project" in tables:
+                return config_of(table or {}, str(path))
+    return Config()
+
+
+def config_of(table: dict[str, Any], where: str) -> Config:
+    """Check a `[tool.flatout]` table."""
+    for key in table:
+        if key not in _KEYS:
+            raise InvalidOption(
+                f"Unknown key in [tool.flatout] of {where}. Received: {key!r}. Expected: {', '.join(_KEYS)}."
+            )
+    per_file = table.get("per-file-ignores", {})
+    if not isinstance(per_file, dict):
+        raise InvalidOption(f"per-file-ignores of {where} must be a table. Received: {per_file!r}.")
+    return Config(
+        backend_of(table.get("backend"), where),
+        codes_of(table.get("select", ()), where),
+        codes_of(table.get("ignore", ()), where),
+        _texts(table.get("exclude", ()), where),
+        severity_of(table.get("severity", "info"), where),
+        tuple((pattern, codes_of(codes, where)) for pattern, codes in per_file.items()),
+    )
+
+
+def codes_of(values: Any, where: str) -> tuple[str, ...]:
+    """Codes, or beginnings of codes, that exist."""
+    found = tuple(value.upper() for value in _texts(values, where))
+    for code in found:
+        if not any(rule.startswith(code) for rule in RULES):
+            raise InvalidOption(f"Unknown rule in {where}. Received: {code!r}. Expected such as 'FO101' or 'FO1'.")
+    return found
+
+
+def _texts(values: Any, where: str) -> tuple[str, ...]:
+    if isinstance(values, str):
+        values = values.split(",")
+    if not isinstance(values, Iterable) or not all(isinstance(value, str) for value in values):
+        raise InvalidOption(f"Expected a list of texts in {where}. Received: {values!r}.")
+    return tuple(value.strip() for value in values if value.strip())
+
+
+def backend_of(value: Any, where: str) -> Backend | None:
+    """A backend that the rules know, or None."""
+    if value is None or value in BACKENDS:
+        return cast("Backend | None", value)
+    raise InvalidOption(f"Unknown backend in {where}. Received: {value!r}. Expected: {', '.join(BACKENDS)}.")
+
+
+def severity_of(value: Any, where: str) -> Severity:
+    """A severity that exists."""
+    if value in SEVERITIES:
+        return cast("Severity", value)
+    raise InvalidOption(f"Unknown severity in {where}. Received: {value!r}. Expected: {', '.join(SEVERITIES)}.")
+
+
+def current_backend() -> Backend:
+    """The backend that Keras would choose, without importing it: KERAS_BACKEND, keras.json, else tensorflow."""
+    named = os.environ.get("KERAS_BACKEND")
+    if not named:
+        home = os.environ.get("KERAS_HOME")
+        folder = Path(home) if home else Path.home() / ".keras"
+        try:
+            named = json.loads((folder / "keras.json").read_text(encoding="utf-8")).get("backend")
+        except (OSError, ValueError, AttributeError):
+            named = None
+    return named if named in BACKENDS else "tensorflow"

@@ -1,0 +1,117 @@
+"""`flatout check --diff` and `--fix`: the rewrites of the findings, shown or written."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import libcst as cst
+
+from flatout.check.examine import check_file, python_files
+from flatout.check.findings_output import shown
+from flatout.check.probing.probe_inputs import Inputs, parse
+from flatout.check.rules.rule import Finding
+from flatout.pysource.source_file import Project, SourceFile
+
+from .array_rewrites import Rewritten, rewritten_functions, with_rewrites
+from .line_fixes import with_constants_outside, with_expressions_once, without_log_lines
+
+_Fix = Callable[[SourceFile, list[Finding]], cst.Module]
+# Each works on the findings of the file as the one before left it.
+_FIXES: tuple[_Fix, ...] = (without_log_lines, with_constants_outside, with_expressions_once)
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """What was done.
+
+    Attributes:
+        diff: Of all files.
+        summary: What was rewritten, what was not and why.
+    """
+
+    diff: str
+    summary: str
+
+
+def fix_paths(
+    paths: Iterable[Path],
+    findings: list[Finding],
+    *,
+    write: bool,
+    unsafe: bool = False,
+    inputs: str | None = None,
+) -> Fixed:
+    """Rewrite what can be rewritten in the files, on disk only with `write`."""
+    given = parse(inputs) if inputs else None
+    diffs: list[str] = []
+    notes: list[str] = []
+    for path in python_files(paths):
+        own = [one for one in findings if Path(one.path).resolve() == path.resolve()]
+        if not own:
+            continue
+        before = SourceFile.read(path)
+        after, rewrites = _fixed(before, own, unsafe, given)
+        for one in rewrites:
+            done = "rewritten" if one.source is not None else "kept"
+            notes.append(f"{shown(str(path))}: {one.name} {done}: {one.reason}")
+        if after != before.text:
+            diffs.append(_diff(path, before.text, after))
+            if write:
+                _replace(path, after)
+    count = len(diffs)
+    verb = "changed" if write else "would change"
+    notes.append(f"{count} file{'s' * (count != 1)} {verb}.")
+    return Fixed("".join(diffs), "\n".join(notes))
+
+
+def _fixed(
+    file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None
+) -> tuple[str, list[Rewritten]]:
+    codes = {one.code for one in findings}
+    # A rewrite loses comments and layout: it is for what a change of single lines does not mend.
+    left = _findings_in(file.path, _with_lines_changed(file.path, file.text, codes))
+    rewrites = rewritten_functions(file, [one for one in left if one.code in codes], unsafe, given)
+    return _with_lines_changed(file.path, with_rewrites(file.tree, rewrites).code, codes), rewrites
+
+
+def _with_lines_changed(path: Path, text: str, codes: set[str]) -> str:
+    for fix in _FIXES:
+        fresh = [one for one in _findings_in(path, text) if one.code in codes]
+        text = fix(SourceFile(path, text), fresh).code
+    return text
+
+
+def _findings_in(path: Path, text: str) -> list[Finding]:
+    """The findings of a file, had it another text than it has on disk."""
+    project = Project()
+    project.put(SourceFile(path, text))
+    found: dict[tuple[str, str, int, int], Finding] = {}
+    check_file(project, path, "torch", found)
+    return [one for one in found.values() if Path(one.path).resolve() == path.resolve()]
+
+
+def _diff(path: Path, before: str, after: str) -> str:
+    name = shown(str(path))
+    lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{name}", f"b/{name}")
+    return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
+
+
+def _replace(path: Path, text: str) -> None:
+    """Write beside the file and rename, so that a crash leaves the old one or the new one."""
+    path = path.resolve()
+    handle, name = tempfile.mkstemp(suffix=".py", prefix=".flatout-", dir=path.parent, text=True)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(name).chmod(path.stat().st_mode & 0o777)
+        Path(name).replace(path)
+    except BaseException:
+        Path(name).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,99 @@
+"""The functions of a file as live objects, with inputs that they run with."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from flatout.base.errors import CannotRun
+from flatout.check.reading.walk import Walk
+from flatout.check.root import Root
+from flatout.check.roots import roots_of
+from flatout.check.rules.rule import Backend
+from flatout.pysource.source_file import Project, SourceFile
+
+from .probe_inputs import Inputs, described, usual
+
+# The batch sizes of a trace.
+SIZES = (4, 8, 16)
+
+
+@dataclass
+class Probe:
+    """One live function, and where it stands."""
+
+    root: Root
+    function: Callable[..., Any]
+    inputs: Inputs
+    file: SourceFile
+    files: set[str]
+
+
+def probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> Iterator[Probe]:
+    project = Project()
+    file = project.file(path)
+    roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
+    if not roots:
+        return
+    module = imported(path)
+    files = {str(path.resolve()), str(path), getattr(module, "__file__", "") or ""}
+    for root in roots:
+        function = _live(module, root)
+        if function is None:
+            continue
+        inputs = given or described(file.text)
+        chosen = inputs if inputs is not None else _first_that_runs(function, root, tools)
+        if chosen is None:
+            print(
+                f"flatout check: {root.name} was not traced: it ran with none of the usual shapes. Say --inputs.",
+                file=sys.stderr,
+            )
+            continue
+        yield Probe(root, function, chosen, file, files)
+
+
+def imported(path: Path) -> Any:
+    """A file as a module, run now."""
+    name = f"_flatout_check_{path.stem}_{abs(hash(str(path.resolve())))}"
+    spec = importlib.util.spec_from_file_location(name, path.resolve())
+    if spec is None or spec.loader is None:
+        raise CannotRun(f"{path} cannot be imported for --run. Expected a Python file.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        raise CannotRun(
+            f"{path} cannot be imported for --run. Received: {type(error).__name__}: {error}. Check it without --run."
+        ) from error
+    finally:
+        sys.path.remove(str(path.resolve().parent))
+    return module
+
+
+def _live(module: Any, root: Root) -> Callable[..., Any] | None:
+    """The function itself, or the method of an object that can be made without arguments."""
+    first, _, method = root.name.partition(".")
+    found = getattr(module, first, None)
+    if not method:
+        return found if callable(found) and getattr(found, "__code__", None) is not None else None
+    try:
+        made: Callable[..., Any] | None = getattr(found(), method, None) if found is not None else None
+    except Exception:
+        return None
+    return made
+
+
+def _first_that_runs(function: Callable[..., Any], root: Root, tools: Any) -> Inputs | None:
+    for inputs in usual(function, root.true_name, root.pred_name):
+        try:
+            tools.eager(function, inputs.draw(SIZES[0]))
+        except Exception:
+            continue
+        return inputs
+    return None

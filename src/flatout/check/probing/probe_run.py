@@ -1,0 +1,286 @@
+"""`flatout check --run`: import the files, trace what they define at several batch sizes, and compare with the source.
+
+What the source shows and the trace confirms says so; what only the trace shows is added.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import math
+import os
+import sys
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import libcst as cst
+import numpy as np
+
+from flatout.base.errors import CannotRun
+from flatout.check.examine import python_files
+from flatout.check.rules.catalogue import RULES
+from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity
+from flatout.pysource.source_file import walk
+
+from .live_functions import SIZES, Probe, probes
+from .probe_inputs import parse
+from .user_line import Place, of_traceback
+
+# The trace knows the function of these, not the line.
+_ANYWHERE = frozenset({"FO101", "FO103", "FO303", "FO304", "FO305", "FO501", "FO502"})
+
+
+def traced(
+    findings: list[Finding], paths: Iterable[Path], backend: Backend, inputs: str | None = None
+) -> list[Finding]:
+    """The findings of the source, confirmed or joined by those of a trace."""
+    tools = _tools(backend)
+    found = {(one.code, str(Path(one.path).resolve()), one.line, one.column): one for one in findings}
+    given = parse(inputs) if inputs else None
+    # What the files print while they run must not mix with the report.
+    with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for path in python_files(paths):
+            for probe in probes(path, backend, tools, given):
+                for code, place, message, severity in _seen(probe, tools, backend):
+                    _add(found, probe, code, place, message, severity, backend)
+    return sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code))
+
+
+def _tools(backend: Backend) -> Any:
+    keras = sys.modules.get("keras")
+    if keras is not None and keras.config.backend() != backend:
+        raise CannotRun(
+            f"--run needs a process with its own backend. Received: --backend {backend}, while Keras runs "
+            f"{keras.config.backend()}. Run `flatout check` as a command."
+        )
+    os.environ["KERAS_BACKEND"] = backend
+    return importlib.import_module(f"flatout.check.probing.{backend}_probe")
+
+
+# -- what is seen
+
+
+_Seen = tuple[str, Place, str, "Severity | None"]
+
+
+def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+    function, inputs = probe.function, probe.inputs
+    try:
+        counts = [tools.operations(function, inputs.draw(size), probe.files) for size in SIZES]
+    except Exception as error:
+        yield from _failed(error, probe, tools, backend)
+        return
+    yield from _growth(counts, probe)
+    yield from _host_reads(probe, tools)
+    for place in tools.accidents(function, inputs.draw(11), probe.files, 11):
+        yield "FO503", place, "(B,) meets (B, 1) here: the result is (B, B).", None
+    yield from _frozen(probe, tools, backend)
+    yield from _unseen_changes(probe, tools)
+    yield from _gradient(probe, tools)
+
+
+def _failed(error: Exception, probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+    code = tools.error_code(error)
+    place = of_traceback(error, probe.files)
+    if code and place is not None:
+        first = str(error).strip().splitlines()[0][:120] if str(error).strip() else ""
+        yield code, place, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
+
+
+def _growth(counts: list[Counter[Place]], probe: Probe) -> Iterator[_Seen]:
+    totals = [sum(one.values()) for one in counts]
+    first, second = totals[1] - totals[0], totals[2] - totals[1]
+    if first <= 0 or second <= 0:
+        return
+    degree = round(math.log2(second / first))
+    if degree < 1:
+        return
+    worst = max(counts[2], key=lambda place: counts[2][place] - counts[0][place])
+    code = "FO101" if degree == 1 else "FO103"
+    sizes = ", ".join(map(str, SIZES))
+    grows = "linearly" if degree == 1 else f"with power {degree}"
+    message = f"The operations grow {grows} with the batch: {totals[0]}, {totals[1]}, {totals[2]} at batch {sizes}."
+    yield code, _loop_around(worst, probe), message, None
+
+
+def _loop_around(place: Place, probe: Probe) -> Place:
+    """The outermost loop of the function around a line."""
+    for node in walk(probe.root.function.node):
+        if isinstance(node, (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
+            begins, ends = probe.file.lines(node)
+            if begins <= place.line <= ends:
+                return Place(place.path, begins)
+    return place
+
+
+def _host_reads(probe: Probe, tools: Any) -> Iterator[_Seen]:
+    for (code, place), count in tools.host_reads(probe.function, probe.inputs.draw(SIZES[1]), probe.files).items():
+        times = f"{count} times" if count > 1 else "once"
+        yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
+
+
+def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
+    """Python state and random numbers: does the compiled function see what plain Python sees?"""
+    values = probe.inputs.draw(SIZES[0])
+    here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
+    calls = [0]
+
+    def counted(*args: Any, **kwargs: Any) -> Any:
+        calls[0] += 1
+        return probe.function(*args, **kwargs)
+
+    try:
+        plain = [tools.eager(probe.function, values) for _ in range(2)]
+        before = _state_of(probe.function)
+        run = tools.compiled(counted)
+        compiled = [run(values) for _ in range(3)]
+    except Exception:
+        return
+    changed = [name for name, value in _state_of(probe.function).items() if before.get(name) != value]
+    differs = not _equal(plain[0], plain[1])
+    if changed:
+        names = ", ".join(f"`{name}`" for name in changed)
+        ran = f"the body ran {calls[0]} times in 3 steps"
+        yield "FO303", here, f"A call changes {names}; {ran}.", "wrong"
+    elif differs and _equal(compiled[1], compiled[2]):
+        message = "Two calls in plain Python differ, two compiled calls do not: random numbers, or state, are frozen."
+        yield "FO304", here, message, "wrong"
+    if backend != "torch" and calls[0] > 2:
+        yield "FO308", here, f"The function was traced {calls[0]} times for 3 calls with the same shapes.", "slow"
+
+
+def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
+    """Change what others change between steps, and see whether the compiled function notices."""
+    here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
+    function = getattr(probe.function, "__func__", probe.function)
+    values = probe.inputs.draw(SIZES[0])
+    for name in getattr(getattr(function, "__code__", None), "co_names", ()):
+        value = function.__globals__.get(name)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
+        if not (is_number and probe.root.changes_elsewhere(name)) and not (is_variable and probe.root.assigned(name)):
+            continue
+        try:
+            run = tools.compiled(probe.function)
+            before = run(values)
+            with _changed(function.__globals__, name, value, is_variable):
+                plain, after = tools.eager(probe.function, values), run(values)
+        except Exception:
+            continue
+        if not _equal(plain, before) and _equal(after, before):
+            code = "FO305" if is_variable else "FO303"
+            yield (
+                code,
+                here,
+                f"Proven: after a change of `{name}` the compiled function gives what it gave before.",
+                "wrong",
+            )
+
+
+@contextlib.contextmanager
+def _changed(names: dict[str, Any], name: str, value: Any, is_variable: bool) -> Iterator[None]:
+    """Another value for a moment."""
+    if not is_variable:
+        names[name] = value * 2 + 1
+        try:
+            yield
+        finally:
+            names[name] = value
+        return
+    before = np.array(value.numpy() if hasattr(value, "numpy") else value)
+    value.assign(before * 2 + 1)
+    try:
+        yield
+    finally:
+        value.assign(before)
+
+
+def _state_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """The numbers, and the lengths of containers, that a function can reach by name."""
+    function = getattr(function, "__func__", function)
+    code = getattr(function, "__code__", None)
+    if code is None:
+        return {}
+    reach = {name: function.__globals__.get(name) for name in code.co_names if name in function.__globals__}
+    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
+        try:
+            reach[name] = cell.cell_contents
+        except ValueError:
+            continue
+    state: dict[str, Any] = {}
+    for name, value in reach.items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
+            state[name] = value
+        elif isinstance(value, (list, dict, set)):
+            state[name] = repr(value) if len(value) < 20 else len(value)
+    return state
+
+
+def _gradient(probe: Probe, tools: Any) -> Iterator[_Seen]:
+    root = probe.root
+    values = probe.inputs.draw(SIZES[1])
+    if root.kind != "loss" or not root.must_learn or not np.issubdtype(values[root.pred_name].dtype, np.floating):
+        return
+    here = Place(str(probe.file.path), probe.file.place(root.function.node).line)
+    try:
+        found = tools.gradient(probe.function, values, root.pred_name)
+    except Exception:
+        return
+    if found is None or not np.any(found):
+        yield "FO501", here, "The gradient with respect to the outputs is zero everywhere, at random inputs.", None
+    elif np.isnan(found).any():
+        share = float(np.isnan(found).mean())
+        yield "FO502", here, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
+
+
+def _equal(first: np.ndarray, second: np.ndarray) -> bool:
+    return np.array_equal(first, second, equal_nan=True)
+
+
+# -- joining
+
+
+def _add(
+    found: dict[tuple[str, str, int, int], Finding],
+    probe: Probe,
+    code: str,
+    place: Place,
+    message: str,
+    severity: Severity | None,
+    backend: Backend,
+) -> None:
+    """Confirm a finding of the source near the place, or add one of the trace."""
+    path = str(Path(place.path).resolve())
+    begins, ends = probe.file.lines(probe.root.function.node)
+    wide = code in _ANYWHERE
+
+    def fits(key: tuple[str, str, int, int]) -> bool:
+        alike = key[0] == code or (code == "FO101" and key[0] in ("FO102", "FO105"))
+        return alike and key[1] == path and (key[2] == place.line or (wide and begins <= key[2] <= ends))
+
+    same = [key for key in found if fits(key)]
+    line = probe.file.text.splitlines()[place.line - 1] if place.line <= len(probe.file.text.splitlines()) else ""
+    excused = probe.file.excused.get(place.line, frozenset())
+    if same:
+        key = min(same, key=lambda one: abs(one[2] - place.line))
+        one = found[key]
+        if "trace" not in one.seen:
+            worse = (
+                severity if severity and SEVERITIES.index(severity) < SEVERITIES.index(one.severity) else one.severity
+            )
+            found[key] = replace(one, message=f"{one.message} {message}", seen="source and trace", severity=worse)
+        return
+    if excused is None or code in excused:
+        return
+    rule = RULES[code]
+    column = len(line) - len(line.lstrip()) + 1
+    found[code, path, place.line, column] = Finding(
+        code, str(probe.file.path), place.line, column, message, severity or rule.severity(backend), rule.why,
+        rule.rewrite, probe.root.name, "trace",
+    )  # fmt: skip

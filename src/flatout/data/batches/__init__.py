@@ -1,0 +1,1 @@
+"""Sources that are read batch by batch: generators, datasets, loaders."""

@@ -1,0 +1,240 @@
+"""Where the batches of a feed come from: a generator, what a Keras adapter reads anew, or the workers of a dataset."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import types
+import weakref
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Protocol
+
+from flatout.data.workers.background import ITEMS_AHEAD, Background
+
+from .overwriting import Watch, copied
+
+if TYPE_CHECKING:
+    from flatout.data.workers.pool import InOrder
+
+# A feed remembers this many batches, until more are taken, in case Keras took them only to build the model.
+REMEMBERED = 8
+# What feeds of a generator pulled ahead and did not use, for the next feed of the same generator.
+_UNREAD: weakref.WeakKeyDictionary[Any, Iterator[Any]] = weakref.WeakKeyDictionary()
+
+
+class Puller(Protocol):
+    """Batches of one pass, made ahead of being taken."""
+
+    limit: int | None
+
+    @property
+    def taken(self) -> int: ...
+    @property
+    def is_stalled(self) -> bool: ...
+    def take(self, most: int = 1) -> list[Any]: ...
+    def paused(self) -> contextlib.AbstractContextManager[None]: ...
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """Where a feed's batches come from."""
+
+    adapter: Any
+    gives_once: bool
+
+    def open(self, form: str) -> Any:
+        """A `Puller` for a form: numpy, jax, torch or tensorflow."""
+
+    def gives_raw(self, form: str) -> bool:
+        """Whether `open` gives batches as the user made them, still to be converted to the form."""
+
+    def signature(self) -> Any:
+        """TensorFlow's description of a batch."""
+
+    def begin_epoch(self) -> None: ...
+    def end_epoch(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class FromGenerator:
+    """A generator: read once, through all epochs."""
+
+    gives_once = True
+
+    def __init__(self, generator: Any, adapter: Any, items: int):
+        self.adapter = adapter
+        self._generator = weakref.ref(generator)
+        batches = adapter.generator()
+        # A generator may write its next batch into the arrays of the last one.
+        self._background = Background(map(copied, batches) if items else batches, items=items)
+        self._again: deque[Any] = deque()
+        self._remembered: list[Any] | None = []
+        self._epochs = self._ends = 0
+        self._was_given_up = False
+        self._is_closed = False
+        self.limit: int | None = None
+
+    def open(self, form: str) -> Any:
+        if self._was_given_up and self._remembered:
+            self._again = deque(self._remembered)
+            self._was_given_up = False
+        return self
+
+    def gives_raw(self, form: str) -> bool:
+        return True
+
+    def signature(self) -> Any:
+        return self.adapter.get_tf_dataset().element_spec
+
+    @property
+    def taken(self) -> int:
+        return self._background.taken - len(self._again)
+
+    @property
+    def is_stalled(self) -> bool:
+        return not self._again and self._background.is_stalled
+
+    def take(self, most: int = 1) -> list[Any]:
+        if self._again:
+            return [self._again.popleft() for _ in range(min(most, len(self._again)))]
+        self._background.limit = self.limit
+        items = self._background.take(most)
+        if self._remembered is not None:
+            self._remembered = [*self._remembered, *items] if items and self.taken <= REMEMBERED else None
+        return items
+
+    def paused(self) -> contextlib.AbstractContextManager[None]:
+        return self._background.paused()
+
+    def begin_epoch(self) -> None:
+        # Keras builds a model on the first batch of an epoch that it gives up, with one call of `on_epoch_end`, from
+        # `EpochIterator.reset`. After an epoch that ran to its end a second one follows, or the iterator is kept.
+        self._was_given_up = self._epochs == 1 and self._ends == 1
+        if not self._was_given_up and self._epochs:
+            self._remembered = None
+        self._epochs += 1
+        self._ends = 0
+
+    def end_epoch(self) -> None:
+        self._ends += 1
+
+    def close(self) -> None:
+        if self._is_closed:
+            return
+        self._is_closed = True
+        self._background.close()
+        pulled = self._background.taken + self._background.ready
+        unread = itertools.chain(self._again, self._background.unread(), self.adapter._first_batches[pulled:])
+        generator = self._generator()
+        if generator is not None:
+            _UNREAD[generator] = unread
+
+
+def continued(generator: Any) -> Any:
+    """A generator with what an earlier feed of it pulled and did not use before the rest."""
+    return _resumed(_UNREAD.pop(generator), generator) if generator in _UNREAD else generator
+
+
+def _resumed(unread: Iterator[Any], generator: Iterator[Any]) -> Iterator[Any]:
+    yield from unread
+    # Not `yield from`, which would close the user's generator together with this one.
+    for batch in generator:  # noqa: UP028
+        yield batch
+
+
+class FromAdapter:
+    """What Keras' adapter can read anew for each pass, pulled by one thread."""
+
+    gives_once = False
+
+    # Forms for which batches are pulled as they are; for the others the adapter's own iterator converts them.
+    _RAW: types.MappingProxyType[str, set[str]] = types.MappingProxyType(
+        {
+            "PyDatasetAdapter": {"numpy", "jax", "torch", "tensorflow"},
+            "TFDatasetAdapter": {"torch"},
+            "TorchDataLoaderAdapter": {"tensorflow"},
+            "GrainDatasetAdapter": {"tensorflow"},
+        }
+    )
+
+    def __init__(self, adapter: Any, items: int):
+        self.adapter = adapter
+        self._kind = type(adapter).__name__
+        self._items = items
+        self._watch = Watch()
+
+    def open(self, form: str) -> Background:
+        # `iter` is called here, by the thread that trains: a DataLoader draws a random number in it.
+        batches = iter(self._iterable(form))
+        if self._kind == "PyDatasetAdapter" and self._items:
+            batches = self._watch.protected(batches)
+        return Background(batches, items=self._items)
+
+    def _iterable(self, form: str) -> Iterable[Any]:
+        if self._kind == "PyDatasetAdapter":
+            return self.adapter._get_iterator()
+        if form == "numpy" or (form == "tensorflow" and self._kind == "TorchDataLoaderAdapter"):
+            return self.adapter.get_numpy_iterator()
+        if form == "jax":
+            return self.adapter.get_jax_iterator()
+        return _lazily(self.adapter._dataset) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
+
+    def gives_raw(self, form: str) -> bool:
+        return form in self._RAW.get(self._kind, ())
+
+    def signature(self) -> Any:
+        return self.adapter.get_tf_dataset().element_spec
+
+    def begin_epoch(self) -> None:
+        pass
+
+    end_epoch = close = begin_epoch
+
+
+def _lazily(dataset: Iterable[Any]) -> Iterator[Any]:
+    # A tf.data.Dataset shuffles anew for each iterator, used or not; Keras makes one when the first batch is asked for.
+    yield from dataset
+
+
+class FromWorkers:
+    """A `PyDataset` whose batches are made by threads or processes, started once."""
+
+    gives_once = False
+
+    def __init__(self, dataset: Any, adapter: Any, ahead: int | None):
+        self.adapter = adapter
+        self._dataset = dataset
+        queued = dataset.max_queue_size
+        self._ahead = ahead or (queued if queued > 0 else ITEMS_AHEAD)
+        # Not at the top: multiprocessing keeps the `__main__` that it finds when it is first imported, and under
+        # `python -m flatout` that would be ours, not the user's script.
+        from flatout.data.workers.pool import Processes, Threads
+
+        kind = Processes if dataset.use_multiprocessing else Threads
+        self._pool: Any = kind(dataset, dataset.workers)
+
+    def open(self, form: str) -> InOrder:
+        from flatout.data.workers.pool import InOrder
+
+        numbers = (number for (number,) in self.adapter._get_iterator())
+        return InOrder(self._pool, numbers, self._ahead, finish=self.adapter._standardize_batch)
+
+    def gives_raw(self, form: str) -> bool:
+        return True
+
+    def signature(self) -> Any:
+        from keras.src.trainers.data_adapters import data_adapter_utils as keras_data
+
+        count = keras_data.NUM_BATCHES_FOR_TENSOR_SPEC
+        count = count if self.adapter.num_batches is None else min(count, self.adapter.num_batches)
+        return keras_data.get_tensor_spec([self.adapter._standardize_batch(self._dataset[i]) for i in range(count)])
+
+    def begin_epoch(self) -> None:
+        self._pool.refresh()
+
+    def end_epoch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self._pool.close()

@@ -1,0 +1,298 @@
+"""Sources that are read batch by batch, pulled ahead of their use: generators, PyDatasets, tf.data, DataLoaders, grain.
+
+A `Feed` stands in the place of `x` in stock `fit`, `evaluate` and `predict`, and gives our engines many batches at a
+time. Keras' own data adapter of the source stays inside it: checks, class weights and shuffling are Keras'. What is
+ours is who waits: a thread or worker processes make the next batches while the model trains on this one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import types
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from flatout.data.workers.background import ITEMS_AHEAD
+
+from .batch_checks import check_adapter, check_first, check_length, uses_a_model
+from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Puller, Source, continued
+from .stand_ins import order_only, wants_workers, without_workers
+
+
+def feed(
+    x: Any,
+    *,
+    shuffle: Any = False,
+    class_weight: dict[int, float] | None = None,
+    steps_per_epoch: int | None = None,
+    ahead: int | None = None,
+    limit: int | None = None,
+) -> Feed:
+    """Pull a source of batches in the background.
+
+    The result goes to one call of `model.fit`, `model.evaluate` or `model.predict` in the place of `x`. It gives the
+    batches that `x` itself would give, in the same order.
+
+    Args:
+        x: A generator, `keras.utils.PyDataset`, `tf.data.Dataset`, torch `DataLoader` or grain dataset.
+        shuffle: As for `fit`, which cannot pass it on: whether a `PyDataset` gives its batches in random order.
+        class_weight: As for `fit`, likewise.
+        steps_per_epoch: As for `fit`. Nothing is then made ahead beyond the end of an epoch, so that callbacks and
+            validation find the random generators of Python and numpy as stock Keras would leave them.
+        ahead: Most batches to make ahead; 0 makes each when it is asked for, in the thread that asks. By default
+            `max_queue_size` for the workers of a `PyDataset`, else 64 batches or 256 MB, and 0 for a source that
+            itself uses a Keras model, whose weights must not be older than stock Keras would have them.
+        limit: Never make more batches ahead than this in all, such as `epochs * steps_per_epoch`.
+
+    Raises:
+        ValueError: `x` is not such a source, or an empty one.
+
+    Example:
+        >>> import keras, numpy as np
+        >>> from flatout.data.batches.feed import feed
+        >>> def batches():
+        ...     while True:
+        ...         yield np.ones((8, 4)), np.ones((8, 1))
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> with feed(batches()) as source:
+        ...     history = model.fit(source, steps_per_epoch=3, verbose=0)
+        >>> len(history.history["loss"])
+        1
+    """
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+
+    if ahead is not None and ahead < 0:
+        raise ValueError(f"Invalid value for argument `ahead`. Received: ahead={ahead}. Expected 0 or more.")
+    if ahead is None and uses_a_model(x):
+        ahead = 0
+    items = ITEMS_AHEAD if ahead is None else ahead
+    if isinstance(x, PyDataset):
+        check_length(x)
+        if ahead != 0 and wants_workers(x):
+            adapter = _adapter(order_only(x), shuffle, class_weight)
+            return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
+        x = without_workers(x) if wants_workers(x) else x
+    user_generator = x if isinstance(x, types.GeneratorType) else None
+    if user_generator is not None:
+        x = continued(user_generator)
+    adapter = _adapter(x, shuffle, class_weight)
+    check_adapter(adapter, x)
+    if user_generator is not None:
+        return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
+    return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
+
+
+def _adapter(x: Any, shuffle: Any, class_weight: dict[int, float] | None) -> Any:
+    """Keras' data adapter of `x`, with what Keras warns of shown as Keras' warning."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return EpochIterator(x, shuffle=shuffle, class_weight=class_weight).data_adapter
+
+
+class Feed:
+    """Keras' data adapter of a source, pulled in the background; made by `feed`.
+
+    Attributes:
+        exhausted: Whether the source has given all it has, once and for all: a finite generator at its end.
+        error: What the source raised. TensorFlow reports it as an error of its own, without type and traceback.
+    """
+
+    def __init__(self, source: Source, steps_per_epoch: int | None, limit: int | None):
+        self._source = source
+        self._steps_per_epoch = steps_per_epoch
+        self._left_in_epoch = steps_per_epoch
+        self._left = limit
+        self._pullers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._newest: Callable[[], Any] = lambda: None
+        self._has_given = False
+        self.exhausted = False
+        self.error: Exception | None = None
+        weakref.finalize(self, source.close).atexit = False
+
+    def batches(self) -> Batches:
+        """The batches of a pass as numpy structures: `(x,)`, `(x, y)` or `(x, y, sample_weight)`.
+
+        A generator goes on where it is, everything else starts anew, as Keras' iterators do; call `on_epoch_begin`
+        before and `on_epoch_end` after each epoch, as Keras' `EpochIterator` does.
+        """
+        from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
+
+        return self._batches("numpy", get_numpy_iterator)
+
+    get_numpy_iterator = batches
+
+    def get_jax_iterator(self) -> Batches:
+        from keras.src.trainers.data_adapters.data_adapter_utils import get_jax_iterator
+
+        return self._batches("jax", get_jax_iterator)
+
+    def get_torch_dataloader(self) -> Any:
+        from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
+
+        batches = self._batches("torch", None)
+        # Converted by the thread that trains: `keras.device` scopes belong to a thread.
+        return get_torch_dataloader(batches) if self._source.gives_raw("torch") else batches
+
+    def get_array_loader(self) -> Any:
+        """As `get_torch_dataloader`, with NumPy arrays where these would become tensors as they are."""
+        from .torch_batches import ArrayLoader
+
+        batches = self._batches("torch", None)
+        return ArrayLoader(batches) if self._source.gives_raw("torch") else batches
+
+    def get_tf_dataset(self) -> Any:
+        """A dataset that asks for each batch when the step needs it: this object has it ready."""
+        from .tensorflow_batches import as_tensorflow_takes, dataset_of
+
+        if not self._source.gives_raw("tensorflow"):
+            return self._source.adapter.get_tf_dataset()
+        signature = self._source.signature()
+        convert = functools.partial(as_tensorflow_takes, signature)
+        # TensorFlow never lets go of the functions of a dataset, so this one must not hold on to the feed.
+        weak_self = weakref.ref(self)
+
+        def batches() -> Iterable[Any]:
+            owner = weak_self()
+            return () if owner is None else owner._batches("tensorflow", lambda items: map(convert, items))
+
+        return dataset_of(batches, signature)
+
+    @property
+    def num_batches(self) -> int | None:
+        return self._source.adapter.num_batches
+
+    @property
+    def batch_size(self) -> int | None:
+        return self._source.adapter.batch_size
+
+    @property
+    def has_partial_batch(self) -> bool | None:
+        return _or_none(self._source.adapter, "has_partial_batch")
+
+    @property
+    def partial_batch_size(self) -> int | None:
+        return _or_none(self._source.adapter, "partial_batch_size")
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether whoever asks for the next batch will have to wait for the source; False if nobody can tell."""
+        puller = self._newest()
+        return puller is not None and puller.is_stalled
+
+    def on_epoch_begin(self) -> None:
+        self._source.adapter.on_epoch_begin()
+        self._source.begin_epoch()
+        self._left_in_epoch = self._steps_per_epoch
+
+    def on_epoch_end(self) -> None:
+        self._source.adapter.on_epoch_end()
+        self._source.end_epoch()
+
+    def stop_when_exhausted(self) -> Any:
+        """A callback that ends `fit` after the epoch in which a finite generator ends.
+
+        Keras says that it interrupts the training then, but goes on with epochs of no steps and a loss of 0.
+        """
+        import keras
+
+        this = self
+
+        class StopWhenExhausted(keras.callbacks.Callback):
+            def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+                if this.exhausted:
+                    self.model.stop_training = True
+
+        return StopWhenExhausted()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Let no code of the source run in this process' background meanwhile."""
+        with contextlib.ExitStack() as stack:
+            for puller in list(self._pullers):
+                stack.enter_context(puller.paused())
+            yield
+
+    def close(self) -> None:
+        """End every thread and process behind this feed. It can be called again."""
+        self._has_given = True
+        for puller in list(self._pullers):
+            puller.close()
+        self._source.close()
+
+    def __enter__(self) -> Feed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _batches(self, form: str, convert: Callable[[Iterable[Any]], Iterator[Any]] | None) -> Batches:
+        puller = self._source.open(form)
+        self._pullers.add(puller)
+        self._newest = weakref.ref(puller)
+        return Batches(self, puller, convert if self._source.gives_raw(form) else None)
+
+    def _take(self, puller: Puller, most: int) -> list[Any]:
+        allowed = [left for left in (self._left_in_epoch, self._left) if left is not None]
+        puller.limit = puller.taken + min(allowed) if allowed else None
+        try:
+            items = puller.take(most)
+            if not self._has_given:
+                check_first(items, self._source.adapter)
+        except BaseException as error:
+            self.error = error if isinstance(error, Exception) else None
+            self.close()
+            raise
+        self._has_given = True
+        if not items:
+            self.exhausted = self._source.gives_once
+        if self._left_in_epoch is not None:
+            self._left_in_epoch = max(0, self._left_in_epoch - len(items))
+        if self._left is not None:
+            self._left = max(0, self._left - len(items))
+        return items
+
+
+class Batches:
+    """Iterates over the batches of a pass; `take` gives as many as are ready."""
+
+    def __init__(self, owner: Feed, puller: Puller, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
+        self._feed = owner
+        self._puller = puller
+        self._convert = convert
+
+    def take(self, most: int = 1) -> list[Any]:
+        """Wait for a batch, and return it with all others that are ready, `most` at most; `[]` at the end."""
+        items = self._feed._take(self._puller, most)
+        return items if self._convert is None else list(self._convert(items))
+
+    def __iter__(self) -> Batches:
+        return self
+
+    def __next__(self) -> Any:
+        items = self.take()
+        if not items:
+            raise StopIteration
+        return items[0]
+
+    def close(self) -> None:
+        """Give this pass up."""
+        self._puller.close()
+
+
+@functools.cache
+def _feed_class() -> type[Feed]:
+    """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+    return type("Feed", (Feed, DataAdapter), {"__doc__": Feed.__doc__, "__module__": __name__})
+
+
+def _or_none(adapter: Any, name: str) -> Any:
+    """A property that some of Keras' adapters do not implement."""
+    try:
+        return getattr(adapter, name)
+    except NotImplementedError:
+        return None

@@ -1,0 +1,1 @@
+"""Columns of frames, Parquet and Arrow files as arrays."""

@@ -1,0 +1,225 @@
+"""Columns of a table in files as one array, decoded when its rows are asked for.
+
+Rows that follow each other are decoded once: a reader that goes on where it stopped finds the file open there. Rows
+in any other order are for `decode_once`.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .frame_columns import common_dtype, require_columns, shortened
+from .stored_columns import stored_rows
+from .stored_tables import Tables
+from .table_columns import TableColumn, describe_columns
+
+# What is decoded at once; more would only take memory.
+PIECE_BYTES = 4 * 2**20
+# What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
+_COLUMN_BYTES = 3 * 2**20
+# Fills an array with the rows of a piece.
+Fill = Callable[[np.ndarray], None]
+
+
+class TableRows:
+    """An array of rows: one column, or several side by side.
+
+    Args:
+        tables: Where the columns are.
+        fields: What they become.
+        is_matrix: Whether they are the columns of a matrix; else the only one is the array.
+        first: The row of the table at which the array begins.
+        stop: The row of the table after its last; by default all rows.
+
+    Attributes:
+        decoded_bytes: How much has been given out so far.
+    """
+
+    def __init__(
+        self,
+        tables: Tables,
+        fields: Sequence[TableColumn],
+        is_matrix: bool,
+        first: int = 0,
+        stop: int | None = None,
+    ):
+        self.tables = tables
+        self.fields = tuple(fields)
+        self._is_matrix = is_matrix
+        self._first = first
+        self._stop = len(tables) if stop is None else stop
+        widths = [math.prod(column.shape) for column in fields]
+        row = (sum(widths),) if is_matrix else self.fields[0].shape
+        self.shape: tuple[int, ...] = (self._stop - first, *row)
+        self.dtype = common_dtype([column.dtype for column in fields])
+        self.decoded_bytes = 0
+        self._ends = np.cumsum(widths).tolist()
+        self._lock = threading.Lock()
+        self._next = -1
+        self._pieces: Iterator[Any] = iter(())
+        self._rest: Any = None
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def nbytes(self) -> int:
+        return len(self) * self.row_bytes
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order of their rows."""
+        return self.tables.paths
+
+    @property
+    def description(self) -> str:
+        """What the rows are, but for what is in the files."""
+        return f"{self.fields} {self._is_matrix} {self._first} {self._stop}"
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        names = shortened([column.name for column in self.fields])
+        return f"TableRows({names} of {len(self.paths)} files, shape={self.shape}, dtype={self.dtype})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("Rows of a table in a file cannot become an array without a copy.")
+        return self[:] if dtype is None else self[:].astype(dtype, copy=False)
+
+    def __getitem__(self, rows: Any) -> Any:
+        if not isinstance(rows, slice):
+            numbers = np.asarray(rows)
+            numbers = np.where(numbers < 0, numbers + len(self), numbers)
+            low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
+            if low < 0 or high > len(self):
+                raise IndexError(f"Rows {low} to {high - 1} are asked for. Expected rows from 0 to {len(self) - 1}.")
+            return self[low:high][numbers.astype(np.int64) - low]
+        start, stop, step = rows.indices(len(self))
+        if step != 1:
+            return self[np.arange(start, stop, step)]
+        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+        for at, count, fill in self.pieces(start, stop, self._piece_rows, threads=True):
+            fill(out[at - start : at - start + count])
+        return out
+
+    def part(self, start: int, stop: int) -> TableRows:
+        """Some of the rows as an array of their own; nothing is read."""
+        return TableRows(self.tables, self.fields, self._is_matrix, self._first + start, self._first + stop)
+
+    def read_into(self, start: int, out: np.ndarray) -> None:
+        """Fill an array with the rows from `start` on, which are best those after the last that were asked for."""
+        with self._lock:
+            if start != self._next:
+                self._close()
+                self._pieces = self._batches(start, len(self), self._piece_rows, threads=True)
+            # Until all went well nobody knows where the file stands.
+            self._next, done = -1, 0
+            while done < len(out):
+                batch = self._rest if self._rest is not None else next(self._pieces)
+                count = min(batch.num_rows, len(out) - done)
+                self._decode(batch.slice(0, count), out[done : done + count])
+                self._rest = batch.slice(count) if count < batch.num_rows else None
+                done += count
+            self._next = start + done
+            if self._next == len(self):
+                self._close()
+
+    def close(self) -> None:
+        """Close the file that sequential reading has open."""
+        with self._lock:
+            self._close()
+
+    def tasks(self, most: int) -> list[tuple[int, int]]:
+        """Ranges of rows, of `most` and more where the files allow it, that can be read independently."""
+        bounds = [0]
+        for start in self.tables.starts():
+            row = start - self._first
+            if row < len(self) and row - bounds[-1] >= most:
+                bounds.append(row)
+        return list(zip(bounds, [*bounds[1:], len(self)], strict=True)) if len(self) else []
+
+    @property
+    def decoder_bytes(self) -> int:
+        """About how much host memory a reader of these rows takes to decode them."""
+        batches = [max(file.lengths, default=0) for file in self.tables.files if file.form != "parquet"]
+        return max(_COLUMN_BYTES * len(self.fields), max(batches, default=0) * self.row_bytes)
+
+    def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
+        """Rows `start` to `stop - 1` in pieces of at most so many: the first row, how many, and what fills an array."""
+        at = start
+        for batch in self._batches(start, stop, most, threads):
+            yield at, batch.num_rows, functools.partial(self._decode, batch)
+            at += batch.num_rows
+
+    @property
+    def _piece_rows(self) -> int:
+        return max(PIECE_BYTES // max(self.row_bytes, 1), 1)
+
+    def _batches(self, start: int, stop: int, most: int, threads: bool) -> Iterator[Any]:
+        names = [column.name for column in self.fields]
+        return self.tables.batches(names, self._first + start, self._first + stop, most, threads=threads)
+
+    def _close(self) -> None:
+        if hasattr(self._pieces, "close"):
+            self._pieces.close()
+        self._next, self._pieces, self._rest = -1, iter(()), None
+
+    def _decode(self, batch: Any, out: np.ndarray) -> None:
+        # By way of the array's dtype: from integers to float64 to float32 is not the same as to float32.
+        for number, column in enumerate(self.fields):
+            values = column.numbers(batch.column(number)).astype(self.dtype, copy=False)
+            if self._is_matrix:
+                width = math.prod(column.shape)
+                out[:, self._ends[number] - width : self._ends[number]] = values.reshape(len(values), width)
+            else:
+                out[...] = values
+        self.decoded_bytes += batch.num_rows * self.row_bytes
+
+
+class TableFrame:
+    """Named columns of tables in files, as arrays that are read when they are used.
+
+    Args:
+        tables: The files.
+        model: Whose data they are; the categories that it has seen keep their codes.
+    """
+
+    def __init__(self, tables: Tables, model: Any):
+        names = tables.schema.names
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
+        self.names = tuple(names)
+        self._tables = tables
+        self._model = model
+
+    def __repr__(self) -> str:
+        return f"a table with the columns {shortened(self.names)}"
+
+    def array(self, name: str, argument: str, integers: bool = False) -> Any:
+        """As `Frame.array`."""
+        return self._rows([name], argument, integers, is_matrix=False)
+
+    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> Any:
+        """As `Frame.matrix`."""
+        require_columns(names, argument, self)
+        return self._rows(list(dict.fromkeys(names)), argument, integers, is_matrix=True)
+
+    def _rows(self, names: Sequence[str], argument: str, integers: bool, is_matrix: bool) -> Any:
+        columns = describe_columns(self._tables, names, argument, integers, self._model)
+        stored = stored_rows(self._tables, columns, is_matrix)
+        return TableRows(self._tables, columns, is_matrix) if stored is None else stored

@@ -1,0 +1,1 @@
+"""From files to device memory, with flat host memory."""

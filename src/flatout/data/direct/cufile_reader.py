@@ -1,0 +1,165 @@
+"""cuFile, NVIDIA's GPUDirect Storage: the disk writes device memory itself, where kernel and drivers are set up for it.
+
+Where they are not, cuFile reads by POSIX calls as we do, only slower; so it is taken by itself only where
+nvidia-fs or PCI peer-to-peer DMA is there. Its own statistics then tell which way the bytes went.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import importlib.util
+import os
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.data.device.cuda_driver import CudaError, cuda_driver
+from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
+from flatout.data.files.npy_blocks import Span
+
+from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P
+from .reader_threads import share_out
+from .tally import Tally
+
+_PIECE = 16 * 2**20
+_COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}
+
+
+def unavailable(insist: bool = False) -> str:
+    """Why cuFile would bring nothing here, or "" if it may.
+
+    Args:
+        insist: Ask only whether it can run at all.
+    """
+    if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
+        return "cuda-bindings is not installed (pip install flatout[gpu])"
+    try:
+        # Asked first: without a GPU, opening cuFile's driver waits for ever (nvidia-cufile 1.19).
+        cuda_driver()
+    except CudaError as error:
+        return str(error)
+    if insist or Path("/dev/nvidia-fs0").exists() or _peer_to_peer_is_enabled():
+        return ""
+    return (
+        "neither nvidia-fs (/dev/nvidia-fs0) nor PCI peer-to-peer DMA (RMForceStaticBar1=1) is set up on this machine"
+    )
+
+
+def _peer_to_peer_is_enabled() -> bool:
+    try:
+        settings = Path("/proc/driver/nvidia/params").read_text()
+    except OSError:
+        return False
+    return "RMForceStaticBar1=1" in settings
+
+
+def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+    """Read spans of files into device memory.
+
+    Args:
+        spans: What to read, in the order in which it lies in memory.
+        memory: The array's.
+        threads: Reader threads.
+        tally: Takes the bytes by path.
+        look: Called every now and then.
+
+    Raises:
+        GpuDirectFailed: cuFile refused; nothing is known of the memory's contents.
+    """
+    try:
+        cufile = _opened()
+        before = _counts(cufile)
+        done = 0
+        for span in spans:
+            _read_span(cufile, span, DeviceMemory(memory.pointer + done, span.nbytes), threads, tally, look)
+            done += span.nbytes
+        after = _counts(cufile)
+    except Exception as error:
+        raise GpuDirectFailed(f"cuFile failed: {type(error).__name__}: {error}") from error
+    tally.threads = threads
+    requests = {path: after[path] - before[path] for path in after if before and after[path] > before[path]}
+    if not requests:
+        tally.add_bytes(CUFILE, done)
+    # cuFile counts requests by path and bytes in all; requests are of one size but for the last.
+    for path, count in requests.items():
+        tally.add_bytes(path, round(done * count / sum(requests.values())))
+
+
+def _read_span(
+    cufile: Any, span: Span, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
+) -> None:
+    descriptor = _open_file(span.file.path)
+    try:
+        description = cufile.Descr()
+        description.type = cufile.FileHandleType.OPAQUE_FD
+        description.handle.fd = descriptor
+        description.fs_ops = 0
+        handle = cufile.handle_register(description.ptr)
+        try:
+
+            def worker(number: int, pieces: Iterator[tuple[int, int]]) -> None:
+                with cuda_driver().in_context():
+                    for first, last in pieces:
+                        with tally.timed("reading"):
+                            _read_piece(cufile, handle, span, memory, first, last)
+
+            share_out(_pieces(span), worker, threads, look)
+        finally:
+            cufile.handle_deregister(handle)
+    finally:
+        os.close(descriptor)
+
+
+def _open_file(path: Path) -> int:
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECT)
+    except OSError:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+def _pieces(span: Span) -> Iterator[tuple[int, int]]:
+    """Ranges of the file's bytes that meet at multiples of the piece size, so that all but two are aligned."""
+    first, end = span.offset, span.offset + span.nbytes
+    while first < end:
+        last = min((first // _PIECE + 1) * _PIECE, end)
+        yield first, last
+        first = last
+
+
+def _read_piece(cufile: Any, handle: int, span: Span, memory: DeviceMemory, first: int, last: int) -> None:
+    while first < last:
+        count = cufile.read(handle, memory.pointer, last - first, first, first - span.offset)
+        if count <= 0:
+            raise OSError(f"{span.file.path} ended at byte {first:,}")
+        first += count
+
+
+@functools.cache
+def _opened() -> Any:
+    from cuda.bindings import cufile
+
+    with cuda_driver().in_context():
+        cufile.driver_open()
+    atexit.register(cufile.driver_close)
+    try:
+        cufile.set_stats_level(3)
+        cufile.stats_start()
+    except Exception:
+        # Libraries before 1.15 keep no such statistics; the report then says that cuFile did not say.
+        return cufile
+    return cufile
+
+
+def _counts(cufile: Any) -> dict[str, int]:
+    """Requests so far by path, over all GPUs; empty if the library does not count."""
+    try:
+        statistics = cufile.StatsLevel3()
+        cufile.get_stats_l3(statistics.ptr)
+        gpus = range(min(int(statistics.num_gpus), 16))
+        return {
+            path: sum(int(getattr(statistics.per_gpu_stats[gpu], counter)) for gpu in gpus)
+            for path, counter in _COUNTERS.items()
+        }
+    except Exception:
+        return {}

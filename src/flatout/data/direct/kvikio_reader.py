@@ -1,0 +1,71 @@
+"""KvikIO, RAPIDS' reader, for those who have it: taken by itself only where GPUDirect Storage is there.
+
+Elsewhere its fallback waits for each copy before the next read (rapidsai/kvikio#520), which our own reader does not.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Sequence
+
+from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
+from flatout.data.files.npy_blocks import Span
+from flatout.data.files.page_cache import cached_bytes
+
+from .load_report import KVIKIO
+from .tally import Tally
+
+_TASK = 16 * 2**20
+
+
+def unavailable(insist: bool = False) -> str:
+    """Why KvikIO would bring nothing here, or "" if it may.
+
+    Args:
+        insist: Ask only whether it can run at all.
+    """
+    if importlib.util.find_spec("kvikio") is None:
+        return "KvikIO is not installed"
+    try:
+        import kvikio.cufile_driver
+
+        if insist or kvikio.cufile_driver.get("is_gds_available"):
+            return ""
+    except Exception as error:
+        # Without libcuda.so.1 the import itself fails, with an error of the C++ library's.
+        return f"KvikIO cannot be used: {type(error).__name__}: {error}"
+    return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
+
+
+def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+    """Read spans of files into device memory.
+
+    Args:
+        spans: What to read, in the order in which it lies in memory.
+        memory: The array's.
+        threads: Of KvikIO's pool, which by default has one.
+        tally: Takes the bytes.
+        look: Called after each file.
+
+    Raises:
+        GpuDirectFailed: KvikIO refused; nothing is known of the memory's contents.
+    """
+    try:
+        import kvikio
+        import kvikio.defaults
+
+        done = 0
+        for span in spans:
+            is_cold = (cached_bytes(span.file.path) or 0) * 2 < span.nbytes
+            settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
+            with kvikio.defaults.set(settings), kvikio.CuFile(span.file.path, "r") as file, tally.timed("reading"):
+                target = DeviceMemory(memory.pointer + done, span.nbytes)
+                count = file.pread(target, span.nbytes, span.offset, _TASK).get()
+            if count != span.nbytes:
+                raise OSError(f"{span.file.path} gave {count:,} bytes instead of {span.nbytes:,}")
+            done += span.nbytes
+            look()
+    except Exception as error:
+        raise GpuDirectFailed(f"KvikIO failed: {type(error).__name__}: {error}") from error
+    tally.threads = threads
+    tally.add_bytes(KVIKIO, done)

@@ -1,0 +1,236 @@
+"""What a .npy file says of itself, and how its rows are cut into blocks that fit a slot."""
+
+from __future__ import annotations
+
+import ast
+import math
+import os
+import struct
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import UnreadableFile
+
+_MAGIC = b"\x93NUMPY"
+# NumPy itself refuses to parse longer headers.
+_LONGEST_HEADER = 10_000
+_PLAIN_NUMBERS = "iufc"
+
+
+@dataclass(frozen=True)
+class NpyFile:
+    """A .npy file.
+
+    Attributes:
+        path: Of the file.
+        shape: Of its array; the first axis counts rows.
+        dtype: As stored.
+        offset: Of the first row, in bytes.
+    """
+
+    path: Path
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    offset: int
+
+    @property
+    def row_bytes(self) -> int:
+        return math.prod(self.shape[1:]) * self.dtype.itemsize
+
+    @property
+    def native_dtype(self) -> np.dtype[Any]:
+        """Numbers are brought to this machine's byte order; text and records are left as they are."""
+        return self.dtype.newbyteorder("=") if self.dtype.kind in _PLAIN_NUMBERS else self.dtype
+
+    @property
+    def is_swapped(self) -> bool:
+        return self.native_dtype != self.dtype
+
+
+def describe(path: str | os.PathLike[str]) -> NpyFile:
+    """Read the header of a .npy file of format 1, 2 or 3.
+
+    Raises:
+        UnreadableFile: Not a .npy file, damaged or truncated, in Fortran order, of Python objects, or without rows.
+
+    Example:
+        >>> import tempfile
+        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
+        ...     np.save(file, np.zeros((5, 3), "float32"))
+        ...     file.flush()
+        ...     found = describe(file.name)
+        >>> found.shape, found.dtype, found.offset
+        ((5, 3), dtype('float32'), 128)
+    """
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            shape, dtype, is_fortran, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}.") from error
+    if dtype.hasobject:
+        raise UnreadableFile(
+            f"{path} holds Python objects. Received: dtype {dtype}. Expected numbers: convert and save the array again."
+        )
+    if is_fortran and len(shape) > 1:
+        raise UnreadableFile(
+            f"{path} is stored column by column (Fortran order), so that its rows do not lie together. "
+            "Expected C order: np.save(path, np.ascontiguousarray(x))."
+        )
+    if not shape:
+        raise UnreadableFile(f"{path} holds a single value. Received: shape (). Expected an array with rows.")
+    found = NpyFile(path, shape, dtype, offset)
+    needed = offset + shape[0] * found.row_bytes
+    if size < needed:
+        raise UnreadableFile(
+            f"{path} is truncated. Received: {size:,} bytes. Expected {needed:,} bytes for shape {shape} of {dtype}."
+        )
+    return found
+
+
+def _header_length(path: Path, start: bytes) -> tuple[int, int, int]:
+    """The format's version, where the header's text starts, and its length."""
+    if len(start) < 10 or start[:6] != _MAGIC:
+        raise UnreadableFile(f"{path} is not a .npy file: it does not start with NumPy's signature.")
+    version = start[6]
+    if version == 1:
+        return 1, 10, struct.unpack_from("<H", start, 8)[0]
+    if version not in (2, 3) or len(start) < 12:
+        raise UnreadableFile(f"{path} has an unknown .npy format. Received: version {version}. Expected 1, 2 or 3.")
+    return version, 12, struct.unpack_from("<I", start, 8)[0]
+
+
+def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
+    """Shape, dtype, whether in Fortran order, and the offset of the data."""
+    version, start, length = _header_length(path, head)
+    if length > _LONGEST_HEADER:
+        raise UnreadableFile(f"{path} has a header of {length:,} bytes. Expected at most {_LONGEST_HEADER:,}.")
+    text = head[start : start + length]
+    try:
+        if len(text) < length:
+            raise ValueError("the file ends within the header")
+        header = ast.literal_eval(text.decode("utf-8" if version == 3 else "latin1").strip())
+        shape = tuple(int(size) for size in header["shape"])
+        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its shape is {shape}")
+        return shape, dtype, bool(header["fortran_order"]), start + length
+    except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
+        raise UnreadableFile(f"{path} has a damaged .npy header: {error}.") from error
+
+
+@dataclass(frozen=True)
+class Span:
+    """Rows `first` to `stop - 1` of a file, and the row of the whole array where they begin."""
+
+    file: NpyFile
+    first: int
+    stop: int
+    at: int
+
+    @property
+    def offset(self) -> int:
+        return self.file.offset + self.first * self.file.row_bytes
+
+    @property
+    def nbytes(self) -> int:
+        return (self.stop - self.first) * self.file.row_bytes
+
+
+@dataclass(frozen=True)
+class NpyRows:
+    """Rows of one or several .npy files, seen as one array.
+
+    Attributes:
+        spans: Where they are, in order.
+        shape: Of the array.
+        dtype: Of the array, in native byte order.
+    """
+
+    spans: tuple[Span, ...]
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        return sum(span.nbytes for span in self.spans)
+
+
+def select(files: Sequence[NpyFile], start: int = 0, stop: int | None = None) -> NpyRows:
+    """The rows `start` to `stop - 1` of several files that follow each other.
+
+    Raises:
+        UnreadableFile: The files do not make one array.
+        ValueError: There are no such rows.
+    """
+    first_file = files[0]
+    for file in files[1:]:
+        if (file.shape[1:], file.dtype) != (first_file.shape[1:], first_file.dtype):
+            raise UnreadableFile(
+                f"The files do not make one array. Received: rows of shape {file.shape[1:]} and dtype {file.dtype} in "
+                f"{file.path}. Expected: {first_file.shape[1:]} and {first_file.dtype}, as in {first_file.path}."
+            )
+    start, stop = row_range(start, stop, sum(file.shape[0] for file in files))
+    found, before = list[Span](), 0
+    for file in files:
+        first, last = max(start - before, 0), min(stop - before, file.shape[0])
+        if first < last:
+            found.append(Span(file, first, last, before + first - start))
+        before += file.shape[0]
+    return NpyRows(tuple(found), (stop - start, *first_file.shape[1:]), first_file.native_dtype)
+
+
+def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
+    """Check the rows that were asked for against those that there are."""
+    stop = rows if stop is None else stop
+    if not 0 <= start <= stop <= rows:
+        raise ValueError(f"There are no such rows. Received: [{start}:{stop}). Expected a range within [0:{rows}).")
+    return start, stop
+
+
+@dataclass(frozen=True)
+class Block:
+    """A contiguous piece of a file that fits a slot, and its place in the whole array (see `Sink.write`)."""
+
+    file: NpyFile
+    offset: int
+    at: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.file.dtype.itemsize
+
+
+def blocks(span: Span, most_bytes: int) -> Iterator[Block]:
+    """Cut a span into blocks of whole rows, or of parts of rows that are longer than a block.
+
+    Args:
+        span: The rows.
+        most_bytes: The most that a block may hold; at least one value.
+    """
+    if span.nbytes == 0:
+        return
+    shape = (span.stop - span.first, *span.file.shape[1:])
+    # The first axis along which a block can take a whole step.
+    axis = next(axis for axis in range(len(shape)) if _step_bytes(span.file, axis) <= most_bytes)
+    step = _step_bytes(span.file, axis)
+    length = most_bytes // step
+    for number, index in enumerate(np.ndindex(shape[:axis])):
+        for first in range(0, shape[axis], length):
+            row, *rest = (*index, first)
+            yield Block(
+                span.file,
+                span.offset + (number * shape[axis] + first) * step,
+                (span.at + row, *rest),
+                (min(length, shape[axis] - first), *shape[axis + 1 :]),
+            )
+
+
+def _step_bytes(file: NpyFile, axis: int) -> int:
+    return math.prod(file.shape[axis + 1 :]) * file.dtype.itemsize

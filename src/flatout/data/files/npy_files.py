@@ -1,0 +1,271 @@
+"""What lies in files: NumPy arrays as memory maps, several of them as one array, and archives.
+
+Nothing is read before somebody asks for rows. `extents` says which bytes of which files hold them, for a reader that
+goes from disk to device without NumPy.
+"""
+
+from __future__ import annotations
+
+import bisect
+import errno
+import zipfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.data.columnar.side_by_side import SideBySide
+
+from .file_rows import FileRows, is_cold, open_rows
+
+
+@dataclass(frozen=True)
+class Extent:
+    """Consecutive rows that lie in one file, one after the other.
+
+    Attributes:
+        path: The file.
+        offset: Of the first row, in bytes from the start of the file.
+        rows: Number of rows.
+        row_bytes: Bytes of a row; rows lie without gaps.
+    """
+
+    path: Path
+    offset: int
+    rows: int
+    row_bytes: int
+
+
+class Shards:
+    """One array of rows over several files.
+
+    Rows are numbered through the files in the order given. Indexing with an integer, a slice or an array of integers
+    gives what the concatenated array would give, and reads only the rows asked for.
+
+    Args:
+        arrays: Memory maps or `FileRows` with the same dtype and the same shape but for the first axis.
+
+    Example:
+        >>> import numpy as np
+        >>> rows = Shards([np.arange(3), np.arange(3, 5)])
+        >>> len(rows), rows[1:4].tolist(), rows[np.array([4, 0])].tolist()
+        (5, [1, 2, 3], [4, 0])
+    """
+
+    def __init__(self, arrays: Sequence[np.ndarray | FileRows]):
+        self.arrays = tuple(arrays)
+        self._starts = np.cumsum([0, *(len(array) for array in self.arrays)])
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (int(self._starts[-1]), *self.arrays[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.arrays[0].dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.arrays[0].ndim
+
+    @property
+    def nbytes(self) -> int:
+        return sum(array.nbytes for array in self.arrays)
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        """The files, in the order of their rows."""
+        return tuple(path for array in self.arrays for path in files_of(array))
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __repr__(self) -> str:
+        return f"Shards(files={len(self.arrays)}, shape={self.shape}, dtype={self.dtype})"
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        if copy is False:
+            raise ValueError("Rows of several files cannot become one array without a copy.")
+        whole = self[:]
+        return whole if dtype is None else whole.astype(dtype, copy=False)
+
+    def __getitem__(self, rows: Any) -> Any:
+        if isinstance(rows, slice):
+            start, stop, step = rows.indices(len(self))
+            if step == 1:
+                return self._range(start, max(start, stop))
+            return self._gather(np.arange(start, stop, step))
+        numbers = np.asarray(rows)
+        if numbers.ndim == 0 and numbers.dtype.kind in "iu":
+            number = int(self._checked(numbers[None])[0])
+            shard = bisect.bisect_right(self._starts, number) - 1
+            return self.arrays[shard][number - int(self._starts[shard])]
+        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
+            raise TypeError(
+                "Rows of `Shards` are asked for by an integer, a slice or a one-dimensional array of integers. "
+                f"Received: {type(rows).__name__} of dtype {numbers.dtype} and shape {numbers.shape}."
+            )
+        return self._gather(self._checked(numbers.astype(np.int64, copy=False)))
+
+    def part(self, start: int, stop: int) -> Shards:
+        """Some of the rows as an array of their own; nothing is read."""
+        bounds = zip(self.arrays, self._starts.tolist(), strict=False)
+        parts = [array[max(start - first, 0) : max(stop - first, 0)] for array, first in bounds]
+        return Shards([part for part in parts if len(part)] or parts[:1])
+
+    def _checked(self, numbers: np.ndarray) -> np.ndarray:
+        """Row numbers counted from 0; negative ones count from the end."""
+        wrong = (numbers < -len(self)) | (numbers >= len(self))
+        if wrong.any():
+            raise IndexError(f"Row {int(numbers[wrong][0])} is out of range for {len(self)} rows.")
+        return np.where(numbers < 0, numbers + len(self), numbers)
+
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        parts = []
+        for array, first in zip(self.arrays, self._starts.tolist(), strict=False):
+            low, high = max(start - first, 0), min(stop - first, len(array))
+            if low < high:
+                parts.append(array[low:high])
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype)
+
+    def _gather(self, numbers: np.ndarray) -> np.ndarray:
+        rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
+        shards = np.searchsorted(self._starts, numbers, side="right") - 1
+        for shard in np.unique(shards).tolist():
+            wanted = np.flatnonzero(shards == shard)
+            rows[wanted] = self.arrays[shard][numbers[wanted] - self._starts[shard]]
+        return rows
+
+
+def extents(array: Any) -> tuple[Extent, ...]:
+    """Where in files the rows of an array lie; empty if they do not lie there one after the other.
+
+    Args:
+        array: A memory map, a slice of one, `FileRows`, `Shards`, or anything else.
+
+    Example:
+        >>> import numpy as np
+        >>> extents(np.zeros(3))
+        ()
+    """
+    if isinstance(array, Shards):
+        parts = [extents(part) for part in array.arrays]
+        return tuple(part[0] for part in parts) if all(parts) else ()
+    if isinstance(array, FileRows):
+        return (Extent(array.path, array.offset, len(array), array.row_bytes),)
+    if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or not array.ndim:
+        return ()
+    if array.mode == "c":
+        # What was written into such a map is in memory only.
+        return ()
+    whole = array
+    # A slice keeps the offset of the map that it was taken from, so its own is found by its address.
+    while isinstance(whole.base, np.memmap):
+        whole = whole.base
+    offset = int(whole.offset) + array.ctypes.data - whole.ctypes.data
+    return (Extent(Path(array.filename), offset, len(array), array.nbytes // max(len(array), 1)),)
+
+
+def files_of(array: Any) -> tuple[Path, ...]:
+    """The files that the rows of an array lie in, however they are read; empty for an array in memory."""
+    if isinstance(array, np.memmap):
+        return () if array.filename is None else (Path(array.filename),)
+    return tuple(dict.fromkeys(getattr(array, "paths", ())))
+
+
+def unmapped(array: Any) -> Any:
+    """The same rows, read from their files when they are asked for; anything else than memory maps is left as it is.
+
+    What was not in the page cache before is not left there.
+    """
+    if isinstance(array, (Shards, SideBySide)):
+        return type(array)([unmapped(part) for part in array.arrays])
+    if not isinstance(array, np.memmap) or not (parts := extents(array)):
+        return array
+    (part,) = parts
+    return FileRows(part.path, part.offset, array.shape, array.dtype, drops_cache=is_cold(part.path))
+
+
+def open_npy(path: Path, argument: str) -> np.ndarray | FileRows:
+    """A read-only memory map of a `.npy` file, or `FileRows` where the process may not map that much (`ulimit -v`).
+
+    Raises:
+        ValueError: The file is cut short, is no `.npy` file, or holds Python objects or a single number.
+    """
+    array: np.ndarray | FileRows
+    try:
+        array = np.lib.format.open_memmap(path, mode="r")
+    except (ValueError, EOFError, OSError) as error:
+        if not isinstance(error, OSError) or error.errno != errno.ENOMEM:
+            raise ValueError(_unreadable(path, argument, ".npy", error)) from error
+        array = open_rows(path)
+    if array.ndim == 0:
+        raise ValueError(f"`{argument}` is {str(path)!r}, which holds a single number. Expected an array of rows.")
+    return array
+
+
+def open_shards(paths: Sequence[Path], argument: str) -> Shards:
+    """Several `.npy` files as one array of rows.
+
+    Raises:
+        ValueError: Their rows differ in shape or dtype.
+    """
+    arrays = [open_npy(path, argument) for path in paths]
+    first = arrays[0]
+    for path, array in zip(paths, arrays, strict=True):
+        if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
+            raise ValueError(
+                f"The files of `{argument}` must hold rows of one shape and dtype. Received: {first.shape[1:]} "
+                f"{first.dtype} in {str(paths[0])!r}, {array.shape[1:]} {array.dtype} in {str(path)!r}."
+            )
+    return Shards(arrays)
+
+
+class Archive:
+    """The arrays of a `.npz` file, each read when it is asked for."""
+
+    def __init__(self, path: Path, argument: str):
+        self._path = path
+        self._argument = argument
+        try:
+            with np.load(path, allow_pickle=False) as archive:
+                self.names = tuple(archive.files)
+        except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(_unreadable(path, argument, ".npz", error)) from error
+
+    def __repr__(self) -> str:
+        return f"{str(self._path)!r}"
+
+    def array(self, name: str, argument: str, integers: bool = False) -> np.ndarray:
+        """One array by its name."""
+        try:
+            with np.load(self._path, allow_pickle=False) as archive:
+                return archive[name]
+        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(_unreadable(self._path, argument, ".npz", error)) from error
+
+    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray:
+        """The only array of these names.
+
+        Raises:
+            ValueError: There are several, or none.
+        """
+        if len(names) != 1:
+            raise ValueError(
+                f"`{argument}` is {self!r}, which leaves {len(names)} arrays to choose from: {list(names)}. Expected "
+                "one, or a model whose inputs have these names. Save it with one array for the inputs, or pass "
+                "`numpy.load(...)[name]`."
+            )
+        return self.array(names[0], argument)
+
+
+def _unreadable(path: Path, argument: str, kind: str, error: Exception) -> str:
+    size = path.stat().st_size
+    return (
+        f"`{argument}` is {str(path)!r} ({size} bytes), which is cut short, holds Python objects or is no {kind} "
+        f"file ({error}). Write it again with `numpy.save{'z' if kind == '.npz' else ''}`."
+    )

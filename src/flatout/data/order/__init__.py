@@ -1,0 +1,1 @@
+"""The order of rows, asked of Keras' own iterator."""

@@ -1,0 +1,285 @@
+"""The order of samples, asked of the installed Keras' own data adapter.
+
+Keras draws its permutations from a different generator on each backend, some more often than it uses them, and
+the next release changes all of it. So we never draw one ourselves: we hand Keras an array of row numbers, let its
+own iterators run in the call order of stock `fit`, and read the numbers back. The generators end in stock's state.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from typing import Any
+
+import numpy as np
+
+from .drawn_ahead import NumPyForesight, are_same, state
+
+
+class Order:
+    """The passes over the rows, and the steps of each epoch.
+
+    Args:
+        rows: Number of samples.
+        batch_size: Rows a step takes.
+        shuffle: As given to `fit`.
+        steps_per_epoch: As given to `fit`; an epoch then goes on where the last one stopped.
+        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
+        trainer_module: Keras' trainer module of the backend, for its iterator class.
+        strategy: TensorFlow's distribution strategy, which its iterator class wants.
+
+    Attributes:
+        iterator: Keras' own epoch iterator over row numbers.
+        rows_of_pass: The row numbers of the current pass, or None for 0, 1, 2, ...
+    """
+
+    def __init__(
+        self,
+        rows: int,
+        batch_size: int,
+        shuffle: Any,
+        steps_per_epoch: int | None,
+        steps_per_execution: int,
+        trainer_module: Any,
+        strategy: Any = None,
+    ):
+        self._foresight = _foresight(trainer_module, shuffle)
+        adapter = _index_adapter(rows, batch_size, shuffle, self._foresight)
+        extra = {} if strategy is None else {"distribute_strategy": strategy}
+        self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
+            x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
+        )
+        self._rows = rows
+        self._batch_size = batch_size
+        self._shuffle = shuffle
+        self._group = steps_per_execution
+        self._batches = adapter.num_batches
+        self._pass: Any = None
+        self._enumerator: Any = None
+        self.rows_of_pass: np.ndarray | None = None
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, as callbacks are told."""
+        return self.iterator.num_batches
+
+    def peek(self) -> None:
+        """Draw what stock Keras draws when it builds a model on the first batch."""
+        for _, _, batches in self.iterator._enumerate_iterator():
+            _next_numbers(batches)
+            break
+
+    def reset(self) -> None:
+        self.iterator.reset()
+        self._pass = None
+
+    def begin_epoch(self) -> tuple[int, int, bool]:
+        """Start an epoch.
+
+        Returns:
+            The first step within the current pass, the number of steps, and whether `rows_of_pass` is new.
+        """
+        self._enumerator = self.iterator._enumerate_iterator()
+        _, _, batches = next(self._enumerator)
+        begins = batches is not self._pass
+        self._pass = batches
+        first = self.iterator._steps_seen - self._group
+        # Groups are never cut: an epoch of 5 steps in groups of 3 takes 6, if there are as many.
+        wanted = -(-(self.iterator.steps_per_epoch or self._batches) // self._group) * self._group
+        count = min(wanted, self._batches - first)
+        if self._shuffle == "batch":
+            # Drawn batch by batch, so no further than this epoch goes.
+            earlier = [] if begins or self.rows_of_pass is None else [self.rows_of_pass[: first * self._batch_size]]
+            numbers = np.concatenate([*earlier, *(_next_numbers(batches) for _ in range(count))])
+            self.rows_of_pass = np.resize(numbers, self._rows).astype(np.int32, copy=False)
+            return first, count, True
+        if self._shuffle and begins:
+            self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
+        return first, count, begins
+
+    def foresee(self) -> None:
+        """Draw the order of the next pass, as far as it can be foreseen."""
+        if self._foresight is not None:
+            self._foresight.look(self._rows)
+
+    def close(self) -> None:
+        """Have nothing left over of what was foreseen."""
+        if self._foresight is not None:
+            self._foresight.close()
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
+        if finished:
+            for _ in self._enumerator:
+                pass
+        else:
+            for _ in range(-(-steps // self._group) - 1):
+                next(self._enumerator)
+            self._enumerator.close()
+
+
+class FileOrder:
+    """The order in which the rows lie, for a single pass: nothing of it grows with their number.
+
+    Args:
+        rows: Number of samples.
+        batch_size: Rows a step takes.
+        steps: As given to `predict`.
+        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
+    """
+
+    iterator = None
+    rows_of_pass = None
+
+    def __init__(self, rows: int, batch_size: int, steps: int | None, steps_per_execution: int):
+        batches = -(-rows // batch_size)
+        self.steps = steps or batches
+        self.count = min(-(-self.steps // steps_per_execution) * steps_per_execution, batches)
+
+    def reset(self) -> None:
+        pass
+
+    def begin_epoch(self) -> tuple[int, int, bool]:
+        """As `Order.begin_epoch`."""
+        return 0, self.count, True
+
+    def foresee(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        pass
+
+
+def _next_numbers(batches: Any) -> np.ndarray:
+    import keras
+
+    # Keras' torch backend would send the numbers to the GPU, from where we would have to fetch them.
+    with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
+        batch = next(batches)
+    (numbers,) = batch if isinstance(batch, (tuple, list)) else (batch,)
+    return np.asarray(numbers)
+
+
+def _iterator_over_numbers(trainer_module: Any, shuffle: Any) -> Any:
+    """Keras' epoch iterator: the backend's own, but for jax.
+
+    That of jax differs from the plain one in sending batches to the device, one ahead of their use. The draws are the
+    same, but for `shuffle="batch"`, which draws for every batch.
+    """
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    if trainer_module.__name__.endswith("jax.trainer") and shuffle != "batch":
+        return EpochIterator
+    kind = iterator_class(trainer_module)
+    return _begun_when_asked(kind) if trainer_module.__name__.endswith("tensorflow.trainer") else kind
+
+
+def _begun_when_asked(kind: Any) -> Any:
+    """TensorFlow's epoch iterator, which begins a pass over the numbers when the first ones are asked for.
+
+    To begin one takes 15 ms and draws nothing. Keras begins one more than it uses in every epoch, and of rows in their
+    order none is asked.
+    """
+
+    class Begun:
+        def __init__(self, numbers: Any):
+            self._numbers = numbers
+            self._begun: Any = None
+
+        def __iter__(self) -> Any:
+            return self
+
+        def __next__(self) -> Any:
+            if self._begun is None:
+                self._begun = iter(self._numbers)
+            return next(self._begun)
+
+    class BegunWhenAsked(kind):  # type: ignore[misc]
+        def _get_iterator(self) -> Any:
+            return Begun(super()._get_iterator())
+
+    return BegunWhenAsked
+
+
+def iterator_class(trainer_module: Any) -> Any:
+    """The backend's own `EpochIterator`."""
+    from keras.src.trainers.epoch_iterator import EpochIterator
+
+    return next(
+        kind
+        for kind in vars(trainer_module).values()
+        if isinstance(kind, type) and issubclass(kind, EpochIterator) and kind is not EpochIterator
+    )
+
+
+def _foresight(trainer_module: Any, shuffle: Any) -> Any:
+    """What draws orders ahead of time, where that can be done."""
+    if not shuffle or shuffle == "batch":
+        return None
+    if trainer_module.__name__.endswith("jax.trainer"):
+        return NumPyForesight() if _draws_alike() else None
+    if trainer_module.__name__.endswith("torch.trainer"):
+        from .torch_order import TorchForesight
+
+        return TorchForesight()
+    return None
+
+
+@functools.cache
+def _draws_alike() -> bool:
+    """Whether the installed Keras draws its order as `NumPyForesight` thinks, and nothing else."""
+    rows, before = 100, state()
+    try:
+        numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
+        left = state()
+        np.random.set_state(before)
+        return np.array_equal(numbers, np.random.permutation(rows)) and are_same(state(), left)
+    finally:
+        np.random.set_state(before)
+
+
+def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> Any:
+    """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
+
+    A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
+    over thousands of small ones. `shuffle="batch"` does depend on it.
+    """
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    class IndexAdapter(ArrayDataAdapter):
+        _loader: Any = None
+
+        @property
+        def num_batches(self) -> int:
+            return -(-rows // batch_size)
+
+        def get_tf_dataset(self) -> Any:
+            import tensorflow as tf
+
+            # Row numbers are quick to draw. TensorFlow's tuning of the pipeline gains nothing here, and now and then
+            # takes a second to end with the pass.
+            options = tf.data.Options()
+            options.autotune.enabled = False
+            return super().get_tf_dataset().with_options(options)
+
+        def get_torch_dataloader(self) -> Any:
+            from .torch_order import in_one_piece
+
+            # Keras makes one for each pass, which takes half a millisecond and draws nothing.
+            if self._loader is None:
+                loader = super().get_torch_dataloader()
+                self._loader = loader if foresight is None else in_one_piece(loader, foresight)
+            return self._loader
+
+        def _get_iterator(self, *arguments: Any) -> Any:
+            foreseen = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
+            if foreseen is None:
+                yield from super()._get_iterator(*arguments)
+            else:
+                yield (foreseen,)
+
+    numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
+    return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

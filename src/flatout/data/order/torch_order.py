@@ -1,0 +1,104 @@
+"""torch's random order as an array: the draws of its `RandomSampler`, without a Python number for each row."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, RandomSampler, Sampler
+
+from .drawn_ahead import Drawer
+
+
+class _Permutation(Sampler[Any]):
+    """One batch of all rows."""
+
+    def __init__(self, rows: int, foresight: TorchForesight):
+        self._rows = rows
+        self._foresight = foresight
+
+    def __iter__(self) -> Iterator[np.ndarray]:
+        yield self._foresight.permutation(self._rows)
+
+    def __len__(self) -> int:
+        return 1
+
+
+def in_one_piece(loader: DataLoader[Any], foresight: TorchForesight) -> DataLoader[Any]:
+    """A loader whose first batch is all rows in the order that this one would give; itself if nobody can say that.
+
+    Args:
+        loader: Of Keras, over all rows in one batch. It makes a Python number of each row, and a list of them.
+        foresight: May have drawn the order already.
+    """
+    sampler: Any = getattr(loader.batch_sampler, "sampler", None)
+    is_plain = type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None
+    if not is_plain or not _draws_alike():
+        return loader
+    return DataLoader(loader.dataset, batch_sampler=_Permutation(len(sampler), foresight), collate_fn=loader.collate_fn)
+
+
+class TorchForesight:
+    """Foresees permutations, each of which comes from a seed that torch draws for it alone.
+
+    Between now and then torch draws other seeds too, one for every iterator of a loader: as many as the last time.
+    """
+
+    _DRAWS = 8
+
+    def __init__(self) -> None:
+        self._seeds: list[int] = []
+        self._number = 2
+        self._drawer = Drawer()
+
+    def look(self, rows: int) -> None:
+        """Draw the permutation that will probably be the next, unless that is done already."""
+        if torch.get_default_device().type != "cpu":
+            return  # Seeds come from another generator then.
+        before = torch.get_rng_state()
+        seeds = [_seed() for _ in range(self._DRAWS)]
+        torch.set_rng_state(before)
+        if self._drawer.is_asked and seeds == self._seeds:
+            return
+        self._seeds = seeds
+        seed = seeds[self._number]
+        self._drawer.start(lambda: _shuffled(rows, seed))
+
+    def permutation(self, rows: int) -> np.ndarray:
+        """Draw a permutation."""
+        seed = _seed()
+        order = self._drawer.result()
+        expected = self._seeds[self._number] if self._seeds else None
+        if seed in self._seeds:
+            self._number = self._seeds.index(seed)
+        self._seeds = []
+        return order if order is not None and seed == expected and len(order) == rows else _shuffled(rows, seed)
+
+    def close(self) -> None:
+        """Have no thread left over."""
+        self._drawer.close()
+
+
+def _seed() -> int:
+    return int(torch.empty((), dtype=torch.int64).random_().item())
+
+
+def _shuffled(rows: int, seed: int) -> np.ndarray:
+    generator = torch.Generator()
+    generator.manual_seed(seed)
+    return torch.randperm(rows, generator=generator).numpy()
+
+
+@functools.cache
+def _draws_alike() -> bool:
+    """Whether the installed torch draws as we do: the order, and what is left in the generator."""
+    rows, before = 1000, torch.get_rng_state()
+    try:
+        expected, left = list(RandomSampler(range(rows))), torch.get_rng_state()
+        torch.set_rng_state(before)
+        return _shuffled(rows, _seed()).tolist() == expected and torch.equal(torch.get_rng_state(), left)
+    finally:
+        torch.set_rng_state(before)

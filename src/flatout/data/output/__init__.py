@@ -1,0 +1,1 @@
+"""Predictions on their way to files."""

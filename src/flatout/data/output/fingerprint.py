@@ -1,0 +1,115 @@
+"""What determines the bytes of a prediction, as short texts to compare: the model, its weights, its input."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import json
+import sys
+import warnings
+from typing import Any
+
+import numpy as np
+
+from flatout.data.columnar.side_by_side import SideBySide
+from flatout.data.columnar.table_rows import TableRows
+from flatout.data.files.npy_files import extents, files_of
+from flatout.data.stream.chunks import as_host_array
+
+# Arrays in memory are looked at as a whole up to this size (about a second), and larger ones at as many bytes of rows
+# spread over them.
+_MOST_BYTES = 2**30
+_SAMPLES = 1024
+
+
+def of_model(model: Any) -> str:
+    """A hash of a model's architecture, and of the Python of classes that are not Keras'."""
+    from keras import saving
+
+    digest = hashlib.sha256(_class_name(type(model)).encode())
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        # A class of the user may have no `get_config`; its source says more.
+        with contextlib.suppress(Exception):
+            config = saving.serialize_keras_object(model)
+            described = {key: value for key, value in config.items() if not key.startswith(("compile", "build"))}
+            digest.update(json.dumps(described, sort_keys=True).encode())
+    classes = {type(layer) for layer in (model, *model._flatten_layers())}
+    for kind in sorted((kind for kind in classes if not kind.__module__.startswith("keras.")), key=_class_name):
+        digest.update(_class_name(kind).encode())
+        # There is none of what was typed into an interpreter.
+        with contextlib.suppress(OSError, TypeError):
+            digest.update(inspect.getsource(kind).encode())
+    return digest.hexdigest()
+
+
+def of_variables(variables: list[Any]) -> str:
+    """A hash of the values of variables."""
+    import keras
+
+    digest = hashlib.sha256()
+    for variable in variables:
+        _add_array(digest, keras.ops.convert_to_numpy(variable.value))
+    return digest.hexdigest()
+
+
+def of_arrays(inputs: Any) -> str:
+    """A hash of arrays: of where they lie, for files, and of what they hold, for arrays in memory.
+
+    Example:
+        >>> of_arrays(np.zeros((3, 2))) == of_arrays(np.zeros((3, 2)))
+        True
+        >>> of_arrays(np.zeros((3, 2))) == of_arrays(np.ones((3, 2)))
+        False
+    """
+    from keras import tree
+
+    digest = hashlib.sha256(str(tree.map_structure(lambda _: 0, inputs)).encode())
+    for leaf in tree.flatten(inputs):
+        if leaf is not None:
+            _add_leaf(digest, leaf)
+    return digest.hexdigest()
+
+
+def of_software(backend: str) -> str:
+    """The versions of what computes."""
+    import keras
+
+    from flatout.base.version import __version__
+
+    return f"flatout {__version__}, Keras {keras.__version__}, {backend} {sys.modules[backend].__version__}"
+
+
+def _class_name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
+
+
+def _add_leaf(digest: Any, leaf: Any) -> None:
+    digest.update(f"{tuple(leaf.shape)} {getattr(leaf, 'dtype', None)}".encode())
+    if isinstance(leaf, SideBySide):
+        for array in leaf.arrays:
+            _add_leaf(digest, array)
+        return
+    parts = extents(leaf)
+    for part in parts:
+        digest.update(f"{part.path.absolute()} {part.offset} {part.rows}".encode())
+    if isinstance(leaf, TableRows):
+        digest.update(leaf.description.encode())
+    if parts or isinstance(leaf, TableRows):
+        for path in files_of(leaf):
+            status = path.stat()
+            digest.update(f"{path.absolute()} {status.st_size} {status.st_mtime_ns}".encode())
+        return
+    array = as_host_array(leaf)
+    if array.nbytes <= _MOST_BYTES:
+        _add_array(digest, array)
+        return
+    rows_each = max(1, _MOST_BYTES // _SAMPLES // max(1, array.nbytes // len(array)))
+    for start in np.linspace(0, max(0, len(array) - rows_each), _SAMPLES).astype(int):
+        _add_array(digest, array[start : start + rows_each])
+
+
+def _add_array(digest: Any, array: np.ndarray) -> None:
+    digest.update(f"{array.shape} {array.dtype}".encode())
+    digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

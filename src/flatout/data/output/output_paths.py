@@ -1,0 +1,169 @@
+"""Where predictions go: what the user passes as `out`, checked before step 0."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from flatout.base.sizes import as_size
+from flatout.data.files.npy_files import files_of
+
+_EXPECTED = (
+    "Expected the path of a file that ends in .npy, or for a model with several outputs a folder, or a structure of "
+    "such paths like that of the outputs."
+)
+
+
+class OutputPaths:
+    """The files of a prediction.
+
+    A path that ends in .npy is the file of a single output. Any other path is a folder, which gets a file for each of
+    several outputs, named after its key or position: `{"a": ..., "b": ...}` gives `a.npy` and `b.npy`. A dict, list or
+    tuple of paths names the file of each output.
+
+    Args:
+        out: What the user passed.
+        inputs: The structure of arrays that are read, none of which may be written.
+
+    Raises:
+        ValueError: `out` names no such files, or one that is read.
+        OSError: A file cannot be written there.
+    """
+
+    def __init__(self, out: Any, inputs: Any = None):
+        from keras import tree
+
+        if tree.is_nested(out):
+            self._paths = tree.map_structure(_as_path, out)
+            self._folder = None
+        else:
+            path = _as_path(out)
+            is_file = path.suffix.lower() == ".npy"
+            self._paths = path if is_file else None
+            self._folder = None if is_file else path
+        self._check(out, inputs)
+
+    def __str__(self) -> str:
+        from keras import tree
+
+        named = [self._folder] if self._folder is not None else tree.flatten(self._paths)
+        return ", ".join(repr(str(path)) for path in named)
+
+    @property
+    def manifest(self) -> Path:
+        """The record of how far an unfinished prediction has come; it lies beside the first file."""
+        from keras import tree
+
+        if self._folder is not None:
+            return self._folder / "predictions.partial.json"
+        first = tree.flatten(self._paths)[0]
+        return first.with_name(f"{first.name}.partial.json")
+
+    def of(self, outputs: Any) -> list[Path]:
+        """The file of each output, in the order in which Keras flattens them.
+
+        Raises:
+            ValueError: The outputs have another structure than `out`.
+        """
+        from keras import tree
+
+        if self._folder is not None:
+            if not tree.is_nested(outputs):
+                raise ValueError(
+                    f"`out` is {str(self._folder)!r}, and the model has a single output. Expected the path of a file "
+                    f"that ends in .npy, such as {str(self._folder.with_suffix('.npy'))!r}."
+                )
+            return [self._folder / f"{'-'.join(map(str, place))}.npy" for place in _places(outputs)]
+        try:
+            tree.assert_same_structure(self._paths, outputs)
+        except (ValueError, TypeError) as error:
+            shape = tree.map_structure(lambda _: "...", outputs)
+            raise ValueError(f"`out` is {self}, and the outputs of the model are {shape}. {_EXPECTED}") from error
+        return tree.flatten(self._paths)
+
+    def make_folder(self) -> None:
+        """Make the folder of several outputs, if that is what `out` is."""
+        if self._folder is not None:
+            self._folder.mkdir(exist_ok=True)
+
+    def check_space(self, sizes: dict[Path, int]) -> None:
+        """Look whether files of so many bytes still fit on their disks.
+
+        Raises:
+            OSError: They do not.
+        """
+        wanted: dict[int, int] = defaultdict(int)
+        folders: dict[int, Path] = {}
+        for path, size in sizes.items():
+            folder = path.parent if path.parent.exists() else path.parent.parent
+            disk = folder.stat().st_dev
+            wanted[disk] += size
+            folders[disk] = folder
+        for disk, size in wanted.items():
+            free = shutil.disk_usage(folders[disk]).free
+            if size > free:
+                raise OSError(
+                    f"The predictions take {as_size(size)}, and the disk of {str(folders[disk])!r} has {as_size(free)} "
+                    "left. Free some space, or choose an `out` on another disk."
+                )
+
+    def _check(self, out: Any, inputs: Any) -> None:
+        from keras import tree
+
+        paths: list[Path] = [self._folder] if self._folder is not None else tree.flatten(self._paths)
+        if not paths or len(set(paths)) < len(paths):
+            raise ValueError(f"`out` must name different files. Received: out={out!r}. {_EXPECTED}")
+        for path in paths:
+            if self._folder is None and path.suffix.lower() != ".npy":
+                raise ValueError(f"`out` names {str(path)!r}, which does not end in .npy. {_EXPECTED}")
+            if self._folder is not None and path.suffix and not path.is_dir():
+                raise ValueError(f"`out` is {str(path)!r}, which does not end in .npy. {_EXPECTED}")
+            if (self._folder is None) == path.is_dir() and path.exists():
+                kind = "a folder" if path.is_dir() else "a file"
+                raise ValueError(f"`out` names {str(path)!r}, which is {kind}. {_EXPECTED}")
+            if not path.parent.is_dir():
+                raise FileNotFoundError(
+                    f"`out` names {str(path)!r}, and there is no folder {str(path.parent)!r}. Make it first."
+                )
+            _check_writable(path if path.is_dir() else path.parent)
+            if path.exists() and any(path.samefile(read) for read in _files_of(inputs) if read.exists()):
+                raise ValueError(f"`out` names {str(path)!r}, which is read as `x`. Expected another file.")
+
+
+def _as_path(out: Any) -> Path:
+    if not isinstance(out, (str, os.PathLike)):
+        raise ValueError(f"Invalid value for argument `out`. Received: {out!r}. {_EXPECTED}")
+    return Path(out).expanduser().absolute()
+
+
+def _places(outputs: Any) -> list[tuple[Any, ...]]:
+    """The keys and positions that lead to each output."""
+    if isinstance(outputs, dict):
+        parts = sorted(outputs.items())
+    elif isinstance(outputs, (list, tuple)):
+        parts = list(enumerate(outputs))
+    else:
+        return [()]
+    return [(key, *place) for key, part in parts for place in _places(part)]
+
+
+def _files_of(inputs: Any) -> Iterator[Path]:
+    from keras import tree
+
+    for leaf in tree.flatten(inputs):
+        yield from files_of(leaf)
+
+
+def _check_writable(folder: Path) -> None:
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"Nothing can be written to {str(folder)!r}, where `out` shall go ({error.strerror})"
+        ) from error

@@ -1,0 +1,1 @@
+"""All rows on the device."""

@@ -1,0 +1,59 @@
+"""Files straight into device memory: which arrays of a structure lie in files, and how those get there."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from flatout.data.device.sinks import MakeSink
+from flatout.data.direct.decoded_rows import DecodedRows
+from flatout.data.direct.load import load
+from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.npy_blocks import NpyFile
+from flatout.data.files.npy_files import extents, unmapped
+from flatout.data.stream.chunks import packed
+
+
+def lies_in_files(inputs: Any) -> bool:
+    """Whether some of the arrays are rows of files, which need not pass through the host's heap."""
+    from keras import tree
+
+    return any(_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
+
+
+def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tuple[Any, list[DirectReport]]:
+    """Put a structure of arrays on the device, those in files by reading the files.
+
+    Args:
+        inputs: The arrays.
+        place: Puts a structure of arrays on the device, as Keras converts them.
+        sink_for: Gives a `MakeSink` for an array that becomes a dtype of that name.
+        dtypes: What each of the arrays becomes.
+
+    Returns:
+        The structure on the device, and how the bytes of each file came there.
+    """
+    from keras import tree
+
+    reports: list[DirectReport] = []
+
+    def placed(leaf: Any, dtype: str) -> Any:
+        rows = _in_files(leaf)
+        if rows is None:
+            return place(leaf)
+        make_sink: MakeSink = sink_for(dtype)
+        array, report = load(rows, make_sink)
+        reports.append(report)
+        return array
+
+    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
+    return packed(inputs, list(map(placed, leaves, dtypes))), reports
+
+
+def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
+    """Where the rows of an array lie in files, or what decodes them."""
+    if isinstance(leaf, DecodedRows):
+        # Pages of a map would count as this process' memory.
+        rows: DecodedRows = unmapped(leaf)
+        return rows
+    parts = [part for part in extents(leaf) if part.rows]
+    return [NpyFile(part.path, (part.rows, *leaf.shape[1:]), leaf.dtype, part.offset) for part in parts] or None

@@ -1,0 +1,1 @@
+"""What the user passed as data: paths, frames and arrays, described."""

@@ -1,0 +1,167 @@
+"""What the user gave as data: arrays whose rows have numbers, or a source that gives batch after batch."""
+
+from __future__ import annotations
+
+import math
+import types
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import Refusal, reason
+
+
+@dataclass(frozen=True)
+class ArraySource:
+    """Arrays, frames and tensors whose rows can be addressed by number.
+
+    Attributes:
+        inputs: `(x, y, sample_weight)` packed as Keras packs them for `train_step`.
+        rows: Number of samples.
+        batch_size: The user's, or the one Keras chooses in its place.
+        nbytes: Size once placed, after Keras' conversion of floats to `floatx`.
+    """
+
+    inputs: Any
+    rows: int
+    batch_size: int
+    nbytes: int
+
+    @property
+    def batches(self) -> int:
+        return math.ceil(self.rows / self.batch_size)
+
+    def head(self, rows: int) -> Any:
+        """The first rows, unconverted: enough to build a model on."""
+        from keras import tree
+
+        return tree.map_structure(
+            lambda array: None if array is None else (array.iloc if hasattr(array, "iloc") else array)[:rows],
+            self.inputs,
+        )
+
+
+@dataclass(frozen=True)
+class BatchSource:
+    """A source that gives batch after batch: its rows have no numbers, and nothing is known of them beforehand.
+
+    Attributes:
+        x: What the user gave.
+        kind: What that is, in words.
+        batches: Batches of a pass, or None if it does not say.
+        class_weight: As given to `fit`.
+    """
+
+    x: Any
+    kind: str
+    batches: int | None
+    class_weight: Any
+
+
+def describe(
+    x: Any,
+    y: Any = None,
+    sample_weight: Any = None,
+    batch_size: int | None = None,
+    steps: int | None = None,
+    class_weight: Any = None,
+) -> ArraySource | BatchSource:
+    """Look at the user's data without reading it.
+
+    Raises:
+        Refusal: Arrays that only Keras can convert, batch by batch, or something that Keras itself will refuse.
+        ValueError: Keras would refuse them too (lengths that differ), or there are no rows.
+    """
+    from keras import tree
+    from keras.src.trainers.data_adapters import array_data_adapter
+
+    if not array_data_adapter.can_convert_arrays((x, y, sample_weight)):
+        kind = _kind_of_batches(x)
+        if kind is None or y is not None or sample_weight is not None:
+            raise Refusal(reason("source", f"a {type(x).__name__}"))
+        return BatchSource(x, kind, _batches_of(x), class_weight)
+    for name, value in (("x", x), ("y", y), ("sample_weight", sample_weight)):
+        for leaf in tree.flatten(value):
+            if leaf is not None and not _is_dense_numeric(leaf):
+                raise Refusal(reason("sparse", name))
+    one_label_a_row = y is not None and not tree.is_nested(y) and len(y.shape) <= 2
+    if class_weight is not None and sample_weight is None and one_label_a_row:
+        sample_weight, class_weight = weights_of_classes(y, class_weight), None
+    # Keras' own adapter checks the lengths, replicates sample weights and chooses the batch size.
+    adapter = array_data_adapter.ArrayDataAdapter(
+        x, y, sample_weight=sample_weight, class_weight=class_weight, batch_size=batch_size, steps=steps
+    )
+    rows = int(adapter._num_samples)
+    if rows == 0:
+        raise ValueError("`x` has no rows. Received: arrays of length 0. Expected at least one sample.")
+    leaves = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
+    return ArraySource(adapter._inputs, rows, int(adapter._batch_size), sum(map(_placed_bytes, leaves)))
+
+
+def _kind_of_batches(x: Any) -> str | None:
+    from keras.src.trainers.data_adapters import is_grain_dataset, is_tf_dataset, is_torch_dataloader
+    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+
+    from flatout.data.batches.feed import Feed
+
+    if isinstance(x, types.GeneratorType):
+        return "a generator"
+    if isinstance(x, PyDataset):
+        return "a PyDataset"
+    if isinstance(x, Feed):
+        return "a flatout.feed"
+    if is_tf_dataset(x):
+        return "a tf.data.Dataset"
+    if is_torch_dataloader(x):
+        return "a DataLoader"
+    return "a grain dataset" if is_grain_dataset(x) else None
+
+
+def _batches_of(x: Any) -> int | None:
+    """As far as can be told without reading anything."""
+    try:
+        if hasattr(x, "cardinality"):
+            count = int(x.cardinality())
+            return count if count >= 0 else None
+        return x.num_batches if hasattr(x, "num_batches") else len(x)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:
+    """Keras' `class_weight_to_sample_weights`, which loops over all samples in Python, with one loop over classes."""
+    import keras
+
+    labels = np.asarray(y) if hasattr(y, "paths") else keras.ops.convert_to_numpy(y)
+    if labels.ndim > 1:
+        labels = np.argmax(labels, axis=-1) if labels.shape[-1] != 1 else np.squeeze(labels, axis=-1)
+    classes, positions = np.unique(np.round(labels).astype("int32"), return_inverse=True)
+    weights = np.array([class_weight.get(int(name), 1.0) for name in classes], dtype=keras.config.floatx())
+    return weights[positions.reshape(labels.shape)]
+
+
+def _is_dense_numeric(leaf: Any) -> bool:
+    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
+
+    if kinds.is_scipy_sparse(leaf) or kinds.is_jax_sparse(leaf):
+        return False
+    if kinds.is_tensorflow_tensor(leaf):
+        return not (kinds.is_tensorflow_ragged(leaf) or kinds.is_tensorflow_sparse(leaf) or leaf.dtype.name == "string")
+    dtypes = leaf.dtypes if hasattr(leaf, "columns") else [getattr(leaf, "dtype", None)]
+    return all(getattr(dtype, "kind", "f") in "biuf" or str(dtype) == "bfloat16" for dtype in dtypes)
+
+
+def _placed_bytes(leaf: Any) -> int:
+    import keras
+
+    if hasattr(leaf, "columns"):
+        itemsize = max((getattr(dtype, "itemsize", 8) for dtype in leaf.dtypes), default=8)
+        is_float = any(getattr(dtype, "kind", "f") == "f" for dtype in leaf.dtypes)
+    else:
+        dtype = getattr(leaf, "dtype", None)
+        itemsize = getattr(dtype, "itemsize", None) or getattr(dtype, "size", None) or 8
+        is_float = "float" in str(dtype)
+    if is_float:
+        itemsize = np.dtype(keras.config.floatx()).itemsize if keras.config.floatx() != "bfloat16" else 2
+    return math.prod(int(size) for size in leaf.shape) * int(itemsize)

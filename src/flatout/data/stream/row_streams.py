@@ -1,0 +1,345 @@
+"""Streamed data: background threads put the next chunks on the device while the engine runs the steps of the last.
+
+Two feeds: `ArrayStream` for rows that can be read by number but do not fit on the device, `BatchStream` for sources
+that are read batch by batch. Both give a program chunk after chunk to hold, with the interface of `ResidentFeed`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from flatout.data.batches.plain_batches import is_plain
+from flatout.data.direct.load_report import StreamReport
+from flatout.data.order.row_order import FileOrder, Order
+from flatout.data.resident.resident_feed import RowFeed
+from flatout.data.workers.background import Background
+
+from .chunk_memory import Memory
+from .chunks import Chunk, RowReader, packed, steps_per_chunk
+from .sender import Sender
+
+
+class ArrayStream(RowFeed):
+    """Steps over rows of host arrays or files, in Keras' order.
+
+    Attributes:
+        first_step: The step of each epoch at which it begins; those before it were done by somebody else.
+    """
+
+    placement = "streamed"
+
+    def __init__(self, order: Order | FileOrder, reader: RowReader, sender: Sender, program: Any):
+        super().__init__(order, program)
+        self._reader = reader
+        self._sender = sender
+        self._chunks: Background | None = None
+        self._held: Chunk | None = None
+        self._begin = self._stop = 0
+        self.first_step = 0
+
+    @property
+    def loads(self) -> tuple[StreamReport, ...]:
+        """What was decoded from files so far."""
+        tables = self._reader.tables
+        files = {path for table in tables for path in table.paths}
+        return (StreamReport(len(files), sum(table.decoded_bytes for table in tables)),) if tables else ()
+
+    def begin_epoch(self) -> None:
+        first, count, _ = self._order.begin_epoch()
+        self.end = count
+        self._begin = self._stop = self.first_step
+        chunks = self._reader.chunks(self._order.rows_of_pass, first + self.first_step, first + count)
+        self._chunks = self._sender.ahead(chunks)
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """As `ResidentFeed.ready`; waits for the chunk if it is not there yet."""
+        assert self.end is not None
+        assert self._chunks is not None
+        if step >= self.end:
+            return None
+        if step >= self._stop:
+            chunk = next(self._chunks)
+            chunk.arrived()
+            self._program.replace(chunk.data, chunk.rows, chunk.batch_size)
+            if self._held is not None:
+                self._sender.give_back(self._held)
+            self._held = chunk
+            self._begin, self._stop = step, step + chunk.steps
+        return step - self._begin, self._stop - step
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        self._drop()
+        self._reader.end_pass()
+        super().end_epoch(steps, finished)
+
+    def close(self) -> None:
+        self._drop()
+        self._sender.close()
+        self._reader.close()
+        super().close()
+
+    def _drop(self) -> None:
+        if self._chunks is not None:
+            self._chunks.close()
+            self._sender.settle()
+            self._chunks = None
+
+
+class BatchStream:
+    """Steps over a source that gives batch after batch, of known length or not.
+
+    The first epoch begins when `first_chunk` is asked for, before a program exists: nothing is read twice, and a
+    program can be compiled for what comes.
+
+    Args:
+        iterator: Keras' epoch iterator over a `Feed`.
+        source: That `Feed`.
+        group: The model's `steps_per_execution`.
+        stretch: Chunks are of one group, `stretch` groups, `stretch**2` groups and so on.
+        sender: Puts chunks on the device.
+        memory: Gives host memory for a chunk.
+
+    Attributes:
+        end: Steps of the current epoch, or None while nobody knows.
+        program: What holds the chunks; set once it is compiled.
+    """
+
+    placement = "streamed"
+    loads: tuple[StreamReport, ...] = ()
+
+    def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender, memory: Memory):
+        self.iterator = iterator
+        self.program: Any = None
+        self.end: int | None = None
+        self._source = source
+        self._group = group
+        self._stretch = stretch
+        self._sender = sender
+        self._memory = memory
+        self._enumerator: Any = None
+        self._batches: Iterator[Any] = iter(())
+        self._unused: list[Any] = []
+        self._known: set[Any] = set()
+        self._chunks: Background | None = None
+        self._chunk: Chunk | None = None
+        self._held: Chunk | None = None
+        self._begin = 0
+        self._has_begun = False
+        self._ran_out = False
+
+    @property
+    def steps(self) -> int | None:
+        """Steps of an epoch, as callbacks are told."""
+        return self.iterator.num_batches
+
+    @property
+    def is_exhausted(self) -> bool:
+        """Whether the source has given all that it ever will."""
+        return bool(self._source.exhausted)
+
+    def first_chunk(self) -> Chunk:
+        """Begin the first epoch and read its first chunk."""
+        self.iterator.reset()
+        self._start()
+        self._has_begun = True
+        assert self._chunks is not None
+        self._chunk = next(self._chunks)
+        self._chunk.arrived()
+        return self._chunk
+
+    def unused(self) -> Iterator[Any]:
+        """All batches, also those that were read, for somebody else: no program could be compiled for them."""
+        self._drop()
+        # Keras' torch backend makes lists of tuples, which Keras does not take from a generator.
+        return (
+            tuple(batch) if isinstance(batch, list) else batch for batch in itertools.chain(self._unused, self._batches)
+        )
+
+    def reset(self) -> None:
+        if not self._has_begun:
+            self._drop()
+            self.iterator.reset()
+
+    def begin_epoch(self) -> None:
+        if not self._has_begun:
+            self._start()
+        elif self._chunk is not None:
+            self._hold(self._chunk, 0)
+        self._has_begun = False
+
+    def _start(self) -> None:
+        self._drop()
+        self._ran_out = False
+        self._enumerator = self.iterator._enumerate_iterator()
+        _, _, self._batches = next(self._enumerator)
+        iterator, group = self.iterator, self._group
+        wanted, known = iterator.steps_per_epoch, iterator._num_batches
+        self.end = -(-(wanted or known) // group) * group if wanted or known else None
+        if self.end is not None and known:
+            self.end = min(self.end, known - (iterator._steps_seen - group))
+        # While a program is compiled for the first chunk nobody else may draw random numbers.
+        self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)), at_once=False)
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """As `ResidentFeed.ready`; waits for the next batches if none is there yet."""
+        if self.end is not None and step >= self.end:
+            return None
+        if self._chunk is None or step >= self._begin + self._chunk.steps:
+            assert self._chunks is not None
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                self._ran_out = True
+                self.end = step
+                return None
+            chunk.arrived()
+            self._hold(chunk, step)
+        assert self._chunk is not None
+        return step - self._begin, self._begin + self._chunk.steps - step
+
+    def _hold(self, chunk: Chunk, step: int) -> None:
+        from keras import tree
+
+        self._chunk, self._begin = chunk, step
+        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in tree.flatten(chunk.data) if leaf is not None))
+        with contextlib.nullcontext() if layout in self._known else self._paused():
+            self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+        self._known.add(layout)
+        if self._held is not None and self._held is not chunk:
+            self._sender.give_back(self._held)
+        self._held = chunk
+
+    @contextlib.contextmanager
+    def _paused(self) -> Iterator[None]:
+        """While a step is captured, the generators are saved before and restored afterwards: nobody else may draw."""
+        with contextlib.ExitStack() as stack:
+            if self._chunks is not None:
+                stack.enter_context(self._chunks.paused())
+            stack.enter_context(self._source.paused())
+            yield
+
+    def foresee(self) -> None:
+        """Batches are fetched ahead all the time."""
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        groups = -(-steps // self._group)
+        for _ in range(groups if self._ran_out else groups - 1):
+            next(self._enumerator, None)
+        if self._ran_out:
+            # Keras' own warning, and what it does with an iterator that has nothing more.
+            with self.iterator.catch_stop_iteration():
+                raise StopIteration
+        if self._ran_out or not finished:
+            self._enumerator.close()
+        else:
+            for _ in self._enumerator:
+                pass
+        self._drop()
+
+    def close(self) -> None:
+        self._drop()
+        self._sender.close()
+        self._memory.close()
+        self._source.close()
+
+    def _drop(self) -> None:
+        if self._chunks is not None:
+            self._chunks.close()
+            self._sender.settle()
+        self._chunks = self._chunk = None
+        self._begin = 0
+
+    def _filled(self, batches: Iterator[Any]) -> Iterator[Chunk]:
+        """Put batches together as long as the engine is busy and the source has more; else pass on what there is.
+
+        A source may wait for the training to get as far as it got itself: nothing is held back while it does.
+        """
+        pending: list[_Batch] = []
+        for structure in _on_host(batches):
+            if self.program is None:
+                self._unused.append(structure)
+            elif self._unused:
+                self._unused.clear()
+            batch = _Batch(structure)
+            if pending and pending[0].layout != batch.layout:
+                yield from self._joined(pending)
+                pending = []
+            pending.append(batch)
+            is_full = len(pending) == self._longest(steps_per_chunk(batch.nbytes, self._group))
+            is_next = self._chunks is not None and (self._chunks.is_waited_for or not self._chunks.ready)
+            if is_full or ((is_next or self._source.is_stalled) and len(pending) % self._group == 0):
+                yield from self._joined(pending)
+                pending = []
+        yield from self._joined(pending)
+
+    def _longest(self, steps: int) -> int:
+        """The longest of the few lengths of chunks that is no longer than this, or the shortest."""
+        length = self._group
+        while length * self._stretch <= steps:
+            length *= self._stretch
+        return length
+
+    def _joined(self, batches: list[_Batch]) -> Iterator[Chunk]:
+        """Chunks of as few lengths as possible: a program is compiled for each."""
+        start = 0
+        while start < len(batches):
+            room = self._longest(len(batches) - start)
+            some = batches[start : start + room]
+            start += len(some)
+            first, length = some[0], some[0].length
+            if room == 1:
+                yield Chunk(first.structure, length, length, 1)
+                continue
+            arrays = self._memory([((room * length, *leaf.shape[1:]), leaf.dtype) for leaf in first.leaves])
+            for number, batch in enumerate(some):
+                for array, leaf in zip(arrays, batch.leaves, strict=True):
+                    array[number * length : (number + 1) * length] = leaf
+            yield Chunk(packed(first.structure, arrays), room * length, length, len(some))
+
+
+class UnfitBatch(ValueError):
+    """A batch that is no structure of number arrays with one row for each sample."""
+
+
+class _Batch:
+    """A batch in host memory.
+
+    Raises:
+        UnfitBatch: Its rows cannot be put together with those of others.
+    """
+
+    def __init__(self, structure: Any):
+        from keras import tree
+
+        self.structure = structure
+        self.leaves = [leaf for leaf in tree.flatten(structure) if leaf is not None]
+        lengths = {leaf.shape[0] if _is_of_numbers(leaf) else None for leaf in self.leaves}
+        if len(lengths) != 1 or None in lengths:
+            kinds = ", ".join(f"{type(leaf).__name__} of shape {getattr(leaf, 'shape', '?')}" for leaf in self.leaves)
+            raise UnfitBatch(
+                f"A batch is not made of number arrays of one length. Received: {kinds}. Expected arrays with one row "
+                "for each sample of the batch."
+            )
+        self.length = int(self.leaves[0].shape[0])
+        self.layout = tuple((leaf.shape, leaf.dtype) for leaf in self.leaves)
+        self.nbytes = sum(leaf.nbytes for leaf in self.leaves)
+
+
+def _is_of_numbers(leaf: Any) -> bool:
+    # bfloat16 and the like are of kind V.
+    return isinstance(leaf, np.ndarray) and leaf.ndim > 0 and leaf.dtype.kind in "biufcV"
+
+
+def _on_host(batches: Iterator[Any]) -> Iterator[Any]:
+    """The batches as NumPy arrays; Keras' torch backend would send tensors to the GPU first."""
+    import keras
+    from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
+
+    is_torch = keras.config.backend() == "torch"
+    with keras.device("cpu") if is_torch else contextlib.nullcontext():
+        for batch in batches:
+            yield batch if is_plain(batch) else next(get_numpy_iterator((batch,)))

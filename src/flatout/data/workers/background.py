@@ -1,0 +1,272 @@
+"""An iterator pulled on one background thread, ahead of its consumer.
+
+The order is the iterator's. How far the thread may run ahead is bounded in items and in bytes, an error of the user's
+code is raised at the item that needed it, and nothing of it outlives `close`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+ITEMS_AHEAD = 64
+BYTES_AHEAD = 256 * 2**20
+# How long `close` waits for code of the user that is busy. It is left to end by itself after that.
+PATIENCE = 2.0
+# How long each `paused` waits for it. Longer, because what it draws meanwhile might be drawn twice; not for ever,
+# because it may itself wait for the training to go on.
+PATIENCE_IN_PAUSES = 20.0
+
+
+class Background:
+    """Pulls an iterator on a thread of its own, and hands the items over in order.
+
+    Nothing is pulled before the first `take`. Unless `at_once`, a single item is pulled for it: Keras builds a model on
+    the first batch and throws the rest away, which must not have drawn random numbers. From the second `take` on the
+    thread runs ahead.
+
+    Args:
+        iterator: What to pull. If it has a `close` method, the thread calls it at the end.
+        items: Most items to hold ready. With 0 there is no thread: `take` pulls one item itself.
+        nbytes: Most bytes to hold ready, exceeded by one item at most.
+        limit: Never run ahead of this many items in all; what is asked for is pulled all the same.
+        at_once: Run ahead from the first `take` on.
+
+    Example:
+        >>> from flatout.data.workers.background import Background
+        >>> with Background(iter(range(5))) as numbers:
+        ...     first = numbers.take(most=2)
+        ...     rest = list(numbers)
+        >>> first, rest
+        ([0], [1, 2, 3, 4])
+    """
+
+    def __init__(
+        self,
+        iterator: Iterator[Any],
+        *,
+        items: int = ITEMS_AHEAD,
+        nbytes: int = BYTES_AHEAD,
+        limit: int | None = None,
+        at_once: bool = False,
+    ):
+        self._shared = _Shared(iterator, items, nbytes, limit)
+        self._shared.ahead = items if at_once else 0
+        self._thread: threading.Thread | None = None
+        self._on_demand = items == 0
+        # The thread knows only what is shared, so that it does not keep its consumer from being collected.
+        self._finalizer = weakref.finalize(self, self._shared.close)
+        self._finalizer.atexit = False
+
+    @property
+    def taken(self) -> int:
+        """Items handed over so far."""
+        return self._shared.taken
+
+    @property
+    def ready(self) -> int:
+        """Items that are held ready."""
+        return len(self._shared.ready)
+
+    @property
+    def is_stalled(self) -> bool:
+        """Whether whoever takes an item now has to wait for it; False where nobody can tell before it is asked for."""
+        return not self._on_demand and not self._shared.ready
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether the consumer has nothing to do until the next item comes: an item in hand should not grow further."""
+        return self._shared.is_waited_for or self._shared.paused
+
+    @property
+    def limit(self) -> int | None:
+        """Items that may be pulled ahead of being asked for, counted from the first one."""
+        return self._shared.limit
+
+    @limit.setter
+    def limit(self, limit: int | None) -> None:
+        with self._shared.changed:
+            self._shared.limit = limit
+            self._shared.changed.notify_all()
+
+    def take(self, most: int = 1) -> list[Any]:
+        """Wait for an item, and return all that are ready by then.
+
+        Args:
+            most: Return no more than this many.
+
+        Returns:
+            The next items in order; an empty list at the end.
+
+        Raises:
+            BaseException: What the iterator raised, once every item before it has been taken.
+        """
+        if most < 1:
+            raise ValueError(f"Invalid value for argument `most`. Received: most={most}. Expected 1 or more.")
+        shared = self._shared
+        if self._on_demand:
+            return shared.pull_one()
+        if self._thread is None and not shared.ended:
+            self._thread = threading.Thread(target=_pull, args=(shared,), name="flatout-background", daemon=True)
+            self._thread.start()
+        return shared.take(most)
+
+    def __iter__(self) -> Background:
+        return self
+
+    def __next__(self) -> Any:
+        items = self.take()
+        if not items:
+            raise StopIteration
+        return items[0]
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the thread from pulling anything meanwhile. Waits for the item that it is pulling, but not for ever."""
+        shared = self._shared
+        with shared.changed:
+            shared.paused = True
+            shared.changed.wait_for(lambda: not shared.is_pulling or shared.ended, PATIENCE_IN_PAUSES)
+        try:
+            yield
+        finally:
+            with shared.changed:
+                shared.paused = False
+                shared.changed.notify_all()
+
+    def close(self) -> None:
+        """End the thread. Code of the user that is busy gets `PATIENCE` seconds; its thread ends when it returns."""
+        self._finalizer()
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(PATIENCE)
+
+    def unread(self) -> Iterator[Any]:
+        """The items that were pulled and not taken, for use after `close`; refers to nothing else of this object."""
+        return _unread(self._thread, self._shared.ready)
+
+    def __enter__(self) -> Background:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Shared:
+    """What the thread and its consumer share, guarded by `changed`."""
+
+    def __init__(self, iterator: Iterator[Any], items: int, nbytes: int, limit: int | None):
+        self.iterator = iterator
+        self.items = items
+        self.nbytes = nbytes
+        self.limit = limit
+        # An RLock beneath: `close` may be called by the garbage collector while its thread holds the lock.
+        self.changed = threading.Condition()
+        self.ready: deque[tuple[Any, int]] = deque()
+        self.ready_bytes = 0
+        self.taken = 0
+        self.ahead = 0
+        self.is_waited_for = False
+        self.ended = False
+        self.closed = False
+        self.paused = False
+        self.is_pulling = False
+        self.error: BaseException | None = None
+
+    def take(self, most: int) -> list[Any]:
+        with self.changed:
+            if self.taken:
+                self.ahead = self.items
+            self.is_waited_for = True
+            self.changed.notify_all()
+            try:
+                self.changed.wait_for(lambda: self.ready or self.ended or self.closed)
+            finally:
+                self.is_waited_for = False
+            items: list[Any] = []
+            while self.ready and len(items) < most:
+                item, size = self.ready.popleft()
+                self.ready_bytes -= size
+                items.append(item)
+            if not items and self.error is not None:
+                error, self.error = self.error, None
+                raise error
+            self.taken += len(items)
+            self.changed.notify_all()
+            return items
+
+    def pull_one(self) -> list[Any]:
+        if self.ended or self.closed:
+            return []
+        try:
+            item = next(self.iterator)
+        except StopIteration:
+            self.ended = True
+            return []
+        self.taken += 1
+        return [item]
+
+    def has_room(self) -> bool:
+        if not self.ready:
+            return self.is_waited_for or (self.ahead > 0 and self._is_within_limit())
+        return len(self.ready) < self.ahead and self.ready_bytes < self.nbytes and self._is_within_limit()
+
+    def _is_within_limit(self) -> bool:
+        return self.limit is None or self.taken + len(self.ready) < self.limit
+
+    def close(self) -> None:
+        with self.changed:
+            self.closed = True
+            self.changed.notify_all()
+
+
+def _pull(shared: _Shared) -> None:
+    error: BaseException | None = None
+    try:
+        while True:
+            with shared.changed:
+                shared.changed.wait_for(lambda: shared.closed or (not shared.paused and shared.has_room()))
+                if shared.closed:
+                    return
+                shared.is_pulling = True
+            item = next(shared.iterator)
+            size = size_of(item)
+            with shared.changed:
+                shared.ready.append((item, size))
+                shared.ready_bytes += size
+                shared.is_pulling = False
+                shared.changed.notify_all()
+            # The next one may take long to come; meanwhile nothing must keep this one alive.
+            del item
+    except StopIteration:
+        pass
+    except BaseException as raised:
+        error = raised
+    finally:
+        if hasattr(shared.iterator, "close"):
+            with contextlib.suppress(Exception):
+                shared.iterator.close()
+        with shared.changed:
+            # An error that nobody waits for any more keeps frames of the user alive.
+            shared.error = error
+            shared.ended = True
+            shared.changed.notify_all()
+
+
+def _unread(thread: threading.Thread | None, ready: deque[tuple[Any, int]]) -> Iterator[Any]:
+    if thread is not None:
+        thread.join()
+    while ready:
+        yield ready.popleft()[0]
+
+
+def size_of(item: Any) -> int:
+    """Bytes of the arrays in a nest of tuples, lists and dicts."""
+    if isinstance(item, dict):
+        return sum(map(size_of, item.values()))
+    if isinstance(item, (tuple, list)):
+        return sum(map(size_of, item))
+    return int(getattr(item, "nbytes", 0) or 0)

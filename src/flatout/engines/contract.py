@@ -1,0 +1,176 @@
+"""What the conductor asks of an engine: place data, prepare a program, run steps of it.
+
+There is one engine for each Keras backend, and the native one, which stands upon them. Above this file nobody asks
+which one it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from flatout.base.errors import Reason
+from flatout.data.device.sinks import MakeSink
+from flatout.data.stream.sender import Landing
+
+Task = Literal["train", "test", "predict"]
+# A nested structure (tuple, list, dict) of arrays, as Keras passes it to `train_step`.
+Structure = Any
+# Outputs of predict leave the device in pieces of about this size.
+OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
+
+
+def is_on_gpu(leaf: Any) -> bool:
+    """Whether an array of any library lives in the memory of a CUDA device."""
+    kinds_of_cuda_memory = (2, 13)
+    return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
+
+
+class Program(Protocol):
+    """`K` times the model's own step per dispatch, over rows that live on the device.
+
+    A program belongs to one model and one task. Steps are numbered from 0 within the rows that it holds; step `i` takes
+    the rows `order[i * batch_size : (i + 1) * batch_size]`, the last one possibly fewer.
+
+    Attributes:
+        engine: The name of the engine whose program it is.
+        unit: A chunk whose length is a multiple of this runs best; any other length is right too.
+        pays: False if nothing is to be gained: the step takes so long that Keras' own overhead is lost in it.
+        longest: The most steps that `run` may be asked for at once, or None.
+        reasons: Why a slower form than the usual one was taken; often empty.
+    """
+
+    engine: str
+    unit: int
+    pays: bool
+    longest: int | None
+    reasons: tuple[Reason, ...]
+
+    def renew(self, is_first: bool) -> None:
+        """Look again at the Python of the model where stock Keras would; callbacks of the user may have changed it.
+
+        Args:
+            is_first: Nothing has run yet. Backends that trace do so at the first step, and never again.
+        """
+        ...
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        """Take other rows in the place of those held, in the order in which they are.
+
+        Their number, shapes and batch size may be new; what they need is then compiled. Rows of the same shapes take
+        the place of the last ones at once.
+        """
+        ...
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        """Take the row numbers of a new pass over the data; None means 0, 1, 2, ..."""
+        ...
+
+    def run(self, start: int, stop: int, every_step: bool) -> Any:
+        """Run the steps `start` to `stop - 1`.
+
+        May return before the device is done; whoever reads the logs then waits. With `every_step` the model's variables
+        have the new state, or Keras' own way to ask for it works; else they need not have it before `end_pass`.
+
+        Returns:
+            For "train" and "test": the logs of each step, a list of `stop - start` dicts, if `every_step`,
+            else a list with the last step's logs alone. For "predict": a list with each step's outputs,
+            as NumPy arrays.
+        """
+        ...
+
+    def end_pass(self) -> None:
+        """Put all state back into the model's variables."""
+        ...
+
+
+class Engine(Protocol):
+    """Runs programs on one backend."""
+
+    name: str
+    # Whether stock Keras writes averaged weights back even after an error.
+    finalizes_after_errors: bool
+    # Each length of a chunk is that many times the next shorter one: less where compiling for one more is cheap and a
+    # single step is dear.
+    chunk_stretch: int
+    # Whether stock Keras takes a batch from the data to build a model before training, and so draws random numbers.
+    peeks_to_build: bool
+
+    @property
+    def reuses_memory(self) -> bool:
+        """Whether the memory of arrays that were sent may be written again: not on a CPU, where nothing is copied."""
+        ...
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        """What the backend's own loop does to the model before the first step of an epoch."""
+        ...
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        """What it does after the last step."""
+        ...
+
+    def end_run(self, model: Any) -> None:
+        """What the backend's own loop does to the model when all is over."""
+        ...
+
+    def reset_metrics(self, model: Any) -> None:
+        """`model.reset_metrics()`."""
+        ...
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        """The metrics' results, or the last step's logs where those have other names, as Keras chooses."""
+        ...
+
+    def generator_state(self) -> Any:
+        """The state of random generators outside the model's variables, or None."""
+        ...
+
+    def set_generator_state(self, state: Any) -> None: ...
+
+    def place(self, inputs: Structure) -> Structure:
+        """Put whole arrays on the device, converted as Keras converts each batch of them."""
+        ...
+
+    def sink(self, dtype: str) -> MakeSink:
+        """Makes an array of this dtype on the device, to be filled piece by piece from files."""
+        ...
+
+    def send(self, arrays: Structure) -> Structure:
+        """Put NumPy arrays on the device, from any thread, beside what runs there.
+
+        When it returns, the arrays are on the device, and their memory may be written again if `reuses_memory`.
+        """
+        ...
+
+    @property
+    def landing(self) -> Landing | None:
+        """Arrays on the device for rows that come there past the backend; None where none can."""
+        ...
+
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        """What waits until these values are computed, whatever is dispatched after them."""
+        ...
+
+    def free_memory(self) -> int | None:
+        """Bytes free on the device, or None if nobody can say."""
+        ...
+
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> Program:
+        """Compile the model's step; changes no state of the model and draws no random number.
+
+        Args:
+            model: Built and compiled.
+            task: Which of its steps.
+            data: Placed rows, as `place` or `send` returned them.
+            rows: How many there are.
+            batch_size: Rows of a step.
+            any_length: Stock Keras knows no fixed length of a batch here, which is a matter of results to TensorFlow.
+
+        Raises:
+            Refusal: The step cannot be compiled; stock Keras must run. Nothing has been changed.
+        """
+        ...

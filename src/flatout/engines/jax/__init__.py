@@ -1,0 +1,1 @@
+"""K steps as one XLA program."""

@@ -1,0 +1,378 @@
+"""The jax engine: K times the model's own step in one XLA program, state donated, rows gathered on the device."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax import lax
+from jax.extend.core import jaxpr_as_fun
+from keras import tree
+from keras.src.trainers.data_adapters import array_slicing
+
+from flatout.base.errors import Reason, Refusal, reason
+from flatout.data.device.sinks import MakeSink
+from flatout.data.stream.sender import Landing
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from flatout.engines.kept_functions import Functions
+
+from . import executables as jax_cache
+from . import metric_dispatch as jax_metrics
+from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
+from .landing import JaxLanding
+from .sink import JaxSink
+from .uninterrupted import Uninterrupted
+
+# The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
+_STATE_PARTS = {
+    "train": ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables"),
+    "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
+    "predict": ("trainable_variables", "non_trainable_variables"),
+}
+
+
+class JaxEngine:
+    """Compiles Keras models on the jax backend."""
+
+    name = "jax"
+    chunk_stretch = 8
+    finalizes_after_errors = True
+    peeks_to_build = True
+
+    def __init__(self) -> None:
+        jax_cache.use_persistent_cache()
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        model._jax_state_synced = True
+
+    def end_epoch(self, model: Any, task: Task) -> None:
+        pass
+
+    def end_run(self, model: Any) -> None:
+        model._jax_state = None
+
+    def reset_metrics(self, model: Any) -> None:
+        jax_metrics.reset(model)
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        return jax_metrics.result(model, logs)
+
+    def generator_state(self) -> None:
+        """Every generator of Keras on jax is a variable of the model."""
+
+    def set_generator_state(self, state: None) -> None:
+        pass
+
+    def place(self, inputs: Structure) -> Structure:
+        def whole(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) or is_on_gpu(leaf):
+                # Already there: Keras would take it through the host.
+                array = leaf if isinstance(leaf, jax.Array) else jax.dlpack.from_dlpack(leaf)
+                is_float = jnp.issubdtype(array.dtype, jnp.floating)
+                return array.astype(keras.config.floatx()) if is_float else array
+            sliceable = array_slicing.convert_to_sliceable(leaf, target_backend="jax")
+            # A copy, also on a CPU: what the user writes into the array later must not reach half of the batches.
+            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
+
+        return tree.map_structure(whole, inputs, none_is_leaf=False)
+
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(JaxSink, cast_to=dtype)
+
+    @property
+    def reuses_memory(self) -> bool:
+        return jax.default_backend() != "cpu"
+
+    def send(self, arrays: Structure) -> Structure:
+        return jax.block_until_ready(jax.device_put(arrays))
+
+    @property
+    def landing(self) -> Landing | None:
+        is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
+        return JaxLanding() if is_first_gpu else None
+
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        return functools.partial(jax.block_until_ready, values)
+
+    def free_memory(self) -> int | None:
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics and "bytes_limit" in statistics:
+            return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> JaxProgram:
+        program = JaxProgram(model, task, data, rows, batch_size)
+        try:
+            program.trace()
+        except Exception as error:
+            raise Refusal(reason("untraceable", f"{task}_step", _first_line(error))) from error
+        return program
+
+
+class JaxProgram:
+    """One model's step, looped over placed rows.
+
+    Three forms are compiled when they are first needed: the loop over full batches, a single full batch (for chunks
+    that are no multiple of `unit`), and the partial last batch.
+    """
+
+    engine = "jax"
+
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+        self._model = model
+        self._task = task
+        self._state: Any = None
+        self._variables: list[list[Any]] = []
+        self._marks: tuple[Any, ...] = ()
+        self._signature: Any = None
+        self._is_in_order = False
+        # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
+        self._is_chunk = False
+        self._order: Any = None
+        self._rest_order: Any = None
+        self._functions = Functions(model, task)
+        self._settings = _settings()
+        self._cost = Cost(0.0, has_loop=False, has_convolution=False)
+        self._loops = True
+        self.pays = True
+        self.unit = 1
+        self.longest: int | None = None
+        self.reasons: tuple[Reason, ...] = ()
+        self._hold(data, rows, batch_size)
+
+    def trace(self) -> None:
+        """Trace a step on shapes alone: one that cannot be compiled fails here, before step 0."""
+        self._state = self._read_state(purge=False)
+        self._signature = _signature(self._state)
+        output, after = self._trace_step(self._batch_size)[1]
+        if _signature(after) != self._signature:
+            raise TypeError("the step changes the shape or dtype of a variable")
+        if jax.default_backend() == "cpu":
+            self._loops = loop_pays_on_cpu(self._cost)
+            self.pays = anything_pays_on_cpu(self._cost)
+        else:
+            self.unit = choose_unit(self._full, self._cost)
+        if self._task == "predict":
+            nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
+            self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
+        self._state = None
+
+    def renew(self, is_first: bool) -> None:
+        if is_first:
+            self._functions.forget_fresh()
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        before = self._layout
+        self._hold(data, rows, batch_size)
+        self._is_chunk = jax.default_backend() != "cpu"
+        if self._layout != before and jax.default_backend() != "cpu":
+            self.unit = choose_unit(self._full, self._cost)
+        if self._layout != before or not self._is_in_order:
+            self.begin_pass(None)
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+        leaves, structure = jax.tree.flatten(data)
+        self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        self._is_in_order = order is None
+        cut = self._full * self._batch_size
+        if order is None:
+            order = np.arange(cut + self._rest, dtype=np.int32)
+        self._order = jax.device_put(order[:cut].reshape(self._full, self._batch_size))
+        self._rest_order = jax.device_put(order[cut:]) if self._rest else None
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        stacked = every_step or self._task == "predict"
+        results: list[Any] = []
+        # What is left over after whole units goes step by step.
+        looped = max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
+        if self._is_chunk and self._loops and (start, stop) == (0, self._full):
+            outputs = self._advance(("whole", stacked))
+            results = _unstack(outputs, stop) if stacked else [outputs]
+            start = stop
+        elif looped > 1:
+            bounds = np.array([start, start + looped], np.int32)
+            outputs = self._advance(("loop", stacked), bounds)
+            results = _unstack(outputs, looped) if stacked else [outputs]
+            start += looped
+        for step in range(start, stop):
+            outputs = self._advance(("step",), np.int32(step)) if step < self._full else self._advance(("rest",))
+            results = [*results, outputs] if stacked else [outputs]
+        if self._task == "predict":
+            results = [tree.map_structure(np.asarray, output) for output in results]
+        return results
+
+    def end_pass(self) -> None:
+        """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
+        model = self._model
+        if self._state is not None and not model._jax_state_synced:
+            with Uninterrupted():
+                for variables, values in zip(self._variables, self._state, strict=True):
+                    for variable, value in zip(variables, values, strict=True):
+                        variable._value = value
+                model._jax_state_synced = True
+        self._state = None
+
+    def _advance(self, form: tuple[Any, ...], *position: Any) -> Any:
+        """Run one form on the model's state, by Keras' own protocol for state that is away from the variables."""
+        model = self._model
+        if self._state is None or model._jax_state_synced:
+            # A callback, or the pass before, has put the state back into the variables.
+            with Uninterrupted():
+                self._state = _unshared(self._read_state(purge=True), self._kept_values())
+                model._jax_state_synced = False
+            self._signature = _signature(self._state)
+        order = self._rest_order if form == ("rest",) else self._order
+        arguments = (self._state, self._data, order, *position)
+        key = (form, self.unit, self._signature, self._layout, self._settings)
+        compiled = self._functions.get(
+            key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
+        )
+        with Uninterrupted():
+            outputs, self._state = compiled(*arguments)
+            # Not by `setattr`: Keras would look through all of it for layers and variables to track.
+            vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
+        return outputs
+
+    def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
+        """Keras' `_get_jax_state`, without its four walks through all layers where nothing has changed."""
+        model = self._model
+        known = itertools.chain.from_iterable(self._variables)
+        marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
+        if not self._variables or marks != self._marks:
+            self._variables = [
+                model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
+                for part in _STATE_PARTS[self._task]
+            ]
+            known = itertools.chain.from_iterable(self._variables)
+            self._marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
+        state = tuple([_value(variable) for variable in variables] for variables in self._variables)
+        if purge:
+            for variable in itertools.chain.from_iterable(self._variables):
+                variable._value = None
+        return state
+
+    def _kept_values(self) -> list[Any]:
+        """Values of variables that this task does not take, and so must not lose by donation."""
+        optimizer = getattr(self._model, "optimizer", None)
+        if self._task == "train" or optimizer is None:
+            return []
+        return [variable.value for variable in optimizer.variables]
+
+    def _function(self, form: str, stacked: bool = False) -> Callable[..., Any]:
+        if form == "rest":
+            return self._trace_step(self._rest)[0]
+        step, (output, _) = self._trace_step(self._batch_size)
+        if form == "whole":
+            return whole(step, output, self._full, stacked)
+        if form == "step":
+            return lambda state, data, order, position: step(state, data, order[position])
+        return loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)
+
+    def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
+        """The step as a function of jax operations, and the specification of what it returns.
+
+        The model's Python runs once for each length of a batch, whatever forms are built from it.
+        """
+        batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self._data)
+        leaves, structure = jax.tree.flatten(batch)
+        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, self._settings)
+        step, spec, self._cost = self._functions.get(key, lambda: self._traced(batch))
+        return step, spec
+
+    def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
+        jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
+        gather = _gather_apart if jax.default_backend() == "cpu" else _gather
+
+        def step(state: Any, data: Structure, numbers: Any) -> Any:
+            return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
+
+        return step, spec, cost_of(jaxpr.jaxpr)
+
+    def _step(self, state: Any, batch: Structure) -> tuple[Any, Any]:
+        if self._task == "predict":
+            outputs, non_trainable_variables = self._model.predict_step(state, batch)
+            return outputs, (state[0], non_trainable_variables)
+        step = self._model.train_step if self._task == "train" else self._model.test_step
+        logs, state = step(state, batch)
+        return jax.tree.map(jnp.asarray, logs), state
+
+
+def _settings() -> tuple[Any, ...]:
+    """Those of jax that change what a program computes; the user may set them between calls."""
+    config = jax.config
+    return (
+        config.jax_enable_x64,
+        config.jax_default_matmul_precision,
+        config.jax_numpy_dtype_promotion,
+        config.jax_default_prng_impl,
+    )
+
+
+def _value(variable: Any) -> Any:
+    # `variable.value` looks for scopes first, none of which is open here: 5 us a variable.
+    value = variable._value
+    return variable.value if value is None else value
+
+
+def _gather(data: Structure, numbers: Any) -> Structure:
+    return jax.tree.map(lambda rows: rows.at[numbers].get(mode="promise_in_bounds"), data)
+
+
+def _gather_apart(data: Structure, numbers: Any) -> Structure:
+    """Gather where XLA cannot fuse it with what reads the batch: a loss summed in one go with it is rounded otherwise.
+
+    XLA's CPU compiler drops optimization barriers before it fuses, but leaves alone a condition that it cannot decide.
+    """
+
+    def nothing(data: Structure, numbers: Any) -> Structure:
+        return jax.tree.map(lambda rows: jnp.zeros((*numbers.shape, *rows.shape[1:]), rows.dtype), data)
+
+    return lax.cond(numbers[0] >= 0, _gather, nothing, data, numbers)
+
+
+def _signature(state: Any) -> tuple[Any, ...]:
+    leaves, structure = jax.tree.flatten(state)
+    return (structure, *((tuple(leaf.shape), jnp.dtype(leaf.dtype)) for leaf in leaves))
+
+
+def _unshared(state: Any, kept: list[Any]) -> Any:
+    """Copy arrays that occur twice, or also in `kept`: a donated buffer may be given once only, and is gone then.
+
+    Keras' exponential moving average leaves a weight and its average in one buffer, and stock `evaluate` after
+    `fit` then fails with "Array has been deleted".
+    """
+    seen = {id(value) for value in kept}
+
+    def once(leaf: Any) -> Any:
+        if id(leaf) in seen:
+            return jnp.copy(leaf)
+        seen.add(id(leaf))
+        return leaf
+
+    return jax.tree.map(once, state)
+
+
+def _unstack(outputs: Any, count: int) -> list[Any]:
+    leaves, structure = jax.tree.flatten(outputs)
+    columns = [np.asarray(leaf)[:count] for leaf in leaves]
+    return [jax.tree.unflatten(structure, [column[number] for column in columns]) for number in range(count)]
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"

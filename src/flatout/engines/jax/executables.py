@@ -1,0 +1,91 @@
+"""Compiled jax programs, shared by models of the same architecture, and kept on disk between processes.
+
+Keras compiles once for each model object, so a k-fold or a grid search compiles the same program again and again.
+Here the traced program itself is the key: two models whose steps lower to the same HLO, with the same constants, run
+the same executable. No configuration is compared, so nothing can be overlooked in it.
+"""
+
+from __future__ import annotations
+
+import collections
+import hashlib
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import jaxprs_in_params
+
+from flatout.base import disk_cache
+
+# Executables hold memory on the device; a search over architectures must not fill it.
+_KEPT = 64
+_executables: collections.OrderedDict[str, Callable[..., Any]] = collections.OrderedDict()
+
+
+def compile_shared(
+    function: Callable[..., Any], arguments: tuple[Any, ...], donate: tuple[int, ...] = ()
+) -> Callable[..., Any]:
+    """Compile `function` for the shapes of `arguments`, or take an executable that does the same.
+
+    The executable takes and returns flat lists: the names in a model's logs (`auc`, `auc_1`) are no part of it.
+    """
+    structure = jax.tree.structure(arguments)
+    structure_of_result: Any = None
+
+    def flat(*leaves: Any) -> list[Any]:
+        nonlocal structure_of_result
+        results, structure_of_result = jax.tree.flatten(function(*jax.tree.unflatten(structure, leaves)))
+        return results
+
+    sizes = [jax.tree.structure(argument).num_leaves for argument in arguments]
+    donated = [n for number in donate for n in range(sum(sizes[:number]), sum(sizes[: number + 1]))]
+    traced = jax.jit(flat, donate_argnums=donated).trace(*jax.tree.leaves(arguments))
+    lowered = traced.lower()
+    digest = hashlib.sha256(lowered.as_text().encode())
+    for constant in traced.jaxpr.consts:
+        digest.update(np.asarray(constant).tobytes())
+    places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    digest.update(repr((donated, jax.default_backend(), places)).encode())
+    key = digest.hexdigest()
+    if traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr)):
+        # The program's text does not tell one Python function from another.
+        executable = lowered.compile()
+        return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
+    if key not in _executables:
+        _executables[key] = lowered.compile()
+        if len(_executables) > _KEPT:
+            _executables.popitem(last=False)
+    _executables.move_to_end(key)
+    executable = _executables[key]
+    return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
+
+
+def equations(jaxpr: Any) -> Iterator[Any]:
+    """All equations of a jaxpr, those inside its loops and branches too."""
+    for equation in jaxpr.eqns:
+        yield equation
+        for inner in jaxprs_in_params(equation.params):
+            yield from equations(inner)
+
+
+def primitives(jaxpr: Any) -> set[str]:
+    return {equation.primitive.name for equation in equations(jaxpr)}
+
+
+def use_persistent_cache() -> None:
+    """Let jax keep compiled programs on disk, unless the user has said where or switched it off."""
+    if jax.config.jax_compilation_cache_dir is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
+        return
+    if "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
+        return
+    try:
+        folder = disk_cache.folder("jax")
+    except OSError:
+        return
+    if not os.access(folder, os.W_OK):
+        return
+    jax.config.update("jax_compilation_cache_dir", str(folder))
+    # The step of a small model takes a quarter of a second to compile, and 10 ms to find.
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)

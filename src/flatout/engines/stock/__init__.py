@@ -1,0 +1,1 @@
+"""Keras' own steps behind the interface of an engine."""

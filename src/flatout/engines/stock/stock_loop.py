@@ -1,0 +1,140 @@
+"""Prediction batch by batch with Keras' own step, for what no engine can compile: same interface, flat memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import Reason
+from flatout.data.order.row_order import iterator_class
+from flatout.data.sources.description import ArraySource
+from flatout.data.stream.chunks import RowReader, packed
+from flatout.data.workers.background import Background
+from flatout.engines.select import trainer_module
+from flatout.seam import stock_methods as stock
+
+
+class StockProgram:
+    """One batch at a time, as the data are."""
+
+    engine = "stock"
+    unit = 1
+    pays = True
+    longest: int | None = 1
+    reasons: tuple[Reason, ...] = ()
+
+    def __init__(self, model: Any):
+        self._model = model
+        self._batch: Any = None
+        self._takes_inputs_alone = getattr(type(model).predict_step, "__module__", "").startswith("keras.")
+
+    def replace(self, data: Any, rows: int, batch_size: int) -> None:
+        self._batch = data
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+
+        if self._takes_inputs_alone:
+            return [self._model.predict_on_batch(unpack_x_y_sample_weight(self._batch)[0])]
+        # A step of the user's may look at the whole batch, of which `predict_on_batch` would pass on the inputs alone.
+        batch = tuple(self._batch) if isinstance(self._batch, (list, tuple)) else (self._batch,)
+        alone = (only for only in [batch])
+        return [stock.original("predict")(self._model, alone, steps=1, verbose=0)]
+
+    def renew(self, is_first: bool) -> None:
+        pass
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        pass
+
+    def end_pass(self) -> None:
+        pass
+
+
+class StockBatches:
+    """Gives a `StockProgram` one batch after the other.
+
+    Args:
+        program: What holds the batch.
+        batches: Makes the batches from a step on.
+        steps: How many there are, if known.
+
+    Attributes:
+        first_step: The step at which a pass begins.
+    """
+
+    placement = "host"
+    is_exhausted = False
+    loads = ()
+    iterator = None
+
+    def __init__(self, program: StockProgram, batches: Callable[[int], Iterator[Any]], steps: int | None):
+        self.steps = self.end = steps
+        self.first_step = 0
+        self._program = program
+        self._make = batches
+        self._batches: Iterator[Any] = iter(())
+        self._held = -1
+
+    def reset(self) -> None:
+        pass
+
+    def begin_epoch(self) -> None:
+        self._batches = self._make(self.first_step)
+        self._held = self.first_step - 1
+
+    def foresee(self) -> None:
+        pass
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """As `ResidentFeed.ready`."""
+        if step > self._held:
+            batch = next(self._batches, None)
+            if batch is None:
+                self.end = step
+                return None
+            self._program.replace(batch, 1, 1)
+            self._held = step
+        return 0, 1
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if hasattr(self._batches, "close"):
+            self._batches.close()
+
+
+def batches_of_rows(source: ArraySource, reader: RowReader, steps: int) -> Callable[[int], Iterator[Any]]:
+    """Batches of arrays, read ahead in chunks, from any step on."""
+    from keras import tree
+
+    def batches(first: int) -> Iterator[Any]:
+        with Background(reader.chunks(None, first, steps), items=1, at_once=True) as chunks:
+            for chunk in chunks:
+                leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
+                for begin in range(0, chunk.steps * chunk.batch_size, chunk.batch_size):
+                    yield packed(source.inputs, [leaf[begin : begin + chunk.batch_size] for leaf in leaves])
+
+    return batches
+
+
+def batches_of_keras(
+    model: Any, backend: str, x: Any, batch_size: int | None, steps: int | None
+) -> tuple[Callable[[int], Iterator[Any]], int | None]:
+    """Batches as stock Keras makes them of anything it takes, and how many there are, if known."""
+    strategy = {"distribute_strategy": model.distribute_strategy} if backend == "tensorflow" else {}
+    iterator = iterator_class(trainer_module(backend))(x=x, batch_size=batch_size, steps_per_epoch=steps, **strategy)
+
+    def batches(first: int) -> Iterator[Any]:
+        for _, _, source in iterator._enumerate_iterator():
+            batch = None
+            with iterator.catch_stop_iteration():
+                batch = next(source)
+            if batch is None:
+                return
+            yield batch
+
+    return batches, iterator.num_batches

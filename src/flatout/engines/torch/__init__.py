@@ -1,0 +1,1 @@
+"""The step, captured once and replayed."""

@@ -1,0 +1,1 @@
+"""A step recorded as ATen operations, and what its Python must not do meanwhile."""

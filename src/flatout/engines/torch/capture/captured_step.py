@@ -1,0 +1,232 @@
+"""Records a model's step once, and proves on two batches that the recording does what the step does.
+
+A trial changes nothing: variables, gradients, random generators and Python attributes are put back. The step is
+recorded twice, on different rows and states; recordings that differ depend on something outside the graph. The
+recording is then replayed on both, and must end in the same state. A step that does more than compute is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import io
+import time
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import keras.src.backend as keras_backend
+import torch
+from keras.src import tree
+from keras.src.backend.torch import core as keras_core
+from keras.src.backend.torch import random as keras_random
+
+from flatout.base.errors import reason
+from flatout.base.options import current
+from flatout.engines.contract import Structure, Task
+from flatout.engines.torch.graph.codegen import Calls, Step, late_step
+from flatout.engines.torch.graph.optimize import optimize
+from flatout.engines.torch.graph.step_graph import Graph
+
+from .recorded_cond import branch_free
+from .recorder import CaptureFailed, HostReads, Recorder, Undo
+from .seeded_draws import Reseeds, recorded_seed_generator
+from .side_effects import SideEffect, Watch
+from .surroundings import Surroundings
+
+STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
+# Bits are equal on a CPU; on a GPU some kernels add up in no fixed order.
+# A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
+# recording it costs six such steps.
+_LONGEST_RECORDING = 1.0
+_TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
+
+
+@dataclass
+class CapturedStep:
+    """A step ready to replay.
+
+    Attributes:
+        graph: The whole step with its outputs; `quiet_graph` changes the state alone.
+        step: The graph as a function of the batch's leaves; `quiet_step` likewise.
+        calls: The callables chosen for the operations.
+        structure: What the step returns, with a number for each output.
+    """
+
+    graph: Graph
+    quiet_graph: Graph
+    step: Step
+    quiet_step: Step
+    calls: Calls
+    structure: Any
+
+    @functools.cached_property
+    def changes_inputs(self) -> bool:
+        """Whether the step writes to the memory of its batch."""
+        written = {storage for i in self.graph.instructions for storage in self.graph.written_storages(i)}
+        return bool(written & {self.graph.values[index].storage for index in self.graph.inputs})
+
+    def pack(self, outputs: list[Any]) -> Any:
+        return tree.map_structure(lambda number: outputs[number], self.structure)
+
+
+def leaves_of(batch: Structure) -> list[torch.Tensor]:
+    """The tensors of a batch, in Keras' order."""
+    return [leaf for leaf in tree.flatten(batch) if leaf is not None]
+
+
+def capture(model: Any, task: Task, batches: list[Structure], verify: bool = True) -> CapturedStep:
+    """Record the step on the first batch; `batches` may hold a second one of the same shapes.
+
+    Raises:
+        CaptureFailed: The step cannot be recorded. Nothing has been changed.
+    """
+    place = STEP_NAMES[task]
+    surroundings, undo, reseeds, watch = Surroundings(model), Undo(), Reseeds(), Watch.of(model)
+    try:
+        graphs, pictures = [], []
+        # Of this process alone: a busy machine says nothing about the step.
+        began = time.process_time()
+        for batch in batches:
+            graphs.append(_record(model, task, batch, undo, reseeds, watch))
+            watch.end_recording()
+            pictures.append(surroundings.attributes_now())
+            is_on_cpu = leaves_of(batch)[0].device.type == "cpu"
+            if is_on_cpu and not current().force and time.process_time() - began > _LONGEST_RECORDING:
+                raise CaptureFailed(reason("no_gain"))
+        if surroundings.drew_python_numbers():
+            raise CaptureFailed(reason("side_effects", place, "it draws from Python's or NumPy's random generator"))
+        if change := watch.change():
+            raise CaptureFailed(reason("side_effects", place, change))
+        if len(graphs) > 1:
+            if pictures[0] != pictures[1]:
+                raise CaptureFailed(reason("side_effects", place, "it changes Python attributes at each step"))
+            if difference := _difference(*graphs):
+                raise CaptureFailed(reason("data_dependent", place, difference))
+        captured = _prepare(graphs[0])
+        if verify:
+            expected, random_state = undo.current(), torch.get_rng_state()
+            undo.restore()
+            surroundings.restore_random()
+            with told_before():
+                _verify(captured, batches, undo, expected, random_state, place)
+        return captured
+    except BaseException:
+        surroundings.restore_attributes()
+        watch.restore()
+        raise
+    finally:
+        undo.restore()
+        surroundings.restore()
+
+
+@contextlib.contextmanager
+def told_before() -> Iterator[None]:
+    """Silence while a step is replayed: what its operations warn of was shown when it was recorded."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Reseeds, watch: Watch) -> Graph:
+    place = STEP_NAMES[task]
+    recorder = Recorder(place, undo)
+    batch = tree.map_structure(torch.clone, batch, none_is_leaf=False)
+    for leaf in leaves_of(batch):
+        recorder.add_input(leaf)
+    reseeds.restart()
+    model.train(task == "train")
+    printed = io.StringIO()
+    try:
+        with (
+            _patched(recorder, reseeds),
+            contextlib.redirect_stdout(printed),
+            torch.autograd.set_multithreading_enabled(False),
+            torch.set_grad_enabled(task == "train"),
+            recorder,
+            HostReads(recorder),
+            watch,
+        ):
+            outputs = getattr(model, place)(batch)
+    except SideEffect as effect:
+        raise CaptureFailed(reason("side_effects", place, effect)) from None
+    except Exception as error:
+        # Keras re-raises errors of layers as new ones, so a failure is taken from the recorder.
+        if recorder.failure is None:
+            first_line = (str(error).strip().splitlines() or [""])[0][:200]
+            raise CaptureFailed(reason("untraceable", place, f"{type(error).__name__}: {first_line}")) from error
+    if recorder.failure is not None:
+        raise CaptureFailed(recorder.failure)
+    if printed.getvalue():
+        raise CaptureFailed(reason("side_effects", place, "it prints"))
+    leaves = tree.flatten(outputs)
+    recorder.graph.outputs = [recorder.refs(getattr(leaf, "value", leaf)) for leaf in leaves]
+    recorder.graph.output_structure = tree.pack_sequence_as(outputs, list(range(len(leaves))))
+    return recorder.graph
+
+
+@contextlib.contextmanager
+def _patched(recorder: Recorder, reseeds: Reseeds) -> Iterator[None]:
+    """Keras' decisions and draws on the host, replaced while recording."""
+    cond, seed_generator = keras_core.cond, keras_random.torch_seed_generator
+    replacement = branch_free(recorder, cond)
+    has_alias = getattr(keras_backend, "cond", None) is cond
+    keras_core.cond = replacement
+    keras_random.torch_seed_generator = recorded_seed_generator(recorder, reseeds, seed_generator)
+    if has_alias:
+        keras_backend.cond = replacement
+    try:
+        yield
+    finally:
+        keras_core.cond, keras_random.torch_seed_generator = cond, seed_generator
+        if has_alias:
+            keras_backend.cond = cond
+
+
+def _prepare(graph: Graph) -> CapturedStep:
+    (loud, quiet), calls = optimize(graph), Calls()
+    return CapturedStep(loud, quiet, late_step(loud, calls), late_step(quiet, calls), calls, graph.output_structure)
+
+
+def _difference(first: Graph, second: Graph) -> str | None:
+    """What differs between two recordings of one step, or None."""
+    if len(first.instructions) != len(second.instructions):
+        return f"it ran {len(first.instructions)} operations at one step and {len(second.instructions)} at the next"
+    for a, b in zip(first.instructions, second.instructions, strict=True):
+        if a.target != b.target or repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)) or a.results != b.results:
+            return f"{a.target} differs from one step to the next"
+    for one, other in zip(first.values, second.values, strict=True):
+        if one.kind != other.kind or (one.kind == "external" and one.tensor is not other.tensor):
+            return "it uses other tensors at each step"
+        if one.kind == "constant" and not _same_bits(one.tensor, other.tensor):
+            return "a number that comes from Python changes from step to step"
+    if repr(first.outputs) != repr(second.outputs):
+        return "it returns other values at each step"
+    return None
+
+
+def _same_bits(a: Any, b: Any) -> bool:
+    return a.dtype == b.dtype and a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
+
+
+def _verify(
+    captured: CapturedStep, batches: list[Structure], undo: Undo, expected: list[Any], random_state: Any, place: str
+) -> None:
+    for number, batch in enumerate(batches):
+        step = captured.step if number == 0 else captured.quiet_step
+        step(*leaves_of(batch))
+    for wanted, got in zip(expected, undo.current(), strict=True):
+        if not _close(wanted, got):
+            raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
+    if not torch.equal(random_state, torch.get_rng_state()):
+        raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
+
+
+def _close(wanted: torch.Tensor, got: torch.Tensor) -> bool:
+    if not wanted.is_floating_point():
+        return torch.equal(wanted, got)
+    wanted, got = torch.nan_to_num(wanted.float()), torch.nan_to_num(got.float())
+    tolerance = _TOLERANCE.get(wanted.device.type, 1e-2)
+    scale = wanted.abs().max() if wanted.numel() else 0.0
+    return bool(((wanted - got).abs() <= tolerance * scale + 1e-30).all())

@@ -1,0 +1,1 @@
+"""The recorded step as data: simplified, and printed as Python."""

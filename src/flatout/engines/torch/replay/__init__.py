@@ -1,0 +1,1 @@
+"""The recorded step at work: operation by operation, or as a CUDA graph."""

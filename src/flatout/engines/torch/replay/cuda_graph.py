@@ -1,0 +1,274 @@
+"""The captured step as a CUDA graph: the rows are gathered on the device, and the host only says "again".
+
+A device counter holds the number of the step; it selects a row of the order matrix, which selects the batch.
+"""
+
+from __future__ import annotations
+
+import gc
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from keras.src import backend, tree
+
+from flatout.base.errors import reason
+from flatout.engines.contract import Structure, Task
+from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of, told_before
+from flatout.engines.torch.capture.recorder import CaptureFailed
+from flatout.engines.torch.capture.seeded_draws import Reseed
+from flatout.engines.torch.graph.codegen import compile_graph
+from flatout.engines.torch.graph.step_graph import Graph, refs_in, results_of
+
+from .host_seeds import HostSeeds
+from .step_loop import Loop, Rows, longest_run
+
+_WARM_UP_STEPS = 3
+# Several steps in one graph save the gaps between launches.
+_STEPS_PER_LAUNCH = 8
+_MOST_OPERATIONS_PER_LAUNCH = 4000
+
+
+class CudaGraphLoop(Loop):
+    """Launches CUDA graphs of a captured step.
+
+    Raises:
+        CaptureFailed: Something in the step needs the host. Nothing has been changed.
+    """
+
+    def __init__(
+        self, model: Any, task: Task, rows: Rows, full: CapturedStep | None, last: CapturedStep | None
+    ) -> None:
+        super().__init__(model, task, rows)
+        self.unit = _STEPS_PER_LAUNCH
+        self.longest = longest_run(task, full or last)
+        self._whole, size = rows.rows // rows.batch_size, rows.batch_size
+        device = rows.leaves[0].device
+        self._order = torch.arange(rows.rows, device=device)
+        self._position = torch.zeros(1, dtype=torch.int64, device=device)
+        stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+        matrix = self._order[: self._whole * size].view(self._whole, size)
+
+        def full_batch() -> list[torch.Tensor]:
+            index = matrix.index_select(0, self._position).view(size)
+            return [leaf.index_select(0, index) for leaf in rows.leaves]
+
+        def last_batch() -> list[torch.Tensor]:
+            index = self._order[self._whole * size :]
+            return [leaf.index_select(0, index) for leaf in rows.leaves]
+
+        def launches(captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int) -> _Launches:
+            return _Launches(captured, batch, self._position, stream, pool, steps, STEP_NAMES[task])
+
+        self._full = launches(full, full_batch, self._whole) if full else None
+        self._last = launches(last, last_batch, 1) if last else None
+
+    def replace(self, data: Structure) -> None:
+        # The graphs read the rows where they were when they were captured.
+        for held, new in zip(self.rows.leaves, leaves_of(data), strict=True):
+            held.copy_(new)
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        super().begin_pass(None)
+        if order is None:
+            order = np.arange(self.rows.rows)
+        self._order.copy_(torch.from_numpy(np.ascontiguousarray(order, dtype=np.int64)))
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        every_step = every_step or self.task == "predict"
+        results: list[Any] = []
+        current, step = None, start
+        with torch.no_grad():
+            self._position.fill_(start)
+            while step < stop:
+                launches = self._full if step < self._whole else self._last
+                assert launches is not None
+                if launches is not current:
+                    launches.seeds.load()
+                    current = launches
+                if every_step or step == stop - 1:
+                    results.append(launches.run_one())
+                    step += 1
+                else:
+                    step += launches.run_some(min(stop - 1, self._whole) - step if step < self._whole else 1)
+        if self.task == "predict":
+            return [tree.map_structure(backend.convert_to_numpy, result) for result in results]
+        return results
+
+
+class _Launches:
+    """The CUDA graphs for one shape of batch: a step with results, one without, and several without."""
+
+    def __init__(
+        self,
+        captured: CapturedStep,
+        batch: Callable[[], list[torch.Tensor]],
+        position: torch.Tensor,
+        stream: torch.cuda.Stream,
+        pool: Any,
+        steps: int,
+        place: str,
+    ) -> None:
+        self._captured, self._batch, self._position = captured, batch, position
+        self._stream, self._pool, self._place = stream, pool, place
+        self.seeds = HostSeeds(captured.graph, place)
+        operations = len(captured.quiet_graph.instructions)
+        joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
+        joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH
+        _check_is_on_device(captured.graph, place)
+        with _unchanged(captured.graph), told_before():
+            try:
+                self._warm_up()
+                self._one, outputs = self._build(captured.graph, 1)
+                self._outputs = _Outputs(outputs)
+                self._quiet, _ = self._build(captured.quiet_graph, 1)
+                self._several = self._build(captured.quiet_graph, _STEPS_PER_LAUNCH)[0] if joins else None
+            except RuntimeError as error:
+                detail = (str(error).strip().splitlines() or [""])[0][:200]
+                raise CaptureFailed(reason("untraceable", f"the CUDA graph of {place}", detail)) from error
+
+    def run_one(self) -> Any:
+        """Run a step; its results, in memory of their own."""
+        self.seeds.advance()
+        self._one.replay()
+        return self._captured.pack(self._outputs.copy())
+
+    def run_some(self, most: int) -> int:
+        """Run up to `most` steps without results; how many it were."""
+        if self._several is not None and most >= _STEPS_PER_LAUNCH:
+            self._several.replay()
+            return _STEPS_PER_LAUNCH
+        self.seeds.advance()
+        self._quiet.replay()
+        return 1
+
+    def _warm_up(self) -> None:
+        """Let libraries allocate and choose their kernels; then find out whether a step waits for the device."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            for _ in range(_WARM_UP_STEPS):
+                self._captured.step(*self._batch())
+                self._captured.quiet_step(*self._batch())
+            # A capture that fails half-way leaves the default generator unusable: look for waits before.
+            quiet = compile_graph(_without_reseeds(self._captured.graph), self._captured.calls)
+            mode = torch.cuda.get_sync_debug_mode()
+            torch.cuda.set_sync_debug_mode("error")
+            try:
+                quiet(*self._batch())
+            finally:
+                torch.cuda.set_sync_debug_mode(mode)
+        torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
+        step, outputs = compile_graph(_without_reseeds(graph), self._captured.calls), []
+        launch = torch.cuda.CUDAGraph()
+        for generator in _generators(graph):
+            launch.register_generator_state(generator)
+        torch.cuda.synchronize()
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), torch.cuda.stream(self._stream), _no_collection():
+            # Keras' callbacks may use the device from other threads meanwhile.
+            launch.capture_begin(pool=self._pool, capture_error_mode="thread_local")
+            try:
+                for _ in range(steps):
+                    outputs = step(*self._batch())
+                    self._position.add_(1)
+                # Joined here, a step's logs cost one copy.
+                outputs = _Outputs.join(outputs)
+            finally:
+                launch.capture_end()
+        return launch, outputs
+
+
+class _Outputs:
+    """What a graph leaves in its own memory, and copies of it."""
+
+    def __init__(self, outputs: list[Any]) -> None:
+        self._outputs = outputs
+
+    @staticmethod
+    def join(outputs: list[Any]) -> list[Any]:
+        """Stack the scalars of the commonest dtype; they become `(stack, position)`."""
+        dtypes = Counter(o.dtype for o in outputs if isinstance(o, torch.Tensor) and o.ndim == 0)
+        if not dtypes:
+            return outputs
+        dtype = dtypes.most_common(1)[0][0]
+        scalars = [o for o in outputs if isinstance(o, torch.Tensor) and o.ndim == 0 and o.dtype == dtype]
+        stack = torch.stack(scalars)
+        places = iter(range(len(scalars)))
+        return [
+            (stack, next(places)) if isinstance(o, torch.Tensor) and o.ndim == 0 and o.dtype == dtype else o
+            for o in outputs
+        ]
+
+    def copy(self) -> list[Any]:
+        stacks: dict[int, tuple[torch.Tensor, ...]] = {}
+        copies: list[Any] = []
+        for output in self._outputs:
+            if isinstance(output, tuple):
+                stack, place = output
+                if id(stack) not in stacks:
+                    stacks[id(stack)] = stack.clone().unbind()
+                copies.append(stacks[id(stack)][place])
+            else:
+                copies.append(output.clone() if isinstance(output, torch.Tensor) else output)
+        return copies
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Keep destructors of old CUDA objects out of a capture, which they would spoil."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+@contextmanager
+def _unchanged(graph: Graph) -> Iterator[None]:
+    """Put everything that the step changes back afterwards."""
+    contents = [(tensor, tensor.untyped_storage().clone()) for tensor in graph.written_externals()]
+    generators = [(generator, generator.get_state()) for generator in _generators(graph)]
+    random_state = torch.cuda.get_rng_state()
+    try:
+        yield
+    finally:
+        torch.cuda.synchronize()
+        for tensor, before in contents:
+            tensor.untyped_storage().copy_(before)
+        for generator, state in generators:
+            generator.set_state(state)
+        torch.cuda.set_rng_state(random_state)
+
+
+def _without_reseeds(graph: Graph) -> Graph:
+    graph = graph.copy()
+    graph.instructions = [i for i in graph.instructions if not isinstance(i.target, Reseed)]
+    return graph
+
+
+def _generators(graph: Graph) -> list[torch.Generator]:
+    found = [i.kwargs.get("generator") for i in graph.instructions]
+    return list({id(generator): generator for generator in found if generator is not None}.values())
+
+
+def _check_is_on_device(graph: Graph, place: str) -> None:
+    """A CPU tensor that changes would stay as it was at capture.
+
+    What an operation on the device returns beside its result may be on the CPU (the random state of fused attention):
+    inside a capture the operation puts it on the device.
+    """
+    made_by_device: set[int] = set()
+    for instruction in graph.instructions:
+        used = refs_in((instruction.args, instruction.kwargs))
+        values = [graph.values[ref.index] for ref in used]
+        for ref, value in zip(used, values, strict=True):
+            if value.device.type != "cuda" and value.kind != "constant" and ref.index not in made_by_device:
+                raise CaptureFailed(reason("untraceable", f"the CUDA graph of {place}", "it uses a CPU tensor"))
+        if any(value.device.type == "cuda" for value in values):
+            made_by_device.update(results_of(instruction))

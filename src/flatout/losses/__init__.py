@@ -1,1 +1,0 @@
-"""Losses: a checker of what makes them slow or wrong, a vectorizer that proves its rewrites, tables inside them."""

@@ -1,0 +1,201 @@
+"""The fused form as a program: x as halves, all steps in one kernel, and the sums of loss and metrics after them."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from itertools import pairwise
+from typing import Any
+
+from flatout.native.model.activations import c_float
+from flatout.native.model.network import Affine, Dense, Network
+from flatout.native.program.kernel_source import fused_code
+from flatout.native.program.program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, Program, StepName
+from flatout.native.staged.builder import THREADS, Builder
+
+from .fused_layer import FusedLayer
+from .fused_plan import FusedPlan
+
+# Parts of the rows whose ranges are looked for at a time.
+RANGE_PARTS = 64
+# The host decides about the range of x before it is split, so these are launched one by one.
+RANGE, SPLIT, TRAIN, STEP_SUMS, LOG = "fused_range_x", "fused_split_x", "fused_steps", "fused_step_sums_", "fused_log_"
+
+
+def fused_program(staged: Program, plan: FusedPlan) -> Program:
+    """The program of a plan, whose data, weights, optimizer state and metrics are the buffers of the staged one."""
+    network = staged.network
+    builder = Builder(plan.batch)
+    builder.layout.update(staged.layout)
+    own = _own_buffers(plan)
+    builder.layout.update({buffer.name: buffer for buffer in own})
+    config = _config(network, plan, staged.layout, builder)
+    train = _train_kernel(builder, network, plan)
+    _data_kernels(builder, plan)
+    _sum_kernels(builder, network, plan)
+    kernels = {**builder.kernels, TRAIN: train}
+    prelude = fused_code([*builder.declarations.values(), *config], is_stack=len(plan.hidden) > 1)
+    steps: dict[StepName, tuple[str, ...]] = {"train": (TRAIN, STEP_SUMS, LOG)}
+    return Program(
+        network,
+        "fused",
+        plan.batch,
+        {buffer.name: buffer for buffer in own},
+        kernels,
+        steps,
+        prelude,
+        staged.model,
+        staged.binding,
+        shims=("cluster",),
+    )
+
+
+def _own_buffers(plan: FusedPlan) -> list[Buffer]:
+    return [
+        Buffer("fused/planes", (0, plan.row_halves), "uint16", "data"),
+        Buffer("fused/largest", (RANGE_PARTS, plan.inputs), "int32", "scratch"),
+        Buffer("fused/numbers", (2,), "float32", "state"),
+        Buffer("fused/span", (2,), "int32", "state"),
+        Buffer("fused/row_sums", (STEPS_PER_CHUNK, plan.batch, 2), "float32", "scratch"),
+        Buffer("fused/step_sums", (STEPS_PER_CHUNK, 2), "float32", "scratch"),
+        Buffer("fused/failed", (1,), "int32", "state"),
+    ]
+
+
+def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> list[str]:
+    """The types by which the kernel is made: one for what all hidden layers share, and one for each."""
+    *hidden, output = (layer for layer in network.layers if isinstance(layer, Dense))
+    types = [_struct("FusedCommon", _common_members(network, plan))]
+    for number, (dense, shape) in enumerate(zip(hidden, plan.layers, strict=True)):
+        assert dense.bias is not None
+        is_last = dense is hidden[-1]
+        lines = [
+            f"typedef {builder.curve(dense.name, dense.curve)} Activation;",
+            *_members("int", _layer_integers(shape)),
+            *_members("int", {"AT_W1": layout[dense.kernel.name].offset, "AT_B1": layout[dense.bias.name].offset}),
+            *_members("bool", {"IS_LAST": is_last}),
+            *_members("int", {"BUFFERS": plan.buffers if number == 0 else 1}),
+        ]
+        if is_last:
+            assert output.bias is not None
+            ends = {"AT_W2": layout[output.kernel.name].offset, "AT_B2": layout[output.bias.name].offset}
+            lines += _members("int", ends)
+        types.append(_struct(f"Fused{number} : FusedCommon", lines))
+    return types
+
+
+def _struct(head: str, lines: list[str]) -> str:
+    return f"struct {head} {{\n" + "\n".join(f"    {line}" for line in lines) + "\n};\n"
+
+
+def _members(kind: str, values: Mapping[str, Any]) -> list[str]:
+    write = {"float": c_float, "bool": lambda value: str(value).lower()}.get(kind, str)
+    return [f"static constexpr {kind} {name} = {write(value)};" for name, value in values.items()]
+
+
+def _layer_integers(shape: FusedLayer) -> dict[str, int]:
+    return {
+        "INPUTS": shape.inputs,
+        "FEATURE_TILES": shape.tiles,
+        "PLANES": shape.planes,
+        "WIDTH": shape.width,
+        # With the units that are only there to fill the matrix tiles.
+        "HIDDEN": shape.units * shape.cluster,
+        "AT_ONCE": shape.tiles_at_once,
+    }
+
+
+def _common_members(network: Network, plan: FusedPlan) -> list[str]:
+    optimizer, loss = network.optimizer, network.loss
+    assert optimizer is not None
+    assert loss is not None
+    is_adam = optimizer.kind == "adam"
+    integers = {
+        "CLUSTER": plan.cluster,
+        "WARPS": plan.warps,
+        "OUTPUTS": plan.outputs,
+        "BATCH": plan.batch,
+        "SHARED_BYTES": plan.shared_bytes,
+        "SLOTS": plan.slots,
+        # The column of the table of learning rates.
+        "RATE": int(is_adam),
+        "RULE": "FUSED_ADAM" if is_adam else "FUSED_SGD",
+    }
+    flags = {
+        "EXACT": plan.precision == "exact",
+        "CLIPPED": loss.form == "probabilities",
+        "PREFETCH": plan.planes == 2,
+        "NESTEROV": not is_adam and bool(optimizer["nesterov"]),
+    }
+    floats = {
+        "CLIP": loss.epsilon,
+        "ONE_MINUS_BETA_1": 1 - optimizer["beta_1"] if is_adam else 1.0,
+        "ONE_MINUS_BETA_2": 1 - optimizer["beta_2"] if is_adam else 1.0,
+        "EPSILON": optimizer["epsilon"] if is_adam else 1.0,
+        "MOMENTUM": 0.0 if is_adam else optimizer["momentum"],
+    }
+    return [*_members("int", integers), *_members("bool", flags), *_members("float", floats)]
+
+
+def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel:
+    optimizer = network.optimizer
+    assert optimizer is not None
+    draft = builder.kernel(TRAIN, f"all steps: {plan.title}")
+    slots = [draft.write(slot, slot, also_read=True) for slot in optimizer.slots]
+    arguments = [
+        draft.read("planes", "fused/planes"),
+        draft.read("labels", "y"),
+        draft.read("order", "order"),
+        draft.read("span", "fused/span"),
+        draft.read("scalars", "scalars"),
+        draft.read("numbers", "fused/numbers"),
+        draft.write("weights", "weights", also_read=True),
+        *[*slots, "nullptr", "nullptr"][:2],
+        draft.write("row_sums", "fused/row_sums"),
+        draft.write("failed", "fused/failed"),
+    ]
+    sizes = (plan.inputs, *plan.hidden, plan.outputs)
+    # Forward, gradients of weights, and (but for x) gradients of inputs.
+    flops = 2 * plan.batch * sum((3 if n else 2) * one * other for n, (one, other) in enumerate(pairwise(sizes)))
+    if len(plan.hidden) == 1:
+        call = f"fused_train<Fused0>({', '.join(arguments)});"
+    else:
+        layers = ", ".join(f"Fused{number}" for number in range(len(plan.hidden)))
+        call = f"fused_train_stack(FusedStack<{layers}>(), {', '.join(arguments)});"
+    draft.done(call, (ONE, ONE, ONE), flops, takes_rows=False)
+    kernel = builder.kernels.pop(TRAIN)
+    return dataclasses.replace(kernel, threads=32 * plan.warps, cluster=plan.cluster, shared_bytes=plan.shared_bytes)
+
+
+def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
+    affine: Affine | None = None if plan.is_raw else plan.input
+    kind = "FUSED_PLAIN" if affine is None else f"FUSED_{affine.kind.upper()}"
+
+    def inputs(draft: Any) -> str:
+        x = draft.read("x", "x")
+        scale = draft.read("scale", None if affine is None else affine.scale.name)
+        offset = draft.read("offset", None if affine is None else affine.offset.name)
+        return f"{x}, {scale}, {offset}"
+
+    draft = builder.kernel(RANGE, "the largest magnitude of each feature")
+    x, largest = inputs(draft), draft.write("largest", "fused/largest")
+    body = f"fused_range<{plan.inputs}, {kind}>({x}, {largest}, rows, {RANGE_PARTS});"
+    draft.done(body, (Extent(fixed=plan.inputs, tile=THREADS), Extent(fixed=RANGE_PARTS), ONE))
+    draft = builder.kernel(SPLIT, "x as halves")
+    padded = 16 * plan.layers[0].tiles
+    numbers, planes = draft.read("numbers", "fused/numbers"), draft.write("planes", "fused/planes")
+    body = f"fused_split<{plan.inputs}, {padded}, {plan.planes}, {kind}>({inputs(draft)}, {numbers}, {planes}, rows);"
+    draft.done(body, (Extent(per_row=padded, tile=THREADS), ONE, ONE))
+
+
+def _sum_kernels(builder: Builder, network: Network, plan: FusedPlan) -> None:
+    draft = builder.kernel(STEP_SUMS, "loss and right answers of each step")
+    rows, span = draft.read("row_sums", "fused/row_sums"), draft.read("span", "fused/span")
+    body = f"fused_step_sums<{plan.batch}>({rows}, {span}, {draft.write('step_sums', 'fused/step_sums')});"
+    draft.done(body, (Extent(fixed=STEPS_PER_CHUNK, tile=THREADS), ONE, ONE), takes_rows=False)
+    draft = builder.kernel(LOG, "totals of loss and metrics after each step")
+    sums, span = draft.read("step_sums", "fused/step_sums"), draft.read("span", "fused/span")
+    failed = draft.read("failed", "fused/failed")
+    totals, log = draft.write("totals", "metrics", also_read=True), draft.write("log", "log")
+    body = f"fused_log<{plan.batch}, {len(network.metrics)}>({sums}, {span}, {failed}, {totals}, {log});"
+    draft.done(body, (ONE, ONE, ONE), takes_rows=False)

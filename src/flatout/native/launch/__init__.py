@@ -1,0 +1,1 @@
+"""What compiles and launches a program: one file a library."""

@@ -1,0 +1,130 @@
+"""The CPU launcher: the very kernels, compiled by g++ or clang++, with the threads of a block emulated. For tests."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from flatout.base import disk_cache
+from flatout.base.errors import MissingExtra
+from flatout.native.program.kernel_source import cpu_source
+
+from .buffers import DeviceArray, host_array
+from .launcher import Launch
+
+if TYPE_CHECKING:
+    from flatout.native.program.program import Program
+
+_FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
+
+
+@functools.cache
+def compiler() -> str | None:
+    """The C++ compiler of this machine: `$CXX`, g++ or clang++."""
+    return next((path for path in map(shutil.which, (os.environ.get("CXX", "g++"), "clang++")) if path), None)
+
+
+def compile_source(source: str, target: Path, *flags: str) -> None:
+    """Compile C++ into `target`."""
+    found = compiler()
+    if found is None:
+        raise MissingExtra("The launcher 'cpu' needs a C++ compiler. Install g++ or clang++, or set CXX.")
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "kernels.cpp"
+        file.write_text(source)
+        made = Path(folder) / "made"
+        done = subprocess.run([found, *_FLAGS, *flags, str(file), "-o", str(made)], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"The kernels did not compile with {found}:\n{done.stderr[:4000]}")
+        disk_cache.put(target, made.read_bytes())
+        target.chmod(0o700)
+
+
+_FIELDS = ("kernel", "grid_x", "grid_y", "grid_z", "threads", "first_argument")
+
+
+class _LaunchRecord(ctypes.Structure):
+    _fields_ = tuple((name, ctypes.c_int) for name in _FIELDS)
+
+
+class CpuLauncher:
+    """Runs kernels on the CPU, compiled with further `flags`."""
+
+    name = "cpu"
+
+    def __init__(self, *flags: str):
+        self._flags = ("-shared", "-fPIC", *flags)
+
+    def load(self, program: Program) -> CpuModule:
+        source = cpu_source(program)
+        digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
+        file = disk_cache.folder("kernels") / f"{digest}.so"
+        if not file.exists():
+            compile_source(source, file, *self._flags)
+        # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
+        return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        return host_array(np.zeros(shape, dtype))
+
+    def adopt(self, array: Any) -> DeviceArray | None:
+        return host_array(array) if isinstance(array, np.ndarray) and array.flags.c_contiguous else None
+
+    def wait(self) -> None:
+        """Nothing runs in the background."""
+
+    def synchronize(self) -> None:
+        """Nothing runs in the background."""
+
+    @property
+    def device_name(self) -> str:
+        return "emulated"
+
+    def why_no_clusters(self) -> str | None:
+        return None
+
+
+class CpuModule:
+    """A shared library of kernels."""
+
+    def __init__(self, library: ctypes.PyDLL, names: list[str]):
+        self._library = library
+        self._run = library.flatout_run
+        self._run.restype = None
+        self._numbers = {name: number for number, name in enumerate(names)}
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        if any(launch.cluster > 1 for launch in launches):
+            for launch in [*launches] * repeat:
+                if launch.cluster > 1:
+                    self._run_cluster(launch)
+                else:
+                    self.run([launch], 1)
+            return
+        records = (_LaunchRecord * len(launches))()
+        arguments: list[int] = []
+        rows: list[ctypes.c_int] = []
+        for record, launch in zip(records, launches, strict=True):
+            rows.append(ctypes.c_int(launch.rows))
+            fields = (self._numbers[launch.kernel], *launch.grid, launch.threads, len(arguments))
+            for name, value in zip(_FIELDS, fields, strict=True):
+                setattr(record, name, value)
+            arguments += [ctypes.addressof(rows[-1]) if one is None else one for one in launch.arguments]
+        pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
+        self._run(records, len(launches), pointers, repeat)
+
+    def _run_cluster(self, launch: Launch) -> None:
+        arguments = (ctypes.c_void_p * len(launch.arguments))(*launch.arguments)
+        run = self._library.flatout_run_cluster
+        run.restype = None
+        run(self._numbers[launch.kernel], launch.cluster, launch.threads, launch.shared_bytes, arguments)

@@ -1,0 +1,202 @@
+"""The default launcher: NVIDIA's cuda.core, with NVRTC, a cache of cubins on disk, and CUDA graphs."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import weakref
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from cuda.bindings import driver, nvrtc
+from cuda.core import Device, LaunchConfig, ObjectCode, ProgramOptions, launch
+from cuda.core import Program as CudaProgram
+
+from flatout.base import disk_cache
+from flatout.base.errors import Refusal, reason
+
+from .buffers import DeviceArray, adopted
+from .launcher import Launch
+
+if TYPE_CHECKING:
+    from flatout.native.program.program import Kernel, Program
+
+# Steps in a graph: long enough that launching it costs the host less than it costs the device.
+STEPS_PER_GRAPH = 32
+# What is copied from pageable memory is first copied elsewhere, and no state of a model lies in other memory.
+_STAGED_BYTES = 64 * 1024
+# Blocks of a cluster that every GPU with clusters has; more must be allowed kernel by kernel.
+_PORTABLE_CLUSTER = 8
+
+
+@functools.cache
+def _config(grid: tuple[int, int, int], threads: int, cluster: int, shared_bytes: int) -> LaunchConfig:
+    """A launch; its grid counts clusters where there are any."""
+    sizes: dict[str, Any] = {"cluster": cluster} if cluster > 1 else {}
+    return LaunchConfig(grid=grid, block=(threads, 1, 1), shmem_size=shared_bytes, **sizes)
+
+
+def checked(result: tuple[Any, ...]) -> Any:
+    """The value of a call of the driver.
+
+    Raises:
+        RuntimeError: It failed.
+    """
+    status, *values = result
+    if status != driver.CUresult.CUDA_SUCCESS:
+        _, name = driver.cuGetErrorName(status)
+        raise RuntimeError(f"The CUDA driver says {name.decode() if isinstance(name, bytes) else name}.")
+    return values[0] if values else None
+
+
+def compile_to_cubin(source: str, arch: str) -> bytes:
+    """Compile with NVRTC for an architecture such as `"sm_90"`, or take what was compiled before from the disk."""
+    _, major, minor = nvrtc.nvrtcVersion()
+    options = ("c++17", arch, f"nvrtc {major}.{minor}")
+    digest = hashlib.sha256("\n".join([source, *options]).encode()).hexdigest()
+    file = disk_cache.folder("kernels") / f"{digest}.cubin"
+    if not file.exists():
+        made = CudaProgram(source, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
+        disk_cache.put(file, bytes(made.code))
+    return file.read_bytes()
+
+
+class CudaCoreLauncher:
+    """Compiles with NVRTC and launches on a stream of its own, in the primary context that jax and torch use too."""
+
+    name = "cuda.core"
+
+    def __init__(self) -> None:
+        try:
+            self._device = Device(0)
+            self._device.set_current()
+        except Exception as error:
+            raise ImportError(f"there is no CUDA device ({error})") from error
+        self._stream = self._device.create_stream()
+        self._handle = driver.CUstream(int(self._stream.handle))
+
+    def load(self, program: Program) -> CudaCoreModule:
+        arch = self._device.arch
+        cubin = compile_to_cubin(program.source, f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}")
+        code = ObjectCode.from_cubin(cubin)
+        kernels = {name: code.get_kernel(name) for name in program.kernels}
+        for name, kernel in program.kernels.items():
+            if kernel.cluster > 1:
+                self._allow_cluster(kernels[name], kernel)
+        return CudaCoreModule(self._stream, kernels, in_graphs=program.form != "fused")
+
+    def _allow_cluster(self, loaded: Any, kernel: Kernel) -> None:
+        """Let a kernel have its shared memory and its blocks.
+
+        Raises:
+            Refusal: The GPU has no place for its cluster.
+        """
+        attribute = driver.CUfunction_attribute
+        handle, device = driver.CUkernel(int(loaded.handle)), driver.CUdevice(self._device.device_id)
+        values = {attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES: kernel.shared_bytes}
+        if kernel.cluster > _PORTABLE_CLUSTER:
+            values[attribute.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED] = 1
+        config = _config(kernel.blocks(1), kernel.threads, kernel.cluster, kernel.shared_bytes)
+        try:
+            for name, value in values.items():
+                checked(driver.cuKernelSetAttribute(name, value, handle, device))
+            resident = loaded.occupancy.max_active_clusters(config, stream=self._stream)
+        except Exception as error:
+            raise Refusal(
+                reason("native_device", f"a cluster of {kernel.cluster} blocks is refused: {error}")
+            ) from error
+        if resident < 1:
+            raise Refusal(reason("native_device", f"the GPU holds no cluster of {kernel.cluster} such blocks"))
+
+    @property
+    def device_name(self) -> str:
+        return str(self._device.name)
+
+    def why_no_clusters(self) -> str | None:
+        major, minor = self._device.compute_capability
+        return None if major >= 9 else f"the GPU is sm_{major}{minor}, and clusters of blocks need sm_90"
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
+        memory = self._device.allocate(nbytes, stream=self._stream)
+        pointer = int(memory.handle)
+        checked(driver.cuMemsetD8Async(pointer, 0, nbytes, self._handle))
+        return DeviceArray(pointer, tuple(shape), dtype, memory, True, self._fetch, self._fill)
+
+    def adopt(self, array: Any) -> DeviceArray | None:
+        return adopted(array, self._fetch, self._fill)
+
+    def wait(self) -> None:
+        self._stream.sync()
+
+    def synchronize(self) -> None:
+        checked(driver.cuCtxSynchronize())
+
+    def copy(self, to: DeviceArray, address: int) -> None:
+        """Copy as many bytes of the GPU's memory, from an address on, when all that was launched before is done."""
+        checked(driver.cuMemcpyDtoDAsync(to.pointer, address, to.nbytes, self._handle))
+
+    def _fetch(self, array: DeviceArray) -> np.ndarray:
+        out = np.empty(array.shape, array.dtype)
+        if out.nbytes:
+            checked(driver.cuMemcpyDtoHAsync(out.ctypes.data, array.pointer, out.nbytes, self._handle))
+            self._stream.sync()
+        return out
+
+    def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
+        checked(driver.cuMemcpyHtoDAsync(array.pointer, values.ctypes.data, values.nbytes, self._handle))
+        if values.nbytes > _STAGED_BYTES:
+            # The driver may read `values` after the call if it is in pinned memory.
+            self._stream.sync()
+
+
+def _destroy(graphs: dict[Any, Any]) -> None:
+    for graph in graphs.values():
+        driver.cuGraphExecDestroy(graph)
+
+
+class CudaCoreModule:
+    """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
+
+    def __init__(self, stream: Any, kernels: dict[str, Any], in_graphs: bool = True):
+        self._stream = stream
+        self._in_graphs = in_graphs
+        self._kernels = kernels
+        self._graphs: dict[Any, Any] = {}
+        # Not at exit, when the driver may be gone already.
+        weakref.finalize(self, _destroy, self._graphs).atexit = False
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        if not self._in_graphs:
+            for one in [*launches] * repeat:
+                self._launch(one)
+            return
+        stream = driver.CUstream(int(self._stream.handle))
+        for times in (STEPS_PER_GRAPH, 1):
+            graphs, repeat = divmod(repeat, times)
+            if graphs:
+                graph = self._graph(tuple(launches), times)
+                for _ in range(graphs):
+                    checked(driver.cuGraphLaunch(graph, stream))
+
+    def _graph(self, launches: tuple[Launch, ...], times: int) -> Any:
+        key = (launches, times)
+        if key not in self._graphs:
+            stream = driver.CUstream(int(self._stream.handle))
+            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+            checked(driver.cuStreamBeginCapture(stream, mode))
+            try:
+                for _ in range(times):
+                    for one in launches:
+                        self._launch(one)
+            finally:
+                graph = checked(driver.cuStreamEndCapture(stream))
+            self._graphs[key] = checked(driver.cuGraphInstantiate(graph, 0))
+            checked(driver.cuGraphDestroy(graph))
+        return self._graphs[key]
+
+    def _launch(self, one: Launch) -> None:
+        config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
+        arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
+        launch(self._stream, config, self._kernels[one.kernel], *arguments)

@@ -1,0 +1,75 @@
+"""Kernels through PyCUDA: nvcc compiles them, and each is launched by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+# The primary context, which jax and torch use too.
+import pycuda.autoprimaryctx
+from pycuda import driver
+from pycuda.compiler import SourceModule
+
+from .buffers import DeviceArray, adopted
+from .launcher import Launch
+
+if TYPE_CHECKING:
+    from flatout.native.program.program import Program
+
+
+class PycudaLauncher:
+    """Compiles with PyCUDA's `SourceModule`."""
+
+    name = "pycuda"
+
+    def load(self, program: Program) -> PycudaModule:
+        module = SourceModule(program.source, no_extern_c=True, options=["-std=c++17", "-w"])
+        return PycudaModule({name: module.get_function(name) for name in program.kernels})
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
+        memory = driver.mem_alloc(nbytes)
+        driver.memset_d8(memory, 0, nbytes)
+        return DeviceArray(int(memory), tuple(shape), dtype, memory, True, self._fetch, self._fill)
+
+    def adopt(self, array: Any) -> DeviceArray | None:
+        return adopted(array, self._fetch, self._fill)
+
+    @property
+    def device_name(self) -> str:
+        return driver.Device(0).name()
+
+    def why_no_clusters(self) -> str | None:
+        return "PyCUDA launches no clusters of blocks"
+
+    def wait(self) -> None:
+        self.synchronize()
+
+    def synchronize(self) -> None:
+        pycuda.autoprimaryctx.context.synchronize()
+
+    def _fetch(self, array: DeviceArray) -> np.ndarray:
+        out = np.empty(array.shape, array.dtype)
+        if out.nbytes:
+            driver.memcpy_dtoh(out, array.pointer)
+        return out
+
+    def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
+        driver.memcpy_htod(array.pointer, values)
+
+
+class PycudaModule:
+    """Compiled kernels, launched one after the other on the default stream."""
+
+    def __init__(self, kernels: dict[str, Any]):
+        self._kernels = kernels
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        for _ in range(repeat):
+            for one in launches:
+                if one.cluster > 1:
+                    raise NotImplementedError(f"The launcher 'pycuda' has no clusters. Received: {one.cluster}.")
+                arguments = [np.int32(one.rows) if value is None else np.uintp(value) for value in one.arguments]
+                self._kernels[one.kernel](*arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)

@@ -1,0 +1,153 @@
+"""From a Keras model to a `Network`, or to a named reason why the native engine cannot run it."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from flatout.base.errors import Refusal, reason
+
+from .network import Activation, Dense, Layer, Network
+from .read_layers import Place, Read, names_of, read_layer
+from .read_loss import read_loss
+from .read_metrics import read_metrics
+from .read_optimizer import read_optimizer
+
+# Methods with which a user changes what a step does.
+_STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__")
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which Keras objects belong to which buffers.
+
+    Attributes:
+        weights: Variables of layers by the names of their buffers.
+        constants: Functions that give constants of layers, by the names of their buffers.
+        slots: Variables of the optimizer by the names of their buffers.
+        seeds: The seed generators of the Dropout layers.
+        metrics: The loss' tracker, then the metrics in order.
+        log_names: The metrics' names in the logs.
+    """
+
+    weights: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
+    slots: dict[str, Any] = field(default_factory=dict)
+    seeds: list[Any] = field(default_factory=list)
+    metrics: list[Any] = field(default_factory=list)
+    log_names: list[str] = field(default_factory=list)
+
+    def names_the_same_as(self, other: Binding) -> bool:
+        """Whether both name the same objects."""
+
+        def ids(one: Binding) -> list[int]:
+            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
+            return [id(each) for each in found]
+
+        return ids(self) == ids(other) and self.log_names == other.log_names
+
+
+def read(model: Any, task: str) -> tuple[Network, Binding]:
+    """Read what a task needs of a built model.
+
+    Raises:
+        Refusal: With the reason why not.
+    """
+    check_model(model)
+    shape, layers = _chain(model)
+    binding = Binding()
+    specs: list[Layer] = []
+    features = math.prod(shape)
+    for layer, name in zip(layers, names_of(layers), strict=True):
+        for found in read_layer(layer, Place(name, shape, len(binding.seeds))):
+            _collect(binding, found)
+            specs = _joined(specs, found.layer) if found.layer is not None else specs
+            shape = found.shape
+    if len(shape) != 1:
+        raise Refusal(reason("native_model", f"its output has the shape {('batch', *shape)}, not (batch, values)"))
+    outputs = shape[0]
+    if task == "predict":
+        return Network(features, tuple(specs), outputs, None, (), None), binding
+    last = layers[-1] if layers else None
+    loss = read_loss(model, outputs, specs[-1] if specs else None, last)
+    if loss.form == "z" and isinstance(specs[-1], Dense | Activation):
+        specs[-1] = dataclasses.replace(specs[-1], curve=dataclasses.replace(specs[-1].curve, needs_z=True))
+    metrics = read_metrics(model, outputs, loss)
+    binding.metrics.extend([model._loss_tracker, *_compiled_metrics(model)])
+    binding.log_names.extend(model.get_metrics_result())
+    if len(binding.log_names) != len(binding.metrics):
+        raise Refusal(reason("native_metric", "the metrics", "they have not one result each"))
+    network = Network(features, tuple(specs), outputs, loss, tuple(metrics), None)
+    trained = {id(variable) for variable in model.trainable_variables}
+    ours = {id(binding.weights[weight.name]) for weight in network.trained}
+    if trained != ours:
+        raise Refusal(reason("native_model", "it has trainable variables outside its layers' own"))
+    if task == "train":
+        network = dataclasses.replace(network, optimizer=read_optimizer(model, network, binding))
+    return network, binding
+
+
+def _collect(binding: Binding, found: Read) -> None:
+    binding.weights.update(found.weights)
+    binding.constants.update(found.constants)
+    binding.seeds.extend(found.seeds)
+
+
+def _joined(specs: list[Layer], layer: Layer) -> list[Layer]:
+    """Add a layer; an activation after a Dense layer without one becomes a part of it."""
+    last = specs[-1] if specs else None
+    if isinstance(layer, Activation) and isinstance(last, Dense) and last.curve.is_linear:
+        return [*specs[:-1], dataclasses.replace(last, curve=layer.curve)]
+    if isinstance(layer, Activation) and layer.curve.is_linear:
+        return specs
+    return [*specs, layer]
+
+
+def _compiled_metrics(model: Any) -> list[Any]:
+    return [] if model._compile_metrics is None else list(model._compile_metrics.metrics)
+
+
+def check_model(model: Any) -> None:
+    """Refuse models whose class or methods may compute anything."""
+    from keras.src.models.functional import Functional
+
+    if type(model) not in (keras.Sequential, Functional):
+        raise Refusal(reason("native_model", f"it is a {type(model).__name__}, neither Sequential nor functional"))
+    replaced = [name for name in _STEP_METHODS if name in vars(model)]
+    if replaced:
+        raise Refusal(reason("native_model", f"its {replaced[0]} was replaced"))
+    if keras.config.floatx() != "float32":
+        raise Refusal(reason("native_model", f"floatx is {keras.config.floatx()}, not float32"))
+    if not model.built:
+        raise Refusal(reason("native_model", "it is not built yet"))
+
+
+def _chain(model: Any) -> tuple[tuple[int, ...], list[Any]]:
+    """The shape of a sample, and the layers from the first to the last."""
+    functional = model._functional if isinstance(model, keras.Sequential) else model
+    if functional is None or not isinstance(functional._outputs_struct, keras.KerasTensor):
+        raise Refusal(reason("native_model", "its output is no single tensor"))
+    if len(functional.inputs) != 1:
+        raise Refusal(reason("native_model", f"it has {len(functional.inputs)} inputs"))
+    layers: list[Any] = []
+    tensor = functional.outputs[0]
+    while tensor is not functional.inputs[0]:
+        layer, node_index, _ = tensor._keras_history
+        node = layer._inbound_nodes[node_index]
+        if len(node.input_tensors) != 1 or layer in layers:
+            raise Refusal(reason("native_model", f"it is no chain of layers: {layer.name} joins or repeats"))
+        # Keras notes `training=False` for each layer that takes it, and goes by the call at hand.
+        if any(value is not None and value is not False for value in node.arguments.kwargs.values()):
+            raise Refusal(reason("native_layer", layer.name, "it is called with arguments of its own"))
+        layers.insert(0, layer)
+        tensor = node.input_tensors[0]
+    shape = tuple(functional.inputs[0].shape[1:])
+    if any(size is None for size in shape):
+        raise Refusal(reason("native_model", f"its input has the shape {('batch', *shape)}, which is not fixed"))
+    return shape, layers

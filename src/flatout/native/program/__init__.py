@@ -1,0 +1,1 @@
+"""Buffers and kernels as data, and as source."""

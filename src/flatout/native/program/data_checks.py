@@ -1,0 +1,57 @@
+"""Whether data fit a network, before the first step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import Refusal, reason
+from flatout.native.model.network import Network
+
+
+def targets_fit(network: Network, y: Any) -> str | None:
+    """What is wrong with the targets; None if nothing is."""
+    shape, width = tuple(y.shape), network.outputs
+    assert network.loss is not None
+    if network.loss.kind == "sparse":
+        if shape[1:] not in ((), (1,)):
+            return f"labels have the shape {shape}, not (rows,)"
+        low, high = _range(y)
+        if low < 0 or high >= width:
+            return f"labels go from {low:g} to {high:g}, with {width} classes"
+        return None
+    if shape[1:] != (width,) and not (width == 1 and shape[1:] == ()):
+        return f"targets have the shape {shape}, not {('rows', width)}"
+    return None
+
+
+def _range(y: Any) -> tuple[float, float]:
+    if y.shape[0] == 0:
+        return 0.0, 0.0
+    if isinstance(y, np.ndarray):
+        return float(y.min()), float(y.max())
+    from keras import ops
+
+    return float(ops.convert_to_numpy(ops.min(y))), float(ops.convert_to_numpy(ops.max(y)))
+
+
+def check(network: Network, x: Any, y: Any, weight: Any) -> None:
+    """Check a step's data against a network.
+
+    Raises:
+        Refusal: They do not fit; Keras may make something of them, or says in its own words what is wrong.
+    """
+    if x.shape[0] == 0:
+        raise Refusal(reason("native_data", "there are no rows"))
+    size = int(np.prod(x.shape[1:]))
+    if size != network.features:
+        raise Refusal(reason("native_data", f"a row of x has {size} values, the model takes {network.features}"))
+    if network.loss is not None:
+        if y is None:
+            raise Refusal(reason("native_data", "there is no y"))
+        problem = targets_fit(network, y)
+        if problem is not None:
+            raise Refusal(reason("native_data", problem))
+    if weight is not None and tuple(weight.shape[1:]) not in ((), (1,)):
+        raise Refusal(reason("native_data", f"sample weights have the shape {tuple(weight.shape)}, not (rows,)"))

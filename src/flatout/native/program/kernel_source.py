@@ -1,0 +1,91 @@
+"""The kernels of a program as one source file, for CUDA or, over the other back end of the shim, for a CPU."""
+
+from __future__ import annotations
+
+import functools
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .program import Kernel, Program
+
+_FOLDER = Path(__file__).parents[1] / "kernels"
+_COMMON = "shim/common.cuh"
+# The shared device code of the staged form, in the order in which it builds up.
+_PARTS = (
+    "gather",
+    "affine",
+    "dense",
+    "activation",
+    "dropout",
+    "batch_norm",
+    "loss",
+    "metrics",
+    "optimizer",
+)
+# The same of the fused form.
+_FUSED_PARTS = (
+    "fused_numbers",
+    "fused_layout",
+    "fused_forward",
+    "fused_softmax",
+    "fused_backward",
+    "fused_update",
+)
+# And of its kernel: for one hidden layer, and for several.
+_FUSED_SINGLE = ("fused",)
+_FUSED_STACK = ("fused_stack_layout", "fused_stack_state", "fused_stack_exchange", "fused_stack")
+
+
+@functools.cache
+def _text(name: str) -> str:
+    return (_FOLDER / name).read_text()
+
+
+def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
+    """The parts of the device code that these kernels use, and the types made for this network."""
+    bodies = "".join(kernel.body for kernel in kernels)
+    marks = {
+        "affine": ("affine_",),
+        "dropout": ("dropout<",),
+        "batch_norm": ("batch_norm_",),
+        "dense": ("dense_",),
+        "activation": ("activation_", "softmax_"),
+    }
+    parts = [
+        _text(f"staged/{name}.cuh")
+        for name in _PARTS
+        if name not in marks or any(mark in bodies for mark in marks[name])
+    ]
+    return "\n".join([_text(_COMMON), *parts, *declarations])
+
+
+def fused_code(declarations: list[str], is_stack: bool) -> str:
+    """The device code of the fused form, for one hidden layer or for several."""
+    parts = (*_FUSED_PARTS, *(_FUSED_STACK if is_stack else _FUSED_SINGLE), "fused_data")
+    return "\n".join([_text(_COMMON), *(_text(f"fused/{name}.cuh") for name in parts), *declarations])
+
+
+def _body(program: Program) -> str:
+    return "\n".join([program.prelude, *(kernel.code for kernel in program.kernels.values())])
+
+
+def cuda_source(program: Program) -> str:
+    """For NVRTC or nvcc; needs no header."""
+    shims = [_text(f"shim/{name}_cuda.cuh") for name in ("shim", *program.shims)]
+    return "\n".join([*shims, _body(program)])
+
+
+def cpu_source(program: Program) -> str:
+    """For a C++17 compiler: the same kernels, with a table of them that `flatout_run` walks through."""
+    calls, rows = [], []
+    for name, kernel in program.kernels.items():
+        values = [
+            f"({parameter.declaration.rpartition(' ')[0]})a[{n}]" if parameter.buffer else f"*(int*)a[{n}]"
+            for n, parameter in enumerate(kernel.parameters)
+        ]
+        calls.append(f"static void call_{name}(void** a) {{ {name}({', '.join(values)}); }}")
+        rows.append(f'    {{"{name}", call_{name}}},')
+    table = "\n".join([*calls, "const FlatoutKernel flatout_kernels[] = {", *rows, "};"])
+    shims = [_text(f"shim/{name}_cpu.h") for name in ("shim", *program.shims)]
+    return "\n".join([*shims, _body(program), table, ""])

@@ -1,0 +1,1 @@
+"""A program at work under Keras: session, state, engine."""

@@ -1,0 +1,271 @@
+"""The native engine: the backend's own engine for everything around the steps, and CUDA kernels for the steps."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import FallbackRefused, FlatoutError, Reason, Refusal
+from flatout.base.options import current
+from flatout.engines.contract import Engine, Structure, Task
+from flatout.native.fused.fused_plan import Precision
+from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.model.read_model import read
+from flatout.native.program.data_checks import check
+from flatout.native.program.lower import lowered
+from flatout.native.program.program import STEPS_PER_CHUNK, Program
+
+from .session import Session, logs_of
+
+# Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
+_KEPT = 4
+# Rows that are tested in one step where nothing depends on their number, and values of all those rows in one layer.
+_TESTED_AT_ONCE = 16384
+_VALUES_AT_ONCE = 2**26
+
+
+class NativeEngine:
+    """Runs what there are kernels for, and hands the rest to the engine of the backend, with the reason."""
+
+    name = "native"
+
+    def __init__(self, backend: Engine):
+        self._backend = backend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._backend, name)
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        if logs and all(isinstance(value, Later) for value in logs.values()):
+            # The metrics' results already: models with other logs are none of ours.
+            return {name: np.float32(value) for name, value in logs.items()}
+        return self._backend.epoch_logs(model, logs)
+
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+    ) -> Any:
+        was_asked_for = current().engine == "native"
+        why: Reason | None = None
+        try:
+            native = NativeProgram(model, task, data, rows, batch_size)
+            if was_asked_for or task != "train" or native.is_fused:
+                return native
+        except Refusal as refusal:
+            why = refusal.reason
+        if was_asked_for and current().strict:
+            raise FallbackRefused(f"Strict mode: engine='native' was asked for, and cannot run this {task} step. {why}")
+        program = self._backend.prepare(model, task, data, rows, batch_size, any_length)
+        if was_asked_for and why is not None:
+            program.reasons = (why, *program.reasons)
+        return program
+
+
+def obstacle(model: Any, method: str) -> Reason | None:
+    """Why the native engine cannot run a call, as far as that can be said before the model is built."""
+    why = why_not_here()
+    if why is not None:
+        return why
+    is_ready = method == "predict" or (
+        all(part is None or part.built for part in (model._compile_loss, model._compile_metrics))
+        if getattr(model, "compiled", False)
+        else False
+    )
+    if not is_ready or not all(layer.built for layer in model._flatten_layers()):
+        return None
+    try:
+        # Not "train", which would build the optimizer.
+        read(model, "predict" if method == "predict" else "test")
+    except Refusal as refusal:
+        return refusal.reason
+    return None
+
+
+class NativeProgram:
+    """One model's step as kernels, over rows in device memory.
+
+    The model's state is in the buffers from the first run of a pass to its end, and in the model's variables else.
+    """
+
+    engine = "native"
+    unit = 1
+    pays = True
+
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+        self._model = model
+        self._task = task
+        self._sessions: dict[Any, Session] = {}
+        self._order: np.ndarray | None = None
+        # The session that has the state, and the steps that it has taken since then.
+        self._holder: Session | None = None
+        self._taken = 0
+        self._precision: Precision = "fast" if current().precision == "fast" else "exact"
+        self.longest: int | None = STEPS_PER_CHUNK
+        why = why_not_here()
+        if why is not None:
+            raise Refusal(why)
+        self._launcher = make_launcher(default_launcher())
+        self._hold(data, rows, batch_size)
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._arrays = unpacked(data, self._task)
+        self._types = tuple(None if part is None else _dtype(part) for part in self._arrays)
+        self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
+        self._held = (data, rows, batch_size)
+        # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
+        self._order = None
+        self._bound: dict[int, Session] = {}
+        self._session = self._session_of(self._batch_size)
+        if self._task == "predict":
+            self.longest = self._session.program.layout["outputs"].shape[0]
+
+    def _session_of(self, batch_size: int) -> Session:
+        """The session for batches of that size, over the rows held."""
+        x, y, weight = self._arrays
+        key = (batch_size, *self._types)
+        session = self._sessions.pop(key, None)
+        if session is None:
+            x_type, y_type, _ = self._types
+            assert x_type is not None
+            program: Program = lowered(self._model, self._task, batch_size, x_type, y_type, weight is not None)
+            session = Session(program, self._launcher, self._precision if self._task == "train" else None)
+            if len(self._sessions) >= _KEPT:
+                del self._sessions[next(iter(self._sessions))]
+        self._sessions[key] = session
+        if batch_size not in self._bound:
+            check(session.program.network, x, y, weight)
+            session.bind(x, y, weight)
+            session.set_order(self._order)
+            self._bound[batch_size] = session
+        return session
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Which form trains, and why, of each size of batch."""
+        return tuple(dict.fromkeys(one.form for one in self._sessions.values() if one.form is not None))
+
+    @property
+    def is_fused(self) -> bool:
+        """Whether one kernel takes all steps."""
+        return self._session.fused is not None
+
+    def renew(self, is_first: bool) -> None:
+        """Read the model again; a callback may have changed it."""
+        import keras
+
+        if not is_first and keras.config.backend() != "torch":
+            # Stock Keras has traced the model once and for all.
+            return
+        program = self._session.program
+        try:
+            network, binding = read(self._model, self._task)
+            if network == program.network and binding.names_the_same_as(program.binding):
+                return
+            order = self._order
+            self.end_pass()
+            self._sessions.clear()
+            self._hold(*self._held)
+        except Refusal as refusal:
+            raise FlatoutError(
+                f"A callback has changed the model during a native run. {refusal.reason} Train with engine='auto'."
+            ) from None
+        self.begin_pass(order)
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        self.end_pass()
+        try:
+            self._hold(data, rows, batch_size)
+        except Refusal as refusal:
+            raise ValueError(f"A later part of the data is unlike the first. {refusal.reason}") from None
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        self._order = order
+        for session in self._bound.values():
+            session.set_order(order)
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        rows = slice(start * self._batch_size, min(stop * self._batch_size, self._rows))
+        if self._task == "predict" or every_step:
+            return self._run_watched(start, stop)
+        session = self._session_of(self._rows_at_once())
+        self._take_state(session)
+        session.launch(self._task, rows.start, rows.stop, self._taken)
+        self._taken += stop - start
+        binding = session.program.binding
+        logs = functools.cache(lambda: logs_of(binding, session.totals()))
+        return [{name: Later(functools.partial(_entry, logs, name)) for name in binding.log_names}]
+
+    def _run_watched(self, start: int, stop: int) -> list[Any]:
+        """Run steps of which each is wanted, and after which the variables must have the state."""
+        self.end_pass()
+        results = self._session.run(self._task, start, stop, self._rows)
+        if self._task == "predict":
+            return results
+        return [logs_of(self._session.program.binding, totals) for totals in results]
+
+    def _rows_at_once(self) -> int:
+        """Rows of a batch: as many as fit where nothing depends on it, as the sums over all test rows."""
+        network = self._session.program.network
+        if self._task != "test" or network.loss is None or not network.loss.is_mean:
+            return self._batch_size
+        return max(self._batch_size, min(_TESTED_AT_ONCE, _VALUES_AT_ONCE // network.widest, self._rows))
+
+    def _take_state(self, session: Session) -> None:
+        if self._holder is not session:
+            self.end_pass()
+            session.state(self._task).load()
+            self._holder = session
+
+    def end_pass(self) -> None:
+        if self._holder is not None:
+            holder, taken = self._holder, self._taken
+            self._holder, self._taken = None, 0
+            holder.finish()
+            holder.state(self._task).store(taken)
+
+
+class Later:
+    """A number that the device will have computed; whoever asks for it waits."""
+
+    dtype = np.dtype(np.float32)
+    shape = ()
+
+    def __init__(self, value: Callable[[], np.float32]):
+        self._value = value
+
+    def __float__(self) -> float:
+        return float(self._value())
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.asarray(self._value(), dtype)
+
+
+def _entry(logs: Callable[[], dict[str, np.float32]], name: str) -> np.float32:
+    return logs()[name]
+
+
+def _dtype(array: Any) -> str:
+    import keras
+
+    return str(keras.backend.standardize_dtype(array.dtype))
+
+
+def unpacked(data: Structure, task: Task) -> tuple[Any, Any, Any]:
+    """x, y and sample weights of `(x, y, sample_weight)`, each a single array or None."""
+    from flatout.base.errors import reason
+
+    parts = list(data) if isinstance(data, tuple | list) else [data]
+    x, y, weight = (*parts, None, None, None)[:3]
+    if task == "predict":
+        y = weight = None
+    leaves = []
+    for name, part in (("x", x), ("y", y), ("sample_weight", weight)):
+        if isinstance(part, Mapping | tuple | list):
+            values = list(part.values()) if isinstance(part, Mapping) else list(part)
+            if len(values) != 1 or isinstance(part, Mapping):
+                raise Refusal(reason("native_data", f"{name} is a structure of arrays"))
+            part = values[0]
+        leaves.append(part)
+    return leaves[0], leaves[1], leaves[2]

@@ -1,0 +1,62 @@
+"""When `engine="auto"` trains by one kernel: where that is exact, and faster than the engine of the backend."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import Refusal
+from flatout.base.options import current
+
+# Backends on which it was measured; the others have no arrays that kernels could read.
+_BACKENDS = ("jax", "torch")
+# Fewer steps do not repay the compiler, which takes a second the first time.
+WORTHWHILE_STEPS = 10_000
+
+
+def one_kernel_is_better(model: Any, inputs: Any, batch_size: int, steps: int | None) -> bool:
+    """Whether a fit shall run natively although nobody asked for it. The model's loss and metrics are built.
+
+    Args:
+        model: The model.
+        inputs: `(x, y, sample_weight)`, on the host or the device.
+        batch_size: Rows of a step.
+        steps: Of the whole fit.
+    """
+    import keras
+
+    enough = current().force or (steps is not None and steps >= WORTHWHILE_STEPS)
+    if keras.config.backend() not in _BACKENDS or not enough or not _has_clusters():
+        return False
+    from flatout.native.fused.fused_plan import Precision, plans
+    from flatout.native.model.read_model import read
+
+    from .native_engine import unpacked
+
+    try:
+        network, _ = read(model, "train")
+        x, _, weight = unpacked(inputs, "train")
+        precision: Precision = "fast" if current().precision == "fast" else "exact"
+        plans(network, batch_size, np.dtype(x.dtype).name, weight is not None, precision)
+    except (Refusal, TypeError, AttributeError):
+        return False
+    return True
+
+
+@functools.cache
+def _has_clusters() -> bool:
+    """Whether there is a GPU whose blocks work together in clusters, and it is the backend's."""
+    import keras
+
+    from flatout.engines.select import engine_for
+    from flatout.native.launch.launcher import default_launcher, why_not_here
+
+    if default_launcher() != "cuda.core" or not engine_for(keras.config.backend()).reuses_memory:
+        return False
+    if why_not_here() is not None:
+        return False
+    from cuda.core import Device
+
+    return Device(0).compute_capability[0] >= 9

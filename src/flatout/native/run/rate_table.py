@@ -1,0 +1,106 @@
+"""What changes from step to step without gradients: the learning rate, and Adam's corrected one, as a table."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import numpy as np
+
+from flatout.native.model.network import Optimizer
+
+# Steps whose corrections are computed at once.
+_BLOCK = 8192
+
+
+class RateTable:
+    """Learning rates of an optimizer, as Keras computes them."""
+
+    def __init__(self, optimizer: Any, spec: Optimizer):
+        self._optimizer = optimizer
+        self._spec = spec
+        # An array of jax that was the learning rate, and what is in it: asking the device takes as long as many steps.
+        self._asked: tuple[Any, float] = (None, 0.0)
+        self._corrections: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    def rows(self, first: int, count: int) -> np.ndarray:
+        """Learning rate and corrected learning rate of the steps from iteration `first` on."""
+        rates = self._learning_rates(first, count)
+        table = np.stack([rates, rates], axis=1)
+        if self._spec.kind == "adam":
+            step = first
+            while step < first + count:
+                block, offset = divmod(step, _BLOCK)
+                taken = min(_BLOCK - offset, first + count - step)
+                roots, rests = self._correction(block)
+                there = slice(step - first, step - first + taken)
+                table[there, 1] = rates[there] * roots[offset : offset + taken] / rests[offset : offset + taken]
+                step += taken
+        return np.ascontiguousarray(table, np.float32)
+
+    def _learning_rates(self, first: int, count: int) -> np.ndarray:
+        from keras.optimizers.schedules import LearningRateSchedule
+
+        schedule = self._optimizer._learning_rate
+        if not isinstance(schedule, LearningRateSchedule):
+            # A variable, which callbacks set between chunks.
+            return np.full(count, self._current_rate(), np.float32)
+        together = _all_at_once(schedule, first, count)
+        if together is not None:
+            return together
+        return np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
+
+    def _current_rate(self) -> float:
+        import keras
+
+        rate = self._optimizer._get_current_learning_rate()
+        value = getattr(rate, "value", rate)
+        # An array of jax never changes.
+        if keras.config.backend() != "jax" or value is not self._asked[0]:
+            self._asked = (value, float(keras.ops.convert_to_numpy(value)))
+        return self._asked[1]
+
+    def _correction(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+        """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
+        import keras
+        from keras import ops
+
+        before = self._corrections.get(block - 1)
+        if block not in self._corrections and before is not None and all((part == 1).all() for part in before):
+            # Once powers have vanished, nothing is corrected any more.
+            self._corrections[block] = before
+        if block not in self._corrections:
+            # Only the next block will be wanted together with this one.
+            self._corrections = {number: found for number, found in self._corrections.items() if number == block - 1}
+            # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
+            with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
+                steps = ops.cast(np.arange(block * _BLOCK + 1, (block + 1) * _BLOCK + 1), "float32")
+                powers = [ops.power(ops.cast(self._spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
+                found = ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])
+            self._corrections[block] = found
+        return self._corrections[block]
+
+
+def _rate(schedule: Any, step: int) -> np.float32:
+    from keras import ops
+
+    return np.float32(ops.convert_to_numpy(schedule(ops.convert_to_tensor(step, "int32"))))
+
+
+def _all_at_once(schedule: Any, first: int, count: int) -> np.ndarray | None:
+    """The rates of all steps in one call, for a schedule of Keras' that takes them so; None for any other."""
+    from keras import ops
+
+    if count < 4 or not type(schedule).__module__.startswith("keras."):
+        return None
+    try:
+        rates = np.asarray(
+            ops.convert_to_numpy(schedule(ops.convert_to_tensor(np.arange(first, first + count, dtype="int32"))))
+        )
+    except Exception:
+        # Schedules with conditions take one step at a time.
+        return None
+    if rates.shape != (count,):
+        return None
+    probes = {0, count // 2, count - 1}
+    return rates.astype(np.float32) if all(rates[n] == _rate(schedule, first + n) for n in probes) else None

@@ -1,0 +1,246 @@
+"""A program on a device: its kernels compiled, its buffers allocated, data bound, steps run."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import Reason, Refusal
+from flatout.native.fused.fused_plan import Precision
+from flatout.native.fused.fused_runner import FusedRunner
+from flatout.native.launch.buffers import DeviceArray
+from flatout.native.launch.launcher import Launcher, Module, launches
+from flatout.native.program.program import STEPS_PER_CHUNK, Program, StepName
+
+from .rate_table import RateTable
+from .state_transfer import State
+
+
+@dataclass(frozen=True)
+class _Chunk:
+    """Steps that are launched together.
+
+    Attributes:
+        task: Which step.
+        first_row: Where in the order they begin.
+        rows: Rows of each step.
+        count: How many.
+        done: Steps since the state was loaded.
+    """
+
+    task: StepName
+    first_row: int
+    rows: int
+    count: int
+    done: int
+
+
+class Session:
+    """A program loaded with a launcher.
+
+    Attributes:
+        program: What was loaded.
+        launcher: What runs it.
+        buffers: Every buffer by name, as arrays of the device.
+        fused: Trains whole chunks in one kernel; None where stages do.
+        form: Which form trains, and why; None where nobody asked for another than the staged one.
+    """
+
+    def __init__(self, program: Program, launcher: Launcher, precision: Precision | None = None):
+        """Load a program.
+
+        Args:
+            program: The staged form.
+            launcher: What runs it.
+            precision: Of training in one kernel, where that serves; None for one kernel a stage in any case.
+        """
+        self.program = program
+        self.launcher = launcher
+        self.buffers: dict[str, DeviceArray] = {}
+        self._rows = 0
+        self._is_in_order = False
+        self._states: dict[StepName, State] = {}
+        # Steps whose end nobody has waited for.
+        self._running: _Chunk | None = None
+        for name, buffer in program.layout.items():
+            if buffer.arena is not None:
+                self.buffers[name] = self.buffers[buffer.arena].part(buffer.shape, buffer.offset)
+            elif 0 not in buffer.shape:
+                self.buffers[name] = launcher.empty(buffer.shape, np.dtype(buffer.dtype))
+        self.form: Reason | None = None
+        self.fused: FusedRunner | None = None
+        if precision is not None and "train" in program.steps:
+            try:
+                self.fused = FusedRunner(self, precision)
+                self.form = self.fused.form
+            except Refusal as refusal:
+                self.form = refusal.reason
+
+    @functools.cached_property
+    def _module(self) -> Module:
+        """The kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
+        return self.launcher.load(self.program)
+
+    @functools.cached_property
+    def _rates(self) -> RateTable:
+        assert self.program.network.optimizer is not None
+        return RateTable(self.program.model.optimizer, self.program.network.optimizer)
+
+    def state(self, task: StepName) -> State:
+        """What carries the model's state to the buffers and back."""
+        if task not in self._states:
+            self._states[task] = State(self, task)
+        return self._states[task]
+
+    def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
+        """Take the rows to train on: arrays of the device as they are, others as a copy."""
+        self.finish()
+        for name, array in (("x", x), ("y", y), ("weight", weight)):
+            if array is None:
+                continue
+            self._rows = int(array.shape[0])
+            found = self.launcher.adopt(array)
+            dtype = np.dtype(self.program.layout[name].dtype)
+            if found is None or found.dtype != dtype:
+                host = np.ascontiguousarray(_on_host(array), dtype)
+                found = self.launcher.empty(host.shape, dtype)
+                found.assign(host)
+            self.buffers[name] = found
+            if name == "x" and self.fused is not None:
+                self.fused.forget_x()
+        self._is_in_order = False
+        self.set_order(None)
+        self.launcher.synchronize()
+
+    def set_order(self, order: np.ndarray | None) -> None:
+        """Take the order of the rows; None means 0, 1, 2, ..."""
+        if order is None and self._is_in_order:
+            return
+        self.finish()
+        numbers = np.arange(self._rows, dtype=np.int32) if order is None else np.ascontiguousarray(order, np.int32)
+        if "order" not in self.buffers or self.buffers["order"].shape != numbers.shape:
+            self.buffers["order"] = self.launcher.empty(numbers.shape, numbers.dtype)
+        self.buffers["order"].assign(numbers)
+        self._is_in_order = order is None
+
+    def run(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
+        """Run the steps `start` to `stop - 1` with the state of the Keras variables, which have the new one afterwards.
+
+        Returns:
+            Of "train" and "test" the totals and counts of loss and metrics after each step; of "predict" each step's
+            outputs.
+        """
+        self.state(task).load()
+        results = self.advance(task, start, stop, rows_in_order)
+        self.state(task).store(stop - start)
+        return results
+
+    def advance(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
+        """The same with the state that the buffers hold."""
+        batch = self.program.batch_size
+        results: list[np.ndarray] = []
+        for chunk in self._chunks(task, start * batch, min(stop * batch, rows_in_order), 0):
+            self._launch(chunk)
+            self.finish()
+            results += self._results(chunk)
+        return results
+
+    def launch(self, task: StepName, first_row: int, end_row: int, done: int) -> None:
+        """Launch the steps over some rows of the order, with the state that the buffers hold; `finish` waits for them.
+
+        Args:
+            task: Which step.
+            first_row: The first row in the order.
+            end_row: The row after the last one.
+            done: Steps since the state was loaded.
+        """
+        for chunk in self._chunks(task, first_row, end_row, done):
+            self._settle()
+            self._launch(chunk)
+
+    def finish(self) -> None:
+        """Wait for the steps that were launched last."""
+        self._settle()
+        if self._running is not None:
+            self.launcher.wait()
+            self._running = None
+
+    def _settle(self) -> None:
+        """Have the steps that were launched last succeed: if one kernel could not take them, stages do."""
+        chunk = self._running
+        if chunk is None or self.fused is None or not self._is_for_one_kernel(chunk):
+            return
+        self._running = None
+        try:
+            self.fused.finish()
+        except Refusal as refusal:
+            # Nothing was changed, so the same steps are taken the other way, as are all that follow.
+            self.fused = None
+            self.form = refusal.reason
+            self._launch(chunk)
+
+    def totals(self) -> np.ndarray:
+        """Totals and counts of loss and metrics after the last step."""
+        self.finish()
+        return self.buffers["metrics"].numpy()
+
+    def _chunks(self, task: StepName, first_row: int, end_row: int, done: int) -> list[_Chunk]:
+        """Steps of as many rows each; a last batch with fewer is a launch of its own, with other grids."""
+        batch = self.program.batch_size
+        most = self.program.layout["outputs"].shape[0] if task == "predict" else STEPS_PER_CHUNK
+        found = []
+        while first_row < end_row:
+            rows = min(batch, end_row - first_row)
+            count = min((end_row - first_row) // rows, most)
+            found.append(_Chunk(task, first_row, rows, count, done))
+            first_row, done = first_row + count * rows, done + count
+        return found
+
+    def _is_for_one_kernel(self, chunk: _Chunk) -> bool:
+        return chunk.task == "train" and chunk.rows == self.program.batch_size
+
+    def _launch(self, chunk: _Chunk) -> None:
+        if chunk.task == "train":
+            first = self.state("train").iterations + chunk.done
+            self.buffers["scalars"].part((chunk.count, 2), 0).assign(self._rates.rows(first, chunk.count))
+        self._running = chunk
+        if self.fused is not None and self._is_for_one_kernel(chunk):
+            try:
+                self.fused.launch(self, chunk.first_row, chunk.count)
+                return
+            except Refusal as refusal:
+                self.fused = None
+                self.form = refusal.reason
+        self.buffers["clock"].assign(np.array([chunk.first_row, 0], np.int32))
+        if chunk.task == "train":
+            # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
+            self.state("train").load_seeds(chunk.done)
+        names = self.program.steps[chunk.task]
+        self._module.run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
+
+    def _results(self, chunk: _Chunk) -> list[np.ndarray]:
+        if chunk.task == "predict":
+            buffer = self.buffers["outputs"]
+            outputs = buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy()
+            return [output[: chunk.rows] for output in outputs]
+        buffer = self.buffers["log"]
+        return list(buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy())
+
+
+def _on_host(array: Any) -> np.ndarray:
+    if isinstance(array, np.ndarray):
+        return array
+    from keras import ops
+
+    return np.asarray(ops.convert_to_numpy(array))
+
+
+def logs_of(binding: Any, totals: np.ndarray) -> dict[str, np.float32]:
+    """The logs of a step from the totals and counts after it."""
+    return {
+        name: np.float32(total / count) if count else np.float32(0.0)
+        for name, (total, count) in zip(binding.log_names, totals, strict=True)
+    }

@@ -1,0 +1,92 @@
+"""Ferries: how values cross between Keras' variables and buffers; one for each backend that shares the GPU's memory."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+import numpy as np
+
+from flatout.native.launch.buffers import DeviceArray
+from flatout.native.launch.launcher import Launcher
+
+
+@dataclass(frozen=True, eq=False)
+class Cargo:
+    """Variables of float32 whose values lie one after another in a buffer."""
+
+    buffer: DeviceArray
+    variables: tuple[Any, ...]
+
+    @functools.cached_property
+    def parts(self) -> list[tuple[Any, DeviceArray]]:
+        """Each variable, and where it lies."""
+        found, offset = [], 0
+        for variable in self.variables:
+            shape = tuple(variable.shape)
+            found.append((variable, self.buffer.part(shape, offset)))
+            offset += math.prod(shape)
+        return found
+
+
+class Ferry(Protocol):
+    """Copies state; when a method returns, the copies are made, or ordered before all that the launcher runs next."""
+
+    def load(self, cargos: list[Cargo]) -> None:
+        """Copy values of variables into their buffers."""
+        ...
+
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
+        """Copy buffers into their variables, and count the steps that have changed them."""
+        ...
+
+    def read_count(self, variable: Any) -> int:
+        """The value of a counter."""
+        ...
+
+
+class HostFerry:
+    """By way of NumPy arrays: for any backend and launcher."""
+
+    def load(self, cargos: list[Cargo]) -> None:
+        for cargo in cargos:
+            values = [value_of(variable).reshape(-1) for variable in cargo.variables]
+            cargo.buffer.assign(np.concatenate(values))
+
+    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
+        for cargo in cargos:
+            values, offset = cargo.buffer.numpy().reshape(-1), 0
+            for variable in cargo.variables:
+                size = math.prod(variable.shape)
+                variable.assign(values[offset : offset + size].reshape(tuple(variable.shape)))
+                offset += size
+        if counter is not None:
+            counter.assign(self.read_count(counter) + steps)
+
+    def read_count(self, variable: Any) -> int:
+        return int(value_of(variable))
+
+
+def value_of(variable: Any) -> np.ndarray:
+    """The value of a variable, on the host."""
+    from keras import ops
+
+    return np.asarray(ops.convert_to_numpy(variable.value))
+
+
+def make_ferry(launcher: Launcher) -> Ferry:
+    """The fastest ferry between the backend in use and the memory of a launcher."""
+    import keras
+
+    backend = keras.config.backend()
+    if backend == "torch" and launcher.name in ("cuda.core", "cpu"):
+        from .torch_transfer import TorchFerry
+
+        return TorchFerry()
+    if backend == "jax" and launcher.name == "cuda.core":
+        from .jax_transfer import JaxFerry
+
+        return JaxFerry(cast(Any, launcher))
+    return HostFerry()

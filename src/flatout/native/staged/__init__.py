@@ -1,0 +1,1 @@
+"""A network as one kernel a stage."""

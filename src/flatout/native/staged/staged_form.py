@@ -1,0 +1,152 @@
+"""The staged form: a network as one kernel after the other, forward, loss, backward, update."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from flatout.native.model.network import Network, Softmax
+from flatout.native.program.program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, StepName
+
+from .builder import THREADS, Builder
+from .staged_layers import Value, backward, forward
+from .staged_loss import accumulate_kernel, emit_kernels, loss_kernel, score_kernel
+from .staged_update import add_weights, penalty_kernel, update_kernels
+
+# Outputs of so many steps are kept on the device before they are fetched.
+_OUTPUT_BYTES = 64 * 2**20
+
+
+class StagedForm:
+    """A network lowered to stages.
+
+    Attributes:
+        layout: Every buffer by name.
+        kernels: Every kernel by name.
+        steps: Kernels of each kind of step, in order.
+        declarations: C++ types that the kernels use.
+    """
+
+    def __init__(self, network: Network, batch_size: int, x_type: str, y_type: str, weighted: bool):
+        self._network = network
+        self._weighted = weighted
+        self._y_type = y_type
+        self._builder = Builder(batch_size)
+        builder = self._builder
+        builder.buffer("x", (0, network.features), "data", x_type)
+        if network.loss is not None:
+            builder.buffer("y", (0, self._target_width), "data", y_type)
+        if weighted:
+            builder.buffer("weight", (0, 1), "data")
+        builder.buffer("order", (0,), "data", "int32")
+        builder.buffer("clock", (2,), "state", "int32")
+        if network.optimizer is not None:
+            builder.buffer("scalars", (STEPS_PER_CHUNK, 2), "state")
+        if network.dropouts:
+            builder.buffer("seeds", (len(network.dropouts), 2), "state", "int32")
+        add_weights(builder, network)
+        self.steps: dict[StepName, tuple[str, ...]] = {}
+        if network.optimizer is not None:
+            self.steps["train"] = tuple(self._train())
+        if network.loss is not None:
+            self.steps["test"] = tuple(self._test())
+        self.steps["predict"] = tuple(self._predict())
+
+    @property
+    def layout(self) -> dict[str, Buffer]:
+        return self._builder.layout
+
+    @property
+    def kernels(self) -> dict[str, Kernel]:
+        return self._builder.kernels
+
+    @property
+    def declarations(self) -> list[str]:
+        return list(self._builder.declarations.values())
+
+    @property
+    def _target_width(self) -> int:
+        loss = self._network.loss
+        return 1 if loss is not None and loss.kind == "sparse" else self._network.outputs
+
+    def _gather(self, with_targets: bool) -> str:
+        """The kernel that takes the rows of a step: x, and for a loss also targets and weights, side by side."""
+        network, builder = self._network, self._builder
+        parts = [("x", "batch", network.features, "float32")]
+        if with_targets:
+            is_sparse = network.loss is not None and network.loss.kind == "sparse"
+            parts.append(("y", "target", self._target_width, "int32" if is_sparse else "float32"))
+            if self._weighted:
+                parts.append(("weight", "sample_weight", 1, "float32"))
+        what = ", ".join(source for source, *_ in parts)
+        draft = builder.kernel(
+            "gather" if with_targets else "gather_x", f"{what} of this step's rows, through the order"
+        )
+        order, clock = draft.read("order", "order", moved=4 * builder.batch_size), draft.read("clock", "clock")
+        lines = []
+        for number, (source, target, width, dtype) in enumerate(parts):
+            shape = (builder.batch_size,) if width == 1 else (builder.batch_size, width)
+            batch = draft.write(target, builder.buffer(target, shape, "activation", dtype))
+            moved = builder.batch_size * width * np.dtype(builder.layout[source].dtype).itemsize
+            data = draft.read(source, source, moved=moved)
+            lines.append(f"if (blockIdx.y == {number}) gather<{width}>({data}, {order}, {clock}, {batch}, rows);")
+        widest = max(width for _, _, width, _ in parts)
+        return draft.done(lines, (Extent(per_row=widest, tile=THREADS), Extent(fixed=len(parts)), ONE))
+
+    def _forward(self, training: bool, stop_before_softmax: bool) -> tuple[list[str], list[Value]]:
+        """The kernels of the forward pass, and the values before the first layer and after each."""
+        names: list[str] = []
+        values = [Value("batch")]
+        layers = self._network.layers
+        for number, layer in enumerate(layers):
+            if stop_before_softmax and number == len(layers) - 1 and isinstance(layer, Softmax):
+                break
+            kernels, value = forward(self._builder, layer, values[-1], training)
+            names += kernels
+            values.append(value)
+        return names, values
+
+    def _last_softmax(self) -> Softmax | None:
+        """The last layer if it is a softmax that the kernel of the loss computes too."""
+        network = self._network
+        last = network.layers[-1] if network.layers else None
+        loss = network.loss
+        fused = loss is not None and loss.kind in ("sparse", "categorical") and loss.form in ("z", "probabilities")
+        return last if isinstance(last, Softmax) and fused else None
+
+    def _until_loss(self, training: bool) -> tuple[list[str], list[Value], str]:
+        softmax = self._last_softmax()
+        gather = self._gather(with_targets=True)
+        names, values = self._forward(training, stop_before_softmax=softmax is not None)
+        return [gather, *names], values, f"{softmax.name}/y" if softmax is not None else values[-1].name
+
+    def _train(self) -> list[str]:
+        network, builder, softmax = self._network, self._builder, self._last_softmax()
+        names, values, output = self._until_loss(training=True)
+        loss, gradient = loss_kernel(builder, network, values[-1], self._weighted, True, softmax)
+        names += [loss, *score_kernel(builder, network, output), *penalty_kernel(builder, network)]
+        layers = network.layers[:-1] if softmax is not None else network.layers
+        first = next((n for n, layer in enumerate(layers) if any(w.trainable for w in layer.weights)), len(layers))
+        for number in range(len(layers) - 1, first - 1, -1):
+            assert gradient is not None
+            kernels, gradient = backward(
+                builder, layers[number], values[number], values[number + 1], gradient, wants_dx=number > first
+            )
+            names += kernels
+        return [*names, *update_kernels(builder, network), self._accumulate()]
+
+    def _test(self) -> list[str]:
+        network, builder = self._network, self._builder
+        names, values, output = self._until_loss(training=False)
+        loss, _ = loss_kernel(builder, network, values[-1], self._weighted, False, self._last_softmax())
+        names += [loss, *score_kernel(builder, network, output), *penalty_kernel(builder, network)]
+        return [*names, self._accumulate()]
+
+    def _accumulate(self) -> str:
+        return accumulate_kernel(self._builder, self._network, self._weighted, STEPS_PER_CHUNK)
+
+    def _predict(self) -> list[str]:
+        network, builder = self._network, self._builder
+        gather = self._gather(with_targets=False)
+        names, values = self._forward(training=False, stop_before_softmax=False)
+        steps = max(1, min(STEPS_PER_CHUNK, _OUTPUT_BYTES // (4 * builder.batch_size * network.outputs)))
+        return [gather, *names, *emit_kernels(builder, network, values[-1].name, steps)]

@@ -1,0 +1,1 @@
+"""Keys to slots inside the compiled step."""

@@ -1,0 +1,105 @@
+"""Several keys at once, and which join a table gets."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import TableError
+from flatout.tables.keys import Keys
+
+from .interval_join import IntervalJoin
+from .join import CodedJoin, DenseJoin, Join, SearchJoin
+
+# Up to this many slots a table with gaps is held without an index; a larger one if at least a quarter is filled.
+_SMALL = 65_536
+_MOST_GAPS = 4
+
+
+class ProductJoin:
+    """One join for each key: the slot is the number of the combination, the first key counting most."""
+
+    def __init__(self, parts: Sequence[Join]):
+        self.parts = tuple(parts)
+        self.size = math.prod(part.size for part in parts)
+        self.kind = " x ".join(part.kind for part in parts)
+
+    def variables(self) -> list[Any]:
+        return [variable for part in self.parts for variable in part.variables()]
+
+    def assign(self, keys: Sequence[Keys]) -> np.ndarray:
+        return self.combined([part.assign(column) for part, column in zip(self.parts, keys, strict=True)])
+
+    def slots(self, keys: Sequence[Keys]) -> np.ndarray:
+        return self.combined([part.slots(column) for part, column in zip(self.parts, keys, strict=True)])
+
+    def combined(self, slots: Sequence[np.ndarray]) -> np.ndarray:
+        """The slot of each combination; -1 where one of its keys has none."""
+        combined = np.zeros_like(slots[0])
+        possible = np.ones(len(combined), bool)
+        for part, own in zip(self.parts, slots, strict=True):
+            combined = combined * part.size + np.maximum(own, 0)
+            possible &= own >= 0
+        return np.where(possible, combined, -1)
+
+    def locate(self, keys: Sequence[Any]) -> tuple[Any, Any]:
+        from keras import ops
+
+        slots, possible = self.parts[0].locate(keys[0])
+        for part, column in zip(self.parts[1:], keys[1:], strict=True):
+            own, own_possible = part.locate(column)
+            slots = slots * part.size + own
+            possible = ops.logical_and(possible, own_possible)
+        return slots, possible
+
+
+def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
+    """The cheapest join that is right for these keys.
+
+    Raises:
+        TableError: The wish cannot be fulfilled.
+    """
+    if keys.kind == "interval":
+        return IntervalJoin(name, keys, capacity)
+    if not keys.fits_int32 or wish == "codes":
+        if wish in ("dense", "searchsorted"):
+            raise TableError(
+                f"join={wish!r} needs integers of 32 bits. Received: the key {name!r} of kind {keys.kind}. Leave "
+                "`join` out: such keys are coded on the host with `table.codes(values)`."
+            )
+        return CodedJoin(name, keys, capacity)
+    low, high = (int(keys.values.min()), int(keys.values.max())) if len(keys.values) else (0, 0)
+    span, rows = high - low + 1, max(capacity or 0, len(keys.values))
+    if wish == "dense" or (wish == "auto" and span <= max(_SMALL, _MOST_GAPS * rows)):
+        return DenseJoin(name, low, max(span, capacity or 0))
+    return SearchJoin(name, max(1, rows))
+
+
+def choose_joins(
+    names: Sequence[str], keys: Sequence[Keys], capacity: int | None, wish: str
+) -> Join | ProductJoin | CodedJoin:
+    """The join of a table: of one key, of the combinations of several, or of combinations coded as a whole."""
+    if len(names) == 1:
+        return choose_join(names[0], keys[0], capacity, wish)
+    rows = max(len(keys[0].values), capacity or 0)
+    if wish == "codes":
+        return CodedJoin(" and ".join(names), keys, capacity)
+    sizes = [len(np.unique(column.values)) for column in keys]
+    if math.prod(sizes) <= max(_SMALL, _MOST_GAPS * rows):
+        parts = [choose_join(name, column, None, wish) for name, column in zip(names, keys, strict=True)]
+        if math.prod(part.size for part in parts) <= max(_SMALL, _MOST_GAPS * rows):
+            return ProductJoin(parts)
+        # Gaps multiply; without them the combinations are few.
+        parts = [choose_join(name, column, None, _gapless(column)) for name, column in zip(names, keys, strict=True)]
+        return ProductJoin(parts)
+    return CodedJoin(" and ".join(names), keys, capacity)
+
+
+def _gapless(keys: Keys) -> str:
+    if not keys.fits_int32 or not len(keys.values):
+        return "auto"
+    span = int(keys.values.max()) - int(keys.values.min()) + 1
+    return "dense" if span == len(np.unique(keys.values)) else "searchsorted"

@@ -1,0 +1,1 @@
+"""Losses that receive x, and group statistics."""

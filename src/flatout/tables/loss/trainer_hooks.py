@@ -1,0 +1,118 @@
+"""The places in Keras' trainer where tables and losses that read x come in; nothing happens for models without them.
+
+`install` wraps eight methods, once, when the first table or `@flatout.loss` is made. Each wrapper calls Keras' own
+method and changes neither its arguments nor its result, but for entries of x that are kept from the model.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from flatout.tables.discover import reachable_tables
+from flatout.tables.table_state import attach, tables_of
+
+from .key_checks import check_adapter
+from .model_inputs import for_model
+from .step_context import StepContext, current_step, inside_step
+
+_is_installed = False
+
+
+def install() -> None:
+    """Wrap Keras' methods; a second call changes nothing."""
+    global _is_installed
+    if _is_installed:
+        return
+    import keras
+    from keras.src.trainers.trainer import Trainer
+
+    _is_installed = True
+    _wrap(Trainer, "compile", _compile)
+    _wrap(Trainer, "_symbolic_build", _symbolic_build)
+    _wrap(Trainer, "compute_loss", _compute_loss)
+    _wrap(Trainer, "_compute_loss", _compute_loss)
+    _wrap(Trainer, "compute_metrics", _compute_metrics)
+    _wrap(Trainer, "_get_metrics_result_or_logs", _result)
+    _wrap(keras.Model, "stateless_call", _stateless_call)
+    _wrap(keras.Model, "__call__", _call)
+
+
+def _wrap(cls: Any, name: str, replacement: Callable[..., Any]) -> None:
+    original = getattr(cls, name)
+
+    @functools.wraps(original)
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return replacement(functools.partial(original, self), self, *args, **kwargs)
+
+    setattr(cls, name, method)
+
+
+def attach_reachable(model: Any) -> None:
+    """Make the tables that a model's code can reach part of its state."""
+    for table in reachable_tables(model):
+        attach(table, model)
+
+
+def _compile(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    result = original(*args, **kwargs)
+    attach_reachable(model)
+    return result
+
+
+def _symbolic_build(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    attach_reachable(model)
+    result = original(*args, **kwargs)
+    iterator = kwargs.get("iterator", args[0] if args else None)
+    check_adapter(model, getattr(iterator, "data_adapter", None))
+    return result
+
+
+def _compute_loss(
+    original: Callable[..., Any],
+    model: Any,
+    x: Any = None,
+    y: Any = None,
+    y_pred: Any = None,
+    sample_weight: Any = None,
+    training: bool = True,
+) -> Any:
+    outer = current_step()
+    # An override of `compute_loss` need not hand x on to Keras' own.
+    seen = outer.x if x is None and outer is not None and outer.model is model else x
+    with inside_step(StepContext(model, seen, training)):
+        return original(x, y, y_pred, sample_weight, training=training)
+
+
+def _compute_metrics(
+    original: Callable[..., Any], model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
+) -> Any:
+    with inside_step(StepContext(model, x, False)):
+        return original(x, y, y_pred, sample_weight)
+
+
+def _result(original: Callable[..., Any], model: Any, logs: Any) -> Any:
+    """At the end of an epoch, on the host: the first moment at which counts of the device may be read."""
+    for table in tables_of(model):
+        table.refuse_missed()
+    return original(logs)
+
+
+def _call(original: Callable[..., Any], model: Any, *args: Any, **kwargs: Any) -> Any:
+    if args:
+        args = (for_model(model, args[0]), *args[1:])
+    return original(*args, **kwargs)
+
+
+def _stateless_call(
+    original: Callable[..., Any],
+    model: Any,
+    trainable_variables: Any,
+    non_trainable_variables: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    if args:
+        args = (for_model(model, args[0]), *args[1:])
+    return original(trainable_variables, non_trainable_variables, *args, **kwargs)

@@ -1,0 +1,1 @@
+"""What `fit` conducts: planning, preparing, loops, ledger, validation."""

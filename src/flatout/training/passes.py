@@ -1,0 +1,97 @@
+"""One epoch, or one pass of evaluate or predict: chunks of steps, each told to the callbacks by the ledger."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from flatout.engines.rewind import Snapshot
+
+from .ledger import Ledger
+from .preparing import Prepared
+
+
+@dataclass
+class Pass:
+    """What came of a pass.
+
+    Attributes:
+        logs: The last step's logs.
+        outputs: Every step's outputs, of predict.
+        steps: Steps taken.
+    """
+
+    logs: Any = field(default_factory=dict)
+    outputs: list[Any] = field(default_factory=list)
+    steps: int = 0
+
+
+def run_pass(
+    model: Any,
+    prepared: Prepared,
+    ledger: Ledger,
+    first_step: int = 0,
+    take_outputs: Callable[[list[Any]], None] | None = None,
+) -> Pass:
+    """Run all steps of an epoch, or those up to the one at which a callback stops it.
+
+    Args:
+        model: The model.
+        prepared: Its compiled step, and what feeds it.
+        ledger: Tells the callbacks.
+        first_step: Those before it have been done, in another call.
+        take_outputs: Takes the outputs of predict, chunk by chunk; by default all are kept.
+    """
+    program, feed = prepared.program, prepared.feed
+    done = Pass(steps=first_step)
+    take_outputs = take_outputs or done.outputs.extend
+    # Steps that have run and of which callbacks have not heard: a group of steps is not yet complete.
+    untold: list[Any] = []
+    begun = first_step
+    feed.begin_epoch()
+    while (place := feed.ready(done.steps)) is not None:
+        start, (position, there) = done.steps, place
+        first = position - start
+        # One more than is there, where nobody knows whether that is all.
+        end = start + there + 1 if feed.end is None else feed.end
+        longest = there if program.longest is None else min(there, program.longest)
+        stop = min(ledger.next_stop(start, end, program.unit, longest), start + there)
+        if start == begun:
+            ledger.begin(start)
+        if ledger.single_steps:
+            program.renew(is_first=False)
+        saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
+        if (start == first_step or stop == end) and prepared.engine.reuses_memory:
+            # A device of its own is at work from now on: what the next epoch needs can be had meanwhile. Soon, because
+            # the last steps may take no time; and again, because somebody may have drawn random numbers since.
+            feed.foresee()
+        results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
+        if stop % model.steps_per_execution and stop < end:
+            if feed.ready(stop) is not None:
+                # A batch of another shape cuts a group in two.
+                untold, done.steps = results, stop
+                continue
+            end = stop
+        try:
+            reached = ledger.end(begun, stop, end, results)
+        except BaseException:
+            if saved is not None and ledger.told < stop:
+                saved.restore()
+                program.run(first + start, first + ledger.told, False)
+            raise
+        if ledger.keeps_outputs:
+            take_outputs(results[: reached - begun])
+        if reached < stop and saved is not None:
+            # Stopped inside the chunk: the steps after that one must not have happened.
+            saved.restore()
+            results = program.run(first + start, first + reached, False)
+        done.logs = results[-1]
+        prepared.steps += reached - begun
+        done.steps = begun = reached
+        untold = []
+        if ledger.stopped:
+            break
+    ledger.finish()
+    feed.end_epoch(done.steps, finished=not ledger.stopped)
+    return done

@@ -1,0 +1,1 @@
+"""Arrays with loop axes, and what can be computed with them."""

@@ -1,0 +1,291 @@
+"""Arithmetic of lifted tensors: broadcasting by what the dimensions mean, selection, and reductions with masks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from .exactness import refuse_remainder
+from .expression_graph import FUNCTIONS, Node
+from .lifted_values import Axis, Host, Refused, Static, Tensor
+from .lifting import Lifting, Made
+
+# A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
+_LARGE = 2**15
+COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+
+
+def operand(lift: Lifting, value: Any) -> Tensor:
+    """A value as a tensor; numbers stay Python numbers in the source."""
+    if isinstance(value, Tensor):
+        return value
+    if isinstance(value, Host):
+        return Tensor(value.node, (), (), "number", is_host=True)
+    if isinstance(value, Static):
+        content = value.value
+        if isinstance(content, (bool, int, float, np.number)):
+            return Tensor(value.node, (), (), "number", is_host=True)
+        if isinstance(content, (list, tuple)) and content and not hasattr(content, "dtype"):
+            content = np.asarray(content)
+        if type(content).__module__.startswith("pandas"):
+            content = np.asarray(content)
+        if isinstance(content, np.ndarray) and content.dtype.kind in "fiub":
+            return constant_array(lift, content, value.node)
+        if hasattr(content, "shape") and hasattr(content, "dtype"):
+            inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
+            return Tensor(value.node, inner, inner, "any")
+    raise Refused(
+        f"A value of type {kind_of(value)} takes part in the arithmetic; only numbers and arrays can.", "FO205"
+    )
+
+
+def kind_of(value: Any) -> str:
+    return type(value.value).__name__ if isinstance(value, Static) else type(value).__name__
+
+
+def constant_array(lift: Lifting, content: np.ndarray, node: Node) -> Tensor:
+    """A NumPy array that the loss closes over, as a tensor of 32 bits."""
+    dtype, kind = {"f": ("float32", "float"), "b": ("bool", "bool")}.get(content.dtype.kind, ("int32", "int"))
+    inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
+    made = lift.graph.call("ops.convert_to_tensor", node, dtype=lift.graph.const(dtype))
+    return Tensor(made, inner, inner, kind, is_host=True)
+
+
+def is_one(size: Node | None) -> bool:
+    return size is not None and size.kind == "const" and size.parts[0] == "1"
+
+
+def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
+    """The same array, with other names for its dimensions."""
+    if not labels:
+        return tensor
+    return replace(
+        tensor,
+        dims=tuple(labels.get(axis, axis) for axis in tensor.dims),
+        inner=tuple(labels.get(axis, axis) for axis in tensor.inner),
+        valid=None if tensor.valid is None else relabelled(tensor.valid, labels),
+        position=None
+        if tensor.position is None
+        else (labels.get(tensor.position[0], tensor.position[0]), tensor.position[1]),
+    )
+
+
+def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]:
+    """Nodes that broadcast against each other, and a pattern for the result (without its node)."""
+    nodes, pattern, _ = _aligned(lift, tensors)
+    return nodes, pattern
+
+
+def _aligned(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:
+    rank = max(tensor.rank for tensor in tensors)
+    inner: list[Axis] = []
+    for place in range(-rank, 0):
+        labels = [tensor.inner[place] for tensor in tensors if tensor.rank >= -place]
+        sized = [label for label in labels if not is_one(label.size)] or labels
+        chosen = sized[0]
+        if any(label.size is not chosen.size for label in sized):
+            chosen = Axis(chosen.name, None)  # Its size is that of the result; see `elementwise`.
+        elif chosen in inner:
+            chosen = Axis(chosen.name, chosen.size)
+        inner.append(chosen)
+    renamed = []
+    for tensor in tensors:
+        labels_of = {old: inner[rank - tensor.rank + k] for k, old in enumerate(tensor.inner)}
+        renamed.append(relabelled(tensor, {old: new for old, new in labels_of.items() if old is not new}))
+    outer = sorted({axis for tensor in renamed for axis in tensor.axes}, key=lambda axis: axis.serial)
+    canonical = (*outer, *inner)
+    largest = max(renamed, key=lambda tensor: len(tensor.dims))
+    order = canonical
+    if set(largest.dims) == set(canonical) and tuple(axis for axis in largest.dims if axis in inner) == tuple(inner):
+        order = largest.dims if all(_is_subsequence(tensor.dims, largest.dims) for tensor in renamed) else canonical
+    valid = _common_mask(lift, [tensor.valid for tensor in renamed if tensor.valid is not None], inner)
+    nodes = [_placed(lift, tensor, order) for tensor in renamed]
+    loose = any(tensor.is_loose for tensor in renamed)
+    return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=loose), renamed
+
+
+def _common_mask(lift: Lifting, masks: list[Tensor], inner: Sequence[Axis]) -> Tensor | None:
+    """The selection that several operands have, each along dimensions of its own, or all of them the same.
+
+    Slices with the same bounds are the same selection.
+    """
+    kinds = {(lift.slices.get(mask.node, mask.node), mask.dims): mask for mask in masks}
+    joint: Tensor | None = None
+    for mask in kinds.values():
+        if joint is not None and set(mask.dims) & set(joint.dims) & set(inner):
+            raise Refused("Two selections of different elements are combined.", "FO108")
+        joint = both(lift, joint, mask)
+    return joint
+
+
+def _is_subsequence(part: Sequence[Any], whole: Sequence[Any]) -> bool:
+    rest = iter(whole)
+    return all(item in rest for item in part)
+
+
+def _placed(lift: Lifting, tensor: Tensor, order: tuple[Axis, ...]) -> Node:
+    if not tensor.dims:
+        return tensor.node
+    node, dims = tensor.node, tensor.dims
+    if not _is_subsequence(dims, order):
+        wanted = tuple(axis for axis in order if axis in dims)
+        places = tuple(lift.graph.const(dims.index(axis)) for axis in wanted)
+        node, dims = lift.graph.call("ops.transpose", node, lift.graph.sequence(places)), wanted
+    first = next(k for k, axis in enumerate(order) if axis in dims)
+    items: list[Any] = [":" if axis in dims else None for axis in order[first:]]
+    if None not in items:
+        return node
+    while items[-1] == ":":
+        items.pop()
+    return lift.graph.index(node, tuple(items))
+
+
+def front(lift: Lifting, tensor: Tensor) -> Tensor:
+    """The same array with its loop axes first and its inner dimensions, in order, last."""
+    order = (*sorted(tensor.axes, key=lambda axis: axis.serial), *tensor.inner)
+    return tensor if order == tensor.dims else replace(tensor, node=_placed(lift, tensor, order), dims=order)
+
+
+def elementwise(
+    lift: Lifting, function: str, values: Sequence[Any], kind: str = "any", symbol: str | None = None
+) -> Tensor:
+    """`function(*values)` or, with a symbol, the operator between two values."""
+    tensors = [operand(lift, value) for value in values]
+    if symbol in COMPARISONS:
+        tensors = [_without_stop(tensor) for tensor in tensors]
+    arrays = [tensor for tensor in tensors if tensor.kind != "number"]
+    nodes, pattern, renamed = _aligned(lift, tensors)
+    if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
+        node = lift.graph.binary(symbol, *nodes)
+    else:
+        node = lift.graph.call(f"ops.{function}", *nodes)
+    for place, axis in enumerate(pattern.dims):
+        if axis.size is None:
+            axis.size = lift.graph.size(node, place)
+    is_host = bool(arrays) and all(tensor.is_host for tensor in arrays)
+
+    def again(parts: list[Tensor], _: dict[Axis, Axis]) -> Tensor:
+        return elementwise(lift, function, [replace(named(part), valid=None) for part in parts], kind, symbol)
+
+    lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
+    is_series = any(tensor.is_series for tensor in tensors)
+    is_blurred = symbol in ("+", "-", "*", "/") and any(tensor.is_wide or tensor.is_blurred for tensor in tensors)
+    return replace(
+        pattern, node=node, kind=kind, is_host=is_host, is_series=is_series, is_blurred=is_host and is_blurred
+    )
+
+
+def _without_stop(tensor: Tensor) -> Tensor:
+    if tensor.node.kind == "call" and tensor.node.parts[0] == "ops.stop_gradient":
+        return replace(tensor, node=tensor.node.parts[1][0])
+    return tensor
+
+
+def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """An operator between two values, of which at least one is a tensor."""
+    a, b = operand(lift, left), operand(lift, right)
+    if symbol in COMPARISONS or symbol in ("&", "|", "^"):
+        kind = "bool"
+    elif symbol == "/" or "float" in (a.kind, b.kind):
+        kind = "float"
+    else:
+        kind = a.kind if b.kind in (a.kind, "number") else b.kind if a.kind == "number" else "any"
+    outgrows = _may_outgrow(symbol, a, b, left, right)
+    if outgrows:
+        a, b = (cast(lift, t, "float32") if t.kind == "int" else t for t in (a, b))
+        kind = "float"
+    if symbol in ("//", "%") and any(lift.is_rounded(t.node) for t in (a, b)):
+        raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
+    if symbol in ("//", "%"):
+        refuse_remainder(a, right)
+    if symbol in ("/", "//", "%") and b.kind != "number":
+        b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
+    if symbol in ("-", "+", "*") and "bool" in (a.kind, b.kind):
+        a, b = (cast(lift, t, "float32") if t.kind == "bool" else t for t in (a, b))
+        kind = "float"
+    result = elementwise(lift, FUNCTIONS[symbol], (a, b), kind, symbol)
+    if outgrows:
+        lift.rounded.add(result.node)
+    if symbol in ("+", "-") and a.position and isinstance(right, Static) and isinstance(right.value, int):
+        result = replace(
+            result, position=(a.position[0], a.position[1] + (right.value if symbol == "+" else -right.value))
+        )
+    elif symbol == "+" and b.position and isinstance(left, Static) and isinstance(left.value, int):
+        result = replace(result, position=(b.position[0], b.position[1] + left.value))
+    return result
+
+
+def _may_outgrow(symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bool:
+    """Whether whole numbers, which have no bound in Python, may soon need more than 32 bits: `i**4`, `2**i`."""
+    if not {a.kind, b.kind} <= {"int", "number"} or "int" not in (a.kind, b.kind):
+        return False
+    known = [one.value if isinstance(one, Static) else None for one in (left, right)]
+    # A position is no larger than the batch; what the data hold may be.
+    is_free = all(t.is_host and t.position is None for t in (a, b) if t.kind == "int")
+    if symbol == "**":
+        return b.kind == "int" or known[1] not in ((0, 1) if is_free else (0, 1, 2))
+    if symbol != "*":
+        return False
+    return (is_free and a.kind == b.kind) or any(isinstance(one, int) and abs(one) >= _LARGE for one in known)
+
+
+def negative(lift: Lifting, tensor: Tensor) -> Tensor:
+    """`-tensor`."""
+    node = lift.graph.make("negative", tensor.node)
+    lift.made.setdefault(node, Made(tensor.dims, (tensor,), lambda parts, _: negative(lift, parts[0])))
+    return replace(tensor, node=node, position=None, domain=None)
+
+
+def cast(lift: Lifting, tensor: Tensor, dtype: str) -> Tensor:
+    kind = "float" if "float" in dtype else "bool" if dtype == "bool" else "int"
+    if tensor.kind == "int" and kind == "int" and dtype == "int32":
+        return tensor
+    node = lift.graph.call("ops.cast", tensor.node, lift.graph.const(dtype))
+    same_place = tensor.position if kind == "int" else None
+    return replace(tensor, node=node, kind=kind, position=same_place)
+
+
+def where(lift: Lifting, condition: Any, then: Any, otherwise: Any) -> Tensor:
+    kinds = {operand(lift, then).kind, operand(lift, otherwise).kind} - {"number"}
+    return elementwise(lift, "where", (condition, then, otherwise), kinds.pop() if len(kinds) == 1 else "any")
+
+
+def both(lift: Lifting, left: Tensor | None, right: Tensor | None) -> Tensor | None:
+    if left is None or right is None:
+        return left if right is None else right
+    return left if left is right else elementwise(lift, "logical_and", (left, right), "bool")
+
+
+def guarded(lift: Lifting, tensor: Tensor) -> Tensor:
+    """A tensor that is 1 where the current statement does not run, so that no infinity arises there.
+
+    `where` alone picks the right value, but its gradient is 0 times what the other side's is: NaN for infinities.
+    """
+    if not lift.carries_gradient(tensor.node):
+        return tensor
+    return shielded(lift, tensor)
+
+
+def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
+    """A tensor that is 1 wherever the current statement does not run."""
+    mask: Tensor | None = None
+    for condition in lift.masks:
+        if set(condition.dims) <= set(tensor.dims):
+            mask = both(lift, mask, condition)
+    if mask is None:
+        return tensor
+    return replace(
+        where(lift, mask, tensor, Static(1.0, lift.graph.const(1.0))), is_host=tensor.is_host, valid=tensor.valid
+    )
+
+
+def number(lift: Lifting, value: float | int) -> Static:
+    return Static(value, lift.graph.const(value))
+
+
+def named(tensor: Tensor) -> Tensor:
+    """The same array with every dimension matched by name, none by its place."""
+    return replace(tensor, inner=())

@@ -1,0 +1,105 @@
+"""Comparisons that Python makes in 64 bits, made in 32 with the same outcome.
+
+`float(x) > 0.3` is true for the number of 32 bits next above 0.3, which is what 0.3 becomes on the device: there
+`x > 0.3` is false. The bound is rounded away from the side that counts, or the operator changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .exactness import fits, note_blurred
+from .lifted_values import Refused, Static, Tensor
+from .lifting import Lifting
+
+_ROUNDED_UP = {">": ">=", "<=": "<"}
+_ROUNDED_DOWN = {">=": ">", "<": "<="}
+_MIRRORED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
+_MOST_WRITTEN_OUT = 64
+
+
+def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, Any, Any]:
+    """The operator and the values that give in 32 bits what `left symbol right` gives in the user's code."""
+    if symbol not in _MIRRORED:
+        return symbol, left, right
+    for value in (left, right):
+        note_blurred(lift, value)
+    for value, bound, is_mirrored in ((left, right, False), (right, left, True)):
+        asked = _MIRRORED[symbol] if is_mirrored else symbol
+        found = _against(lift, asked, value, bound)
+        if found is not None:
+            made, other = found
+            return (_MIRRORED[made], other, value) if is_mirrored else (made, value, other)
+    return symbol, left, right
+
+
+def _against(lift: Lifting, symbol: str, value: Any, bound: Any) -> tuple[str, Any] | None:
+    if not isinstance(value, Tensor) or not value.is_host or value.kind not in ("float", "any"):
+        return None
+    if isinstance(bound, Static):
+        is_wide = isinstance(bound.value, np.float64) or (value.is_wide and isinstance(bound.value, float))
+        return _constant(lift, symbol, bound) if is_wide and not fits(bound.value) else None
+    again = lift.entries.get(bound.node) if isinstance(bound, Tensor) else None
+    return (symbol, again(symbol)) if again is not None and value.is_wide else None
+
+
+def _constant(lift: Lifting, symbol: str, bound: Static) -> tuple[str, Static]:
+    graph = lift.graph
+    if bound.node.kind != "const":
+        lift.guards.append((graph.binary("==", bound.node, graph.const(float(bound.value))), True))
+    if symbol in ("==", "!="):  # No number of 32 bits equals it.
+        return symbol, Static(float("nan"), graph.make("const", 'float("nan")'))
+    with np.errstate(over="ignore"):
+        is_up = float(np.float32(bound.value)) > bound.value
+    return (_ROUNDED_UP if is_up else _ROUNDED_DOWN).get(symbol, symbol), bound
+
+
+def remember(
+    lift: Lifting, made: Tensor, content: np.ndarray, values: Static, look_up: Callable[[Static], Tensor]
+) -> Tensor:
+    """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
+    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
+        return made
+
+    lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
+    return made
+
+
+def rounded(lift: Lifting, values: Static, symbol: str) -> Static:
+    """Numbers of 64 bits that are compared by an operator, in 32; the rewrite holds while they stay as they are."""
+    content = np.asarray(values.value)
+    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
+        return values
+    if content.ndim != 1 or content.size > _MOST_WRITTEN_OUT:
+        raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")
+    graph = lift.graph
+    known = graph.make("raw", _written(content.tolist()))
+    if not isinstance(values.value, (list, tuple)):
+        listed = graph.method(values.node, "tolist")
+    else:
+        listed = values.node if isinstance(values.value, list) else graph.call("list", values.node)
+    if values.node.kind != "const":
+        lift.guards.append((graph.binary("==", listed, known), True))
+    made = [_rounded(number, symbol) for number in content.tolist()]
+    return Static(np.asarray(made, "float32"), graph.make("raw", _written(made)))
+
+
+def _rounded(number: float, symbol: str) -> np.float32:
+    """The bound of 32 bits that `x symbol number` asks for."""
+    with np.errstate(over="ignore"):
+        near = np.float32(number)
+    if fits(number):
+        return near
+    if symbol in ("==", "!="):
+        return np.float32("nan")
+    if symbol in (">", "<="):
+        return near if float(near) < number else np.nextafter(near, np.float32("-inf"))
+    return near if float(near) > number else np.nextafter(near, np.float32("inf"))
+
+
+def _written(numbers: Sequence[Any]) -> str:
+    texts = [str(number) if np.isfinite(number) else f'float("{number}")' for number in numbers]
+    return f"[{', '.join(texts)}]"

@@ -1,0 +1,356 @@
+"""Indexing of lifted tensors: `a[i]` with a loop's variable names a dimension, other indices slice, mask or gather."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from .algebra import align, both, cast, elementwise, front, number, operand, where
+from .expression_graph import Node
+from .lifted_values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
+from .lifting import Lifting, Made
+from .ragged import ragged
+
+
+def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
+    """`tensor[items]`; an item is None, Ellipsis, a slice of values, a number or a tensor."""
+    counted = sum(1 for item in items if item is not None and item is not Ellipsis and not _is_mask(item))
+    counted += sum(item.rank for item in items if _is_mask(item))
+    if counted > tensor.rank:
+        raise WrongRank(f"An index of {counted} places does not fit an array of rank {tensor.rank}.")
+    only_adds = all(item is None or (isinstance(item, slice) and item == slice(None)) for item in items)
+    selects = tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))
+    if tensor.is_loose or (selects and not only_adds):
+        raise Refused("A selection of elements is indexed; its length depends on the data.", "FO108")
+    place = 0
+    for at, item in enumerate(items):
+        if item is None:
+            tensor = _with_new(lift, tensor, place)
+            place += 1
+        elif item is Ellipsis:
+            place = tensor.rank - sum(other is not None for other in items[at + 1 :])
+        elif isinstance(item, slice):
+            tensor, kept = _sliced(lift, tensor, place, item)
+            place += kept
+        elif _is_mask(item):
+            rest = items[at + 1 :]
+            if any(isinstance(other, Tensor) and other.rank for other in rest):
+                raise Refused("An array is indexed by a mask and an array.", "FO108")
+            tensor = index(lift, tensor, [*[slice(None)] * (place + item.rank), *rest]) if rest else tensor
+            return select(lift, tensor, place, item)
+        else:
+            before = tensor.rank
+            tensor = _picked(lift, tensor, place, item)
+            place += tensor.rank - before + 1
+    return tensor
+
+
+def _touches(tensor: Tensor, place: int) -> bool:
+    return tensor.valid is not None and tensor.inner[place] in tensor.valid.dims
+
+
+def _is_mask(item: Any) -> bool:
+    return isinstance(item, Tensor) and item.kind == "bool" and item.rank > 0
+
+
+def _spec(lift: Lifting, tensor: Tensor, axis: Axis, item: Any) -> Node:
+    at = tensor.dims.index(axis)
+    if at and at == len(tensor.dims) - 1:
+        return lift.graph.index(tensor.node, ("...", item))
+    return lift.graph.index(tensor.node, (":",) * at + (item,))
+
+
+def _with_new(lift: Lifting, tensor: Tensor, place: int) -> Tensor:
+    fresh = Axis("one", lift.graph.const(1))
+    if place < tensor.rank:
+        at = tensor.dims.index(tensor.inner[place])
+    else:
+        at = tensor.dims.index(tensor.inner[-1]) + 1 if tensor.rank else len(tensor.dims)
+    node = lift.graph.index(tensor.node, (":",) * at + (None,))
+    dims = (*tensor.dims[:at], fresh, *tensor.dims[at:])
+    return replace(tensor, node=node, dims=dims, inner=(*tensor.inner[:place], fresh, *tensor.inner[place:]))
+
+
+def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Tensor, int]:
+    axis = tensor.inner[place]
+    bounds = (item.start, item.stop, item.step)
+    if all(bound is None for bound in bounds):
+        return tensor, 1
+    if any(isinstance(bound, Tensor) for bound in bounds):
+        one_row = _one_row(item)
+        if one_row is not None:
+            return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
+        return ragged(lift, tensor, axis, item), 1
+    if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
+        behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
+        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
+    largest = _largest(lift, tensor, axis, bounds)
+    if largest is not None:
+        return largest, 1
+    for bound, more in ((item.start, 1), (item.stop, 0)):
+        _learn_least(lift, tensor, axis, bound, more)
+    nodes = tuple(None if bound is None else _host_node(bound) for bound in bounds)
+    node = _spec(lift, tensor, axis, nodes)
+    at = tensor.dims.index(axis)
+    fresh = Axis(axis.name, _length(lift, axis, bounds) or lift.graph.size(node, at))
+    return _recorded(lift, tensor, node, axis, nodes, fresh), 1
+
+
+def _largest(lift: Lifting, tensor: Tensor, axis: Axis, bounds: tuple[Any, ...]) -> Tensor | None:
+    """`argsort(-x)[..., :k]` as the places of the k largest, which is sooner found than the whole order."""
+    start, stop, step = bounds
+    node, graph = tensor.node, lift.graph
+    if start is not None or step is not None or not isinstance(stop, Static) or stop.value < 1 or axis.size is None:
+        return None
+    is_falling = node.kind == "call" and node.parts[0] == "ops.argsort" and node.parts[1][0].kind == "negative"
+    if node in lift.stable:
+        return None  # The first of equal entries is promised, and top_k() promises none.
+    if not is_falling or tensor.dims[-1] is not axis or dict(node.parts[2]).get("axis") is not graph.const(-1):
+        return None
+    count = graph.call("min", stop.node, axis.size)
+    made = graph.index(graph.call("ops.top_k", node.parts[1][0].parts[0], count), (graph.const(1),))
+    return replace(_exchanged(tensor, made, axis, Axis("top", count)), is_distinct=True)
+
+
+def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
+    """The length of `[k:]`, `[:-k]` and `[:k]`, as an expression that is the same for every array of that size."""
+    start, stop, step = bounds
+    if step is not None or axis.size is None:
+        return None
+    if stop is None and isinstance(start, Static) and start.value > 0:
+        return _minus(lift, axis.size, start.value)
+    if start is None and isinstance(stop, Static) and stop.value < 0:
+        return _minus(lift, axis.size, -stop.value)
+    if all(isinstance(bound, Static) for bound in (start, stop)) and start.value >= 0 > stop.value:
+        return _minus(lift, axis.size, start.value - stop.value)
+    return None
+
+
+def _minus(lift: Lifting, size: Node, less: int) -> Node:
+    if size.kind == "const":
+        return lift.graph.const(max(0, int(size.parts[0]) - less))
+    return lift.graph.binary("-", size, lift.graph.const(less))
+
+
+def _one_row(item: slice) -> Tensor | None:
+    """`i` for `[i : i + 1]`."""
+    start, stop = item.start, item.stop
+    if not isinstance(start, Tensor) or not isinstance(stop, Tensor) or item.step is not None:
+        return None
+    if start.position and stop.position and start.position[0] is stop.position[0]:
+        return start if stop.position[1] - start.position[1] == 1 else None
+    node = stop.node
+    is_next = node.kind in ("binary", "call") and start.node in tuple(node.inputs())
+    return start if is_next and any(part.parts == ("1",) for part in node.inputs()) else None
+
+
+def _host_node(value: Any) -> Node:
+    if isinstance(value, (Host, Static)):
+        return value.node
+    raise Refused("A bound of a slice is neither a number nor a tensor.", "FO108")
+
+
+def _exchanged(tensor: Tensor, node: Node, old: Axis, new: Axis | None) -> Tensor:
+    dims = tuple(new if axis is old else axis for axis in tensor.dims if axis is not old or new)
+    inner = tuple(new if axis is old else axis for axis in tensor.inner if axis is not old or new)
+    return replace(tensor, node=node, dims=dims, inner=inner, position=None)  # type: ignore[arg-type]
+
+
+def _recorded(lift: Lifting, tensor: Tensor, node: Node, axis: Axis, item: Any, new: Axis | None) -> Tensor:
+    """What a slice or a number picks, and how to pick it again."""
+    result = _exchanged(tensor, node, axis, new)
+
+    def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
+        there = labels.get(axis, axis)
+        picked = _spec(lift, parts[0], there, item)
+        return _exchanged(parts[0], picked, there, None if new is None else labels.get(new, new))
+
+    lift.made.setdefault(node, Made(result.dims, (replace(tensor, valid=None),), again))
+    return result
+
+
+def _picked(lift: Lifting, tensor: Tensor, place: int, item: Any) -> Tensor:
+    axis = tensor.inner[place]
+    if isinstance(item, (Host, Static)):
+        if isinstance(item, Static) and not hasattr(item.value, "__index__"):
+            raise WrongRank(f"An array is indexed by {item.value!r}.")
+        _learn_least(lift, tensor, axis, item, 1)
+        return _recorded(lift, tensor, _spec(lift, tensor, axis, item.node), axis, item.node, None)
+    if not isinstance(item, Tensor):
+        raise Refused("An array is indexed by something that is no number.", "FO108")
+    if item.position is not None and item.position[0] not in tensor.dims:
+        return _along_loop(lift, tensor, axis, item)
+    return gather(lift, tensor, place, item)
+
+
+def _along_loop(lift: Lifting, tensor: Tensor, axis: Axis, item: Tensor) -> Tensor:
+    """`a[i + c]` with the variable of a loop: the dimension becomes the loop's axis."""
+    assert item.position is not None
+    loop, offset = item.position
+    if loop.size is not None and loop.size.kind == "pending":
+        loop.size = axis.size  # The bound is known from the data; no valid index goes beyond this dimension.
+    start = _as_int(loop.start)
+    if start is None or loop.size is None or axis.size is None:
+        return gather(lift, tensor, tensor.inner.index(axis), item)
+    lowest = start + offset
+    if lowest == 0 and loop.size is axis.size:
+        return _named(tensor, tensor.node, axis, loop)
+    if lowest < 0:
+        if loop.size is not axis.size or -lowest > 8:
+            raise Refused("An index runs below 0, where Python counts from the end.", "FO101")
+        shift, at = lift.graph.const(-lowest), lift.graph.const(tensor.dims.index(axis))
+        return _named(tensor, lift.graph.call("ops.roll", tensor.node, shift, axis=at), axis, loop)
+    _learn_size(lift, tensor, axis, loop)
+    first = lift.graph.const(lowest) if lowest else None
+    last = loop.size if not lowest else _plus(lift, loop.size, lowest)
+    return _named(tensor, _spec(lift, tensor, axis, (first, None if last is axis.size else last, None)), axis, loop)
+
+
+def _learn_size(lift: Lifting, tensor: Tensor, axis: Axis, loop: Axis) -> None:
+    if tensor.node.kind == "name" and loop.size is not None and loop.size.kind == "const":
+        lift.hints.append(("size", tensor.node.parts[0], tensor.dims.index(axis), int(loop.size.parts[0])))
+
+
+def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: int) -> None:
+    """A parameter that is read at a place has at least so many entries there."""
+    if tensor.node.kind == "name" and isinstance(place, Static) and isinstance(place.value, int) and place.value > 0:
+        lift.hints.append(("least", tensor.node.parts[0], tensor.dims.index(axis), place.value + more))
+
+
+def _plus(lift: Lifting, size: Node, more: int) -> Node:
+    if size.kind == "const":
+        return lift.graph.const(int(size.parts[0]) + more)
+    if size.kind == "binary" and size.parts[0] == "-" and size.parts[2] is lift.graph.const(more):
+        return size.parts[1]  # type: ignore[no-any-return]
+    return lift.graph.binary("+", size, lift.graph.const(more))
+
+
+def _as_int(node: Node | None) -> int | None:
+    if node is None:
+        return 0
+    return int(node.parts[0]) if node.kind == "const" else None
+
+
+def _named(tensor: Tensor, node: Node, axis: Axis, loop: Axis) -> Tensor:
+    dims = tuple(loop if other is axis else other for other in tensor.dims)
+    return replace(
+        tensor, node=node, dims=dims, inner=tuple(other for other in tensor.inner if other is not axis), position=None
+    )
+
+
+def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
+    """`a[..., item, ...]` with numbers from a tensor."""
+    axis = tensor.inner[place]
+    if item.domain and axis.size is not None:
+        lift.hints.append(("index", item.domain, axis.size))
+    if item.valid is not None:
+        if is_places(lift, item, axis):
+            return select(lift, tensor, place, replace(item.valid, inner=item.inner))
+        raise Refused("A selection of elements is used as an index.", "FO108")
+    codes = _where_run(lift, cast(lift, item, "int32"))
+    shared = [loop for loop in item.axes if loop in tensor.dims]
+    at = tensor.dims.index(axis)
+    if not shared:
+        node = lift.graph.call("ops.take", tensor.node, codes.node, axis=lift.graph.const(at - len(tensor.dims)))
+        dims = (*tensor.dims[:at], *codes.dims, *tensor.dims[at + 1 :])
+        here = tensor.inner.index(axis)
+        inner = (*tensor.inner[:here], *codes.inner, *tensor.inner[here + 1 :])
+        return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
+    if item.rank:
+        return _reordered(lift, tensor, axis, codes)
+    return _gathered_along(lift, tensor, axis, codes)
+
+
+def _where_run(lift: Lifting, codes: Tensor) -> Tensor:
+    """An index that is 0 where the statement does not run: `if label != 255: row[label]` reads within the row."""
+    mask: Tensor | None = None
+    for condition in lift.masks:
+        if set(condition.dims) <= set(codes.dims) and codes.domain:
+            mask = both(lift, mask, condition)
+    if mask is None:
+        return codes
+    kept = where(lift, mask, replace(codes, inner=()), number(lift, 0))
+    return replace(kept, inner=codes.inner, kind="int", is_host=codes.is_host) if codes.rank == 0 else codes
+
+
+def is_places(lift: Lifting, item: Tensor, axis: Axis) -> bool:
+    """Whether an index holds the places along a dimension that a mask selects."""
+    if item.rank != 1 or item.valid is None or axis.size is None or item.inner[0] not in item.valid.dims:
+        return False
+    return item.node is lift.graph.call("ops.arange", axis.size)
+
+
+def _reordered(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
+    """`row[order]`, where both are vectors of the same loops."""
+    if tensor.rank != 1 or codes.rank != 1 or set(tensor.axes) != set(codes.axes):
+        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
+    tensor, codes = front(lift, tensor), front(lift, codes)
+    node = lift.graph.call("ops.take_along_axis", tensor.node, codes.node, axis=lift.graph.const(-1))
+    fresh = codes.inner[0]
+    return replace(tensor, node=node, dims=(*tensor.axes, fresh), inner=(fresh,), position=None, domain=None)
+
+
+def _gathered_along(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
+    """A different index for each step of a loop that the array has as a dimension already."""
+    graph = lift.graph
+    new = [loop for loop in codes.axes if loop not in tensor.dims]
+    if len(new) > 1:
+        raise Refused("An index depends on several loops in a way that has no array form here.", "FO103")
+    fresh = new[0] if new else Axis("picked", graph.const(1))
+    # The place of `axis` is taken by the loop that the index adds, or by a dimension of 1 that is dropped again.
+    pattern = replace(
+        tensor, dims=tuple(fresh if other is axis else other for other in tensor.dims), inner=(), valid=None
+    )
+    if fresh in codes.dims:
+        placed = codes
+    else:
+        placed = replace(
+            codes, node=graph.index(codes.node, (*(":",) * len(codes.dims), None)), dims=(*codes.dims, fresh)
+        )
+    nodes, _ = align(lift, [pattern, replace(placed, inner=())])
+    at = tensor.dims.index(axis)
+    index_node = nodes[1]
+    missing = len(tensor.dims) - len(_dims_after(placed, pattern))
+    if missing:
+        index_node = graph.index(index_node, (*(None,) * missing, "..."))
+    node = graph.call("ops.take_along_axis", tensor.node, index_node, axis=graph.const(at - len(tensor.dims)))
+    dims = pattern.dims
+    if not new:
+        node = graph.call("ops.squeeze", node, axis=graph.const(at - len(dims)))
+        dims = tuple(other for other in dims if other is not fresh)
+    inner = tuple(other for other in tensor.inner if other is not axis)
+    return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
+
+
+def _dims_after(placed: Tensor, pattern: Tensor) -> tuple[Axis, ...]:
+    first = min(pattern.dims.index(axis) for axis in placed.dims)
+    return pattern.dims[first:]
+
+
+def select(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:
+    """`a[mask]`: all elements stay, with a mask; only reductions of the whole may follow."""
+    lift.changes.add("FO108")
+    labels = dict(zip(mask.inner, tensor.inner[place : place + mask.rank], strict=True))
+    dims = tuple(labels.get(axis, axis) for axis in mask.dims)
+    valid = replace(mask, dims=dims, inner=(), valid=None)
+    # Chosen by one dimension, `a[mask]` has the dimensions of `a`; by several, these are one in the user's code.
+    return replace(tensor, valid=valid, is_loose=mask.rank > 1, position=None)
+
+
+def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:
+    """`stack(list)`: the loop's axis becomes the first inner dimension."""
+    rows = listing.element
+    element = listing_to_tensor(lift, rows) if isinstance(rows, Listing) else operand(lift, rows)
+    for axis in listing.axes:
+        if axis not in element.dims:
+            node = lift.graph.call("ops.zeros", lift.graph.sequence((axis.size,)))  # type: ignore[arg-type]
+            spread = Tensor(node, (axis,), (), "float")
+            element = elementwise(lift, "add", (element, spread), element.kind, "+")
+    valid = element.valid
+    if listing.keep is not None:
+        if valid is not None:
+            raise Refused("A selection of selections has no masked form here.", "FO108")
+        valid = replace(listing.keep, inner=())
+    inner = (*listing.axes, *element.inner)
+    loose = element.is_loose or len(listing.axes) > 1
+    return replace(element, inner=inner, valid=valid, is_loose=loose, position=None, domain=None)

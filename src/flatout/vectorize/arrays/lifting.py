@@ -1,0 +1,96 @@
+"""What is known while one function is lifted: the expressions, the masks, and how arrays were made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from .expression_graph import Graph, Node
+from .lifted_values import Axis, Tensor
+
+
+@dataclass(frozen=True)
+class Made:
+    """How an array was computed from others, to compute it again from what stands in for them.
+
+    Attributes:
+        dims: Of the result, in the order of the array.
+        parts: The arrays it was computed from, with dimensions by the names that the result has for them.
+        again: The same of other arrays, with other names for the dimensions.
+    """
+
+    dims: tuple[Axis, ...]
+    parts: tuple[Tensor, ...]
+    again: Callable[[list[Tensor], dict[Axis, Axis]], Tensor]
+
+
+class Lifting:
+    """What is known while one function is lifted.
+
+    Attributes:
+        graph: Where the expressions are.
+        masks: The conditions under which the current statement runs, one for each enclosing loop or branch.
+        notes: What the user shall know about the rewrite.
+        changes: What was changed, by rule code; empty: there is nothing to rewrite.
+        hints: What was learned of the values that a parameter may take, for the verifier's inputs.
+        is_careful: Whether what arrays hold where the statement does not run is kept out: padding may be NaN.
+        is_exact: Whether the mean of no element at all is NaN, as it is in the original, and not 0.
+        guards: Constants that decided a branch; the rewrite holds while they have the same truth.
+    """
+
+    def __init__(self, gradient_of: str | None = None, is_careful: bool = False, is_exact: bool = False) -> None:
+        self.graph = Graph()
+        self.is_careful = is_careful
+        self.is_exact = is_exact
+        self.masks: list[Tensor] = []
+        self.notes: list[str] = []
+        self.changes: set[str] = set()
+        self.hints: list[tuple[Any, ...]] = []
+        self.guards: list[tuple[Node, bool]] = []
+        self.is_tie_sensitive = False
+        # Whole numbers of Python that became floats of 32 bits, since they may be large.
+        self.rounded: set[Node] = set()
+        self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
+        # The bounds of the slice that a mask stands for.
+        self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
+        # How arrays were computed, see `shelter`.
+        self.made: dict[Node, Made] = {}
+        # How an entry of a table is looked up again, rounded for a comparison, see `wide`.
+        self.entries: dict[Node, Callable[[str], Tensor]] = {}
+        self._mapped = 0
+        self._gradient_of = gradient_of
+        self._depends: dict[Node, bool] = {}
+
+    def note(self, text: str) -> None:
+        if text not in self.notes:
+            self.notes.append(text)
+
+    def fresh(self, wish: str) -> str:
+        """A name for the argument of a function that the rewrite maps, one that no other has."""
+        self._mapped += 1
+        return f"{wish}_of_{self._mapped}" if self._mapped > 1 else wish
+
+    def is_rounded(self, node: Node) -> bool:
+        """Whether an expression is made of large whole numbers, so that its last digits are not known."""
+        seen, waiting = set(), [node] if self.rounded else []
+        while waiting:
+            one = waiting.pop()
+            if one in self.rounded:
+                return True
+            if one not in seen:
+                seen.add(one)
+                waiting.extend(one.inputs())
+        return False
+
+    def carries_gradient(self, node: Node) -> bool:
+        """Whether a gradient with respect to the predictions can flow through an expression."""
+        if node not in self._depends:
+            if node.kind == "call" and node.parts[0] == "ops.stop_gradient":
+                found = False
+            elif node.kind == "name":
+                found = self._gradient_of is None or node.parts[0] == self._gradient_of
+            else:
+                found = any(self.carries_gradient(part) for part in node.inputs())
+            self._depends[node] = found
+        return self._depends[node]

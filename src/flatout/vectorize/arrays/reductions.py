@@ -1,0 +1,107 @@
+"""Reductions of lifted tensors; elements that do not exist do not count."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from .algebra import binary, both, cast, elementwise, named, number, where
+from .expression_graph import Node
+from .lifted_values import Axis, Host, Refused, Static, Tensor
+from .lifting import Lifting, Made
+
+# Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
+_LOWEST = -1e30
+
+
+_FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
+
+
+def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdims: bool = False) -> Tensor:
+    """A reduction over some of a tensor's dimensions; elements that do not exist do not count."""
+    if not over:
+        return tensor
+    if tensor.is_series:
+        tensor = replace(tensor, is_series=False)
+        if how in _FILL and tensor.kind in ("float", "any"):
+            missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
+            there = elementwise(lift, "logical_not", (missing,), "bool")
+            tensor = replace(tensor, valid=both(lift, tensor.valid, there))
+    valid = tensor.valid if tensor.valid is not None and set(tensor.valid.dims) & set(over) else None
+    if tensor.is_loose and not set(tensor.inner) <= set(over):
+        raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")
+    if valid is not None:
+        return _masked(lift, how, tensor, valid, over, keepdims)
+    if tensor.kind == "bool" and how in ("sum", "mean"):
+        tensor = cast(lift, tensor, "float32")
+    return _plain(lift, how, tensor, over, keepdims)
+
+
+def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
+    graph = lift.graph
+    places = sorted(tensor.dims.index(axis) - len(tensor.dims) for axis in over)
+    arguments: dict[str, Node] = {}
+    if len(places) < len(tensor.dims):
+        numbers = [graph.const(place) for place in places]
+        arguments["axis"] = numbers[0] if len(numbers) == 1 else graph.sequence(tuple(numbers))
+    if keepdims:
+        arguments["keepdims"] = graph.const(True)
+        ones = {axis: Axis(axis.name, graph.const(1)) for axis in over}
+        dims, inner = (tuple(ones.get(axis, axis) for axis in group) for group in (tensor.dims, tensor.inner))
+    else:
+        dims, inner = (tuple(axis for axis in group if axis not in over) for group in (tensor.dims, tensor.inner))
+    node = graph.call(f"ops.{how}", tensor.node, **arguments)
+    kind = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool", "mean": "float", "logsumexp": "float"}
+    rest = tensor.valid if tensor.valid is not None and not set(tensor.valid.dims) & set(over) else None
+    if not keepdims:
+
+        def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
+            return _plain(lift, how, named(parts[0]), [labels.get(axis, axis) for axis in over], False)
+
+        lift.made.setdefault(node, Made(dims, (replace(tensor, valid=None),), again))
+    return Tensor(node, dims, inner, kind.get(how, tensor.kind), tensor.is_host, valid=rest)
+
+
+def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
+    bare = replace(tensor, valid=None, is_loose=False)
+    if how in ("any", "all"):
+        spare = valid if how == "any" else elementwise(lift, "logical_not", (valid,), "bool")
+        function = "logical_and" if how == "any" else "logical_or"
+        joined = elementwise(lift, function, (named(_boolean(lift, bare)), spare), "bool")
+        return _plain(lift, how, replace(joined, inner=bare.inner), over, keepdims)
+    if how in ("var", "std"):
+        mean = _masked(lift, "mean", tensor, valid, over, False)
+        off = elementwise(lift, "square", (binary(lift, "-", named(bare), named(mean)),), "float")
+        spread = _masked(lift, "mean", replace(off, inner=bare.inner), valid, over, keepdims)
+        return elementwise(lift, "sqrt", (spread,), "float") if how == "std" else spread
+    if how not in _FILL:
+        raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
+    if how in ("sum", "mean") and bare.kind == "bool":
+        bare = cast(lift, bare, "float32")
+    from .safe_where import sheltered
+
+    kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, _FILL[how]))
+    kept = replace(kept, inner=bare.inner)
+    if how != "mean":
+        return _plain(lift, how, kept, over, keepdims)
+    total = _plain(lift, "sum", kept, over, keepdims)
+    some = tuple(axis for axis in over if axis in valid.dims)
+    counted = _plain(lift, "sum", cast(lift, valid, "float32"), some, False)
+    for axis in over:
+        if axis not in valid.dims and axis.size is not None:
+            counted = binary(lift, "*", counted, Host(axis.size))
+    least = elementwise(lift, "maximum", (counted, number(lift, 1.0)), "float")
+    if keepdims:
+        raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
+    mean = elementwise(lift, "divide", (named(total), least), "float", "/")
+    if lift.is_exact:
+        some_exist = elementwise(lift, "greater", (counted, number(lift, 0.0)), "bool", ">")
+        mean = where(lift, some_exist, mean, Static(float("nan"), lift.graph.make("const", 'float("nan")')))
+    else:
+        # No element selected: the mean is 0 here, where the original has NaN.
+        lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
+    return replace(mean, inner=total.inner)
+
+
+def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
+    return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")

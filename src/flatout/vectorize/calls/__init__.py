@@ -1,0 +1,1 @@
+"""What the functions and methods of libraries give, on lifted values."""

@@ -1,0 +1,336 @@
+"""Calls: the user's functions are read in place, array functions lifted, constants computed, the rest refused."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import logging
+import types
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays import mask_places as places
+from flatout.vectorize.arrays.algebra import front
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.lifted_values import (
+    Items,
+    Local,
+    Method,
+    Partial,
+    Places,
+    Refused,
+    Static,
+    Sum,
+    Tensor,
+    WrongRank,
+)
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.interpreter.bindings import unpacked
+from flatout.vectorize.interpreter.scopes import Scope, as_local
+from flatout.vectorize.lookups.host_values import on_host
+
+from . import methods, operations, python_calls
+from .mapped_calls import mapped_call
+from .pairs import pair
+from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
+from .torch_losses import torch_loss
+
+# A file is read once, when the rewrite is made, and not at every call.
+_FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
+_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins")
+_OF_PATHS = ("posixpath", "ntpath", "genericpath")
+_OF_OTHERS = ("pandas", "sklearn", "scipy", *_OF_PATHS)
+_EFFECTS = ("open", "print", "input", "exec", "eval", "next", "setattr", "delattr", "Variable")
+
+
+def call(run: Any, node: ast.Call, scope: Scope) -> Any:
+    """The value of a call."""
+    function = run.expression(node.func, scope)
+    path = path_to(function)
+    args = [value for arg in node.args for value in _positional(run, arg, scope)]
+    kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
+    is_read = _is_read(function)
+    for value in (*args, *kwargs.values()):
+        if isinstance(value, Sum) and not is_read and not _may_carry(path):
+            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    return apply(run, function, path, args, kwargs)
+
+
+def _is_read(function: Any) -> bool:
+    """Whether a function is the user's own, whose body is read in place of the call."""
+    if isinstance(function, Partial):
+        return _is_read(function.function)
+    if isinstance(function, Method) and isinstance(function.of, Static):
+        return _is_users(getattr(getattr(function.of.value, function.name, None), "__func__", None))
+    return isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
+
+
+def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:
+    """What an argument gives a function: one value, or, with a star, those of a list of known length."""
+    if not isinstance(node, ast.Starred):
+        return [run.expression(node, scope)]
+    several = run.expression(node.value, scope)
+    if isinstance(several, Items):
+        return list(several.values)
+    if isinstance(several, Static) and isinstance(several.value, (list, tuple)):
+        return unpacked(run, several, len(several.value))
+    raise Refused("A call with a varying number of arguments.")
+
+
+def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]:
+    value = run.expression(word.value, scope)
+    if word.arg is not None:
+        return [(word.arg, value)]
+    if isinstance(value, Static) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
+        graph = run.lift.graph
+        return [(key, Static(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
+    raise Refused("A call with a varying number of arguments.")
+
+
+def path_to(function: Any) -> str | None:
+    """The dotted name of a function of a library; None: it is none."""
+    if not isinstance(function, Static):
+        return None
+    path = function.path or path_of(function.value)
+    return None if path is None else path.replace("tensorflow._api.v2.", "tensorflow.")
+
+
+def _may_carry(path: str | None) -> bool:
+    return (path or "").rpartition(".")[2] in (
+        "maximum",
+        "minimum",
+        "max",
+        "min",
+        "add",
+        "subtract",
+        "multiply",
+        "fmax",
+    )
+
+
+def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A function, whatever it is, on lifted arguments."""
+    if isinstance(function, Local):
+        return run.function(function, args, kwargs)
+    if isinstance(function, Method):
+        return methods.method(run, function.of, function.name, args, kwargs)
+    if isinstance(function, Static) and isinstance(function.value, functools.partial):
+        function = _opened(run, function)
+    if isinstance(function, Partial):
+        held = function.function
+        return apply(run, held, path_to(held), [*function.args, *args], {**function.kwargs, **kwargs})
+    if not isinstance(function, Static):
+        raise Refused("Something is called that is no function.")
+    if is_random(path):
+        raise Refused(
+            f"Random numbers are drawn ({path}): one draw for the whole batch would change their number and order.",
+            "FO304",
+        )
+    if may_define_gradient(function.value):
+        raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
+    carried = [value for value in args if isinstance(value, Sum)]
+    if carried and not _is_users(function.value):
+        return _joined(run, str(path), args)
+    handler = python_calls.HANDLERS.get(path or "")
+    if handler is not None:
+        return handler(run, args, kwargs)
+    if _is_keras_loss(function.value):
+        return _loss_object(run, function, args, kwargs)
+    library = library_of(path)
+    is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
+    if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
+        return _constant(run, function, path, args, kwargs)
+    if library == "math" or library == "numpy":
+        args = [on_host(run, value) for value in args]
+        kwargs = {name: on_host(run, value) for name, value in kwargs.items()}
+    if library is not None and path is not None:
+        made = _array_function(run, function, path, args, kwargs)
+        return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
+    if _is_users(function.value):
+        return _read_in_place(run, function.value, args, kwargs)
+    if path is None and isinstance(getattr(type(function.value), "__call__", None), types.FunctionType):  # noqa: B004
+        return methods.method(run, function, "__call__", args, kwargs)
+    raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
+
+
+def _opened(run: Any, function: Static) -> Partial:
+    """A `functools.partial` that was made outside the loss."""
+    graph, made = run.lift.graph, function.value
+    args, words = (graph.make("attribute", function.node, name) for name in ("args", "keywords"))
+    return Partial(
+        Static(made.func, graph.make("attribute", function.node, "func")),
+        tuple(Static(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
+        {key: Static(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
+    )
+
+
+def _is_static(value: Any) -> bool:
+    if isinstance(value, Items):
+        return all(_is_static(item) for item in value.values)
+    return isinstance(value, Static)
+
+
+def _is_users(function: Any) -> bool:
+    return (
+        isinstance(function, types.FunctionType)
+        and library_of(function.__module__ or "") is None
+        and ((function.__module__ or "").partition(".")[0] not in _OF_OTHERS)
+    )
+
+
+def _read_in_place(run: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if hasattr(function, "__wrapped__") or may_define_gradient(function):
+        raise Refused(f"{function.__name__!r} is changed by a decorator: a gradient may be defined there.")
+    local = as_local(function, function.__globals__ is run.globals)
+    return run.function(local, args, kwargs)
+
+
+def _joined(run: Any, path: str, args: list[Any]) -> Any:
+    name = canonical(path)
+    how = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}.get(name)
+    if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
+        carried = next(value for value in args if isinstance(value, Sum))
+        raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+    left, right = args if isinstance(args[0], Sum) else args[::-1]
+    return run.join(how, left, right)
+
+
+def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Static:
+    """A call whose arguments are all constants, made now; the rewritten source makes it again."""
+    name = (path or "").rpartition(".")[2]
+    root = (path or "").partition(".")[0]
+    if root == "collections":
+        raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
+    if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
+        raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
+    try:
+        value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
+    except Exception as error:
+        raise Refused(f"{path} fails: {error}") from error
+    if value is None:  # Such as torch.manual_seed().
+        raise Refused(f"A call is made for its effect: {path}().", "FO303")
+    graph = run.lift.graph
+    node = graph.make(
+        "calling", function.node, tuple(_node(run, item) for item in args),
+        tuple((key, _node(run, item)) for key, item in kwargs.items()),
+    )  # fmt: skip
+    if name in _FILE_READERS:
+        run.lift.changes.add("FO301")
+        run.lift.note(f"{name}() is called once, when the rewrite is made, and not at every call.")
+        kept = f"_{name}_{len(run.injected)}"
+        run.injected[kept] = value
+        run.hoisted[kept] = node
+        return Static(value, graph.name(kept))
+    return Static(value, node)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Items):
+        made = [_plain(item) for item in value.values]
+        return made if value.is_list else tuple(made)
+    return value.value
+
+
+def _node(run: Any, value: Any) -> Node:
+    if isinstance(value, Items):
+        return run.lift.graph.sequence(tuple(_node(run, item) for item in value.values), value.is_list)  # type: ignore[no-any-return]
+    return value.node  # type: ignore[no-any-return]
+
+
+def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    name = canonical(path)
+    if places.asks_for_places(name, args, kwargs):
+        return places.places_of(run, path, args[0], kwargs)
+    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in python_calls.SHAPES:
+        return places.function_of_places(run, name, args, kwargs)
+    if ".losses." in path or path.startswith("keras.src.losses") or ".metrics." in path:
+        try:
+            return _row_function(run, function, args, kwargs)
+        except WrongRank:
+            raise
+        except Refused:
+            return mapped_call(run, function, path, args, kwargs)
+    both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
+    if both is not None:
+        return both
+    loss = torch_loss(run.lift, function.value, path, args, kwargs)
+    if loss is not None:
+        return loss
+    if name in python_calls.SHAPES:
+        return python_calls.SHAPES[name](run, *args)
+    if operations.known(name):
+        try:
+            return operations.apply(run.lift, name, args, keywords(kwargs))
+        except TypeError as error:
+            raise Refused(f"{path} with arguments that are not known here: {error}") from error
+    return mapped_call(run, function, path, args, kwargs)
+
+
+def _is_keras_loss(value: Any) -> bool:
+    """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
+    kinds = [base.__name__ for base in type(value).__mro__ if base.__module__.startswith("keras.src.losses")]
+    is_own = type(value).__module__.startswith("keras.src.losses") and "LossFunctionWrapper" in kinds
+    return is_own and getattr(value, "reduction", None) == "sum_over_batch_size"
+
+
+def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A loss object of Keras': its `call` gives one number for each row, of which it takes the mean."""
+    rows = _row_function(
+        run, Static(function.value.call, run.lift.graph.make("attribute", function.node, "call")), args, kwargs
+    )
+    return reduce(run.lift, "mean", rows, rows.inner)
+
+
+def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
+    lift: Lifting = run.lift
+    tensors = [tensor(lift, value) for value in args]
+    if any(value.valid is not None for value in tensors):
+        raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
+    if any(word.startswith("axis") for word in kwargs) or not all(
+        isinstance(value, Static) for value in kwargs.values()
+    ):
+        raise Refused("A loss of Keras' with an axis.")
+    last = tensors[-1]
+    outer = sorted({axis for value in tensors for axis in value.axes}, key=lambda axis: axis.serial)
+    if not last.rank:
+        raise Refused("A loss of Keras' is given numbers.")
+    if (
+        outer
+        and last.rank == 1
+        and "sparse" not in str(path_to(function))
+        and any(value.rank != 1 for value in tensors)
+    ):
+        raise Refused("A loss of Keras' is given arrays of different ranks.")
+    nodes = []
+    for value in tensors:
+        value = front(lift, value)
+        if set(value.axes) != set(outer):
+            raise Refused("A loss of Keras' is given arrays that depend on different loops.")
+        nodes.append(value.node)
+    node = lift.graph.make(
+        "calling", function.node, tuple(nodes), tuple((key, value.node) for key, value in kwargs.items())
+    )
+    inner = last.inner[:-1]
+    return Tensor(node, (*outer, *inner), inner, "float")
+
+
+def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:
+    """Whether a statement only prints or logs."""
+    if not isinstance(node, ast.Call):
+        return False
+    if isinstance(node.func, ast.Name):
+        return node.func.id == "print"
+    if isinstance(node.func, ast.Attribute):
+        try:
+            holder = run.expression(node.func.value, scope)
+        except Refused:
+            return False
+        if isinstance(holder, Static):
+            if isinstance(holder.value, logging.Logger):
+                return True
+            path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"
+            return path in ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+    return False

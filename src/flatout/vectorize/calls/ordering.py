@@ -1,0 +1,92 @@
+"""`sorted`, and `max` and `min` with a key, on lifted values."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import cast, elementwise, number, relabelled, where
+from flatout.vectorize.arrays.indexing import gather, index
+from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Listing, Refused, Static, Tensor
+from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.interpreter.iterated_axes import Stream, stream
+from flatout.vectorize.lookups.host_values import on_host
+
+from . import operations
+
+
+def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`sorted(values)`, perhaps in reverse: numbers alone."""
+    reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
+    if isinstance(args[0], Bag) and key is None:
+        return args[0]  # What follows may not depend on the order; the proof sees to it.
+    if kwargs or (reverse is not None and not isinstance(reverse, Static)):
+        raise Refused("sorted() in an order that depends on the data.", "FO205")
+    if key is not None and not (isinstance(key, Static) and key.value is None):
+        return _sorted_by(run, key, args[0], reverse is not None and bool(reverse.value))
+    values = tensor(run.lift, args[0])
+    if values.rank != 1 or values.valid is not None:
+        raise Refused("sorted() of a selection, or of rows.", "FO205")
+    run.lift.changes.add("FO205")
+    rising = operations.apply(run.lift, "sort", [values], {})
+    return operations.apply(run.lift, "flip", [rising], {}) if reverse is not None and reverse.value else rising
+
+
+def _sorted_by(run: Any, key: Any, value: Any, is_falling: bool) -> Any:
+    """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
+    flow, keys = _keyed(run, key, value, "sorted")
+    words = {"stable": number(run.lift, True)}
+    words |= {"descending": number(run.lift, True)} if is_falling else {}
+    return _in_order(run, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
+
+
+def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
+    """`max(values, key=f)`: the first of those for which f is largest."""
+    flow, keys = _keyed(run, key, value, how)
+    lift = run.lift
+    # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
+    missing = elementwise(lift, "isnan", (keys,), "bool")
+    # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
+    zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
+    passed = where(lift, zero, number(lift, 0.0), keys)
+    passed = where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), passed)
+    best = operations.apply(lift, f"arg{how}", [passed], {})
+    first = index(lift, missing, [number(lift, 0)])
+    chosen = where(lift, first, number(lift, 0), best)
+    return _picked(run, flow.element, flow.axes[0], cast(lift, chosen, "int32") if chosen.kind != "int" else chosen)
+
+
+def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
+    """What is ordered, and the numbers that order it, as a vector."""
+    from .calls import apply, path_to
+
+    flow = stream(run.lift, value)
+    if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
+        raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
+    (axis,) = flow.axes
+    run._loops += 1
+    try:
+        keys = tensor(run.lift, apply(run, key, path_to(key), [flow.element], {}))
+    finally:
+        run._loops -= 1
+    if keys.rank or axis not in keys.dims or keys.valid is not None:
+        raise Refused(f"{function}() by a key that is no number for each element.", "FO205")
+    run.lift.changes.add("FO205")
+    return flow, replace(on_host(run, keys), inner=(axis,), position=None)
+
+
+def _in_order(run: Any, element: Any, axis: Axis, order: Tensor) -> Any:
+    """What a loop gives, rearranged, as a list."""
+    place = Axis("place", axis.size)
+    at = replace(relabelled(order, {order.inner[0]: place}), inner=())
+    return Listing(_picked(run, element, axis, at), (place,))
+
+
+def _picked(run: Any, element: Any, axis: Axis, at: Tensor) -> Any:
+    if isinstance(element, Items):
+        return Items(tuple(_picked(run, item, axis, at) for item in element.values), element.is_list)
+    if not isinstance(element, Tensor) or axis not in element.dims:
+        return element
+    if element.position == (axis, 0) and axis.start is None:
+        return replace(at, kind="int", is_host=True)
+    return gather(run.lift, replace(element, inner=(axis, *element.inner), position=None), 0, at)

@@ -1,0 +1,298 @@
+"""`flatout.vectorize`: a loss with loops becomes array code, once that is proven equal; else it stays as it is."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flatout.base.errors import CannotVectorize
+
+from .call_pattern import Pattern, are_sized, is_array, pattern
+
+_log = logging.getLogger("flatout")
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What was decided for arrays of certain ranks.
+
+    Attributes:
+        function: The rewritten function, or None: the original is used.
+        reason: Why the original is used, as a `Refusal`; None if it is not.
+        rewrite: The `Rewrite`, proven or not; None if there is none.
+        verdict: What the verifier compared, or None.
+        recipe: How inputs were made, to measure with.
+        guards: Compiled expressions with the truth that they must have at a call.
+    """
+
+    function: Callable[..., Any] | None
+    reason: Any = None
+    rewrite: Any = None
+    verdict: Any = None
+    recipe: Any = None
+    guards: tuple[tuple[Any, bool], ...] = ()
+
+
+class Vectorized:
+    """A loss in array code where that was proven equal to the original, with the original's name and signature.
+
+    The work is done when it is first called or asked; for arrays of other ranks it is done again.
+
+    Attributes:
+        applied: Whether the rewrite is used.
+        source: The rewrite as source, also where it was rejected; None if there is none.
+        reason: Why the original is kept; None if the rewrite is used.
+    """
+
+    def __init__(self, function: Any, holder: Any = None, example: Mapping[str, Any] | None = None):
+        functools.update_wrapper(self, function)
+        signature = inspect.signature(function)
+        if holder is not None:
+            signature = signature.replace(parameters=list(signature.parameters.values())[1:])
+        self.__signature__ = signature
+        self._function = function
+        self._holder = holder
+        self._example = example
+        self._decisions: dict[tuple[tuple[tuple[str, int], ...], Pattern], Decision] = {}
+        self._chosen: Decision | None = None
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        given = self.__signature__.bind(*args, **kwargs).arguments
+        ranks = {name: len(value.shape) for name, value in given.items() if is_array(value)}
+        decision = self._decide(ranks, given)
+        if decision.function is not None and are_sized(given, decision.verdict) and self._holds(decision, given):
+            try:
+                return decision.function(*self._own(), *args, **kwargs)
+            except Exception as error:
+                # Of sizes that no trial had, such as none at all; if they are wrong, the original says so in its words.
+                _log.warning("vectorize(%s) runs the original here: the rewrite raised %r", self.__name__, error)  # type: ignore[attr-defined]
+        return self._function(*self._own(), *args, **kwargs)
+
+    def _own(self) -> tuple[Any, ...]:
+        return () if self._holder is None else (self._holder,)
+
+    def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
+        """Whether the constants that decided a branch, and the functions that were read, have not changed."""
+        pins = decision.rewrite.pins if decision.rewrite is not None else ()
+        from flatout.vectorize.interpreter.scopes import is_still, outside_of
+
+        if not all(is_still(*pin) for pin in pins):
+            return False
+        if not decision.guards:
+            return True
+        defaults = {
+            name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
+        }
+        own = dict(zip(self._function.__code__.co_varnames, self._own(), strict=False))  # What `self` is.
+        names = _Defaults(
+            {"len": len, "list": list, "float": float, **outside_of(self._function), **defaults, **own, **given}
+        )
+        try:
+            return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
+        except Exception:  # What cannot be asked does not hold.
+            return False
+
+    @property
+    def applied(self) -> bool:
+        return self._answer().function is not None
+
+    @property
+    def source(self) -> str | None:
+        rewrite = self._answer().rewrite
+        return None if rewrite is None else str(rewrite.source)
+
+    @property
+    def reason(self) -> str | None:
+        reason = self._answer().reason
+        return None if reason is None else str(reason)
+
+    @property
+    def original(self) -> Callable[..., Any]:
+        """The function as it was written."""
+        return functools.partial(self._function, *self._own()) if self._own() else self._function
+
+    def explain(self, measure: bool = True) -> str:
+        """What the loss became, as source; what was verified; and the gain, measured now.
+
+        Args:
+            measure: Whether to measure, which runs the original on a batch of 64.
+        """
+        from .explanation import explain
+
+        return explain(self.__name__, self._answer(), self.original, measure)  # type: ignore[attr-defined]
+
+    def _answer(self) -> Decision:
+        """The decision for the ranks of the first call, or for those that the code suggests."""
+        if self._chosen is None:
+            from .decide import suggested
+
+            if self._example is not None:
+                given = dict(self.__signature__.bind(**self._example).arguments)
+                return self._decide({name: len(value.shape) for name, value in given.items()}, given)
+            ranks, decision = suggested(self._function, self._holder)
+            sizes = {name: (None,) * (rank - 1) for name, rank in ranks.items()}
+            self._decisions[tuple(ranks.items()), pattern(decision.recipe.sizes if decision.recipe else sizes)] = (
+                decision
+            )
+            self._keep(decision)
+        assert self._chosen is not None
+        return self._chosen
+
+    def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
+        shapes = {name: tuple(given[name].shape) for name in ranks}
+        key = tuple(ranks.items()), pattern({name: shape[1:] for name, shape in shapes.items()})
+        if key not in self._decisions:
+            from .decide import decide
+
+            self._decisions[key] = decide(self._function, ranks, self._holder, shapes)
+            self._keep(self._decisions[key])
+        decision = self._decisions[key]
+        self._chosen = self._chosen or decision
+        return decision
+
+    def _keep(self, decision: Decision) -> None:
+        # A loss that is vectorized for some arrays is vectorized, whatever was tried first.
+        if self._chosen is None or (self._chosen.function is None and decision.function is not None):
+            self._chosen = decision
+        if decision.function is not None:
+            _log.info("vectorize(%s) uses array code", self.__name__)  # type: ignore[attr-defined]
+        else:
+            level = logging.INFO if getattr(decision.reason, "code", "") == "FO100" else logging.WARNING
+            _log.log(level, "vectorize(%s) keeps the original: %s", self.__name__, decision.reason)  # type: ignore[attr-defined]
+
+    def __repr__(self) -> str:
+        return f"<flatout.vectorize({self.__name__})>"  # type: ignore[attr-defined]
+
+
+class _Defaults(dict):  # type: ignore[type-arg]
+    def __missing__(self, name: str) -> Any:
+        raise NameError(name)
+
+
+def vectorize(loss: Any = None, /, *, strict: bool = False, example: Mapping[str, Any] | None = None) -> Any:
+    """Turn the loops of a loss or metric into array code, if that is proven equal in value and gradient.
+
+    Loops over the batch, time, classes, pairs and groups become dimensions, selections become masks, values read on the
+    host stay on the device, tables that are read element by element become gathers. The rewrite is used only after it
+    agreed with the original on ordinary and adversarial inputs; what cannot be proven is left as it is, with a reason
+    that is logged and kept. The source file is not touched.
+
+    Args:
+        loss: A function of `y_true`, `y_pred` and perhaps further arrays; or a `keras.losses.Loss` object or class.
+        strict: Raise `CannotVectorize` instead of keeping the original.
+        example: Arrays by name on which the original runs, if the verifier finds none by itself.
+
+    Returns:
+        A function (or loss object) with the same name and signature, and with `.applied`, `.source`, `.reason` and
+        `.explain()`.
+
+    Raises:
+        CannotVectorize: With `strict`, if the original is kept.
+
+    Example:
+        >>> import flatout, numpy as np
+        >>> from keras import ops
+        >>> def loss(y_true, y_pred):
+        ...     total = 0.0
+        ...     for i in range(y_true.shape[0]):
+        ...         total = total + ops.mean(ops.square(y_true[i] - y_pred[i]))
+        ...     return total / y_true.shape[0]
+        >>> quick = flatout.vectorize(loss)  # doctest: +SKIP
+        >>> quick.applied  # doctest: +SKIP
+        True
+    """
+    if loss is None:
+        return functools.partial(vectorize, strict=strict, example=example)
+    if isinstance(loss, Vectorized):
+        return loss
+    if isinstance(loss, type):
+        return _class(loss, strict, example)
+    if isinstance(loss, types.FunctionType):
+        made: Any = Vectorized(loss, example=example)
+    elif isinstance(loss, types.MethodType) and isinstance(loss.__func__, types.FunctionType):
+        made = Vectorized(loss.__func__, loss.__self__, example)
+    elif isinstance(loss, functools.partial):
+        made = Vectorized(_with_defaults(loss), example=example)
+    elif isinstance(getattr(type(loss), "call", None), types.FunctionType):
+        made = _object(loss, example)
+    else:
+        raise TypeError(
+            f"vectorize() takes a function, a method or a Loss object. Received: {loss!r}. "
+            "Give it the plain function, before it is wrapped or compiled."
+        )
+    if strict and not made.applied:
+        raise CannotVectorize(f"{getattr(loss, '__name__', type(loss).__name__)}: {made.reason}")
+    return made
+
+
+def _with_defaults(partial: functools.partial[Any]) -> types.FunctionType:
+    """The function of a `functools.partial` that was given its last arguments by name, with these as defaults."""
+    function = partial.func
+    if not isinstance(function, types.FunctionType) or partial.args:
+        raise TypeError(
+            f"vectorize() takes a partial of a plain function with arguments by name. Received: {partial!r}. "
+            "Write a function that calls it."
+        )
+    made = types.FunctionType(function.__code__, function.__globals__, function.__name__, closure=function.__closure__)
+    functools.update_wrapper(made, function)
+    del made.__wrapped__  # type: ignore[attr-defined]
+    given = inspect.signature(partial).parameters
+    held = [one for one in given.values() if one.default is not one.empty]
+    spec = inspect.getfullargspec(function)
+    made.__defaults__ = tuple(one.default for one in held if one.name in spec.args)
+    made.__kwdefaults__ = {one.name: one.default for one in held if one.name in spec.kwonlyargs}
+    if [one.name for one in held if one.name in spec.args] != spec.args[len(spec.args) - len(made.__defaults__) :]:
+        raise TypeError(
+            f"vectorize() takes a partial that was given its last arguments. Received: {partial!r}. "
+            "Write a function that calls it."
+        )
+    return made
+
+
+def _asked(name: str) -> property:
+    return property(lambda self: getattr(self.call, name))
+
+
+def _explained(self: Any, measure: bool = True) -> str:
+    return str(self.call.explain(measure))
+
+
+# What a vectorized Loss object answers, by way of its `call`.
+_ANSWERS: dict[str, Any] = {
+    **{name: _asked(name) for name in ("applied", "source", "reason")},
+    "explain": _explained,
+}
+
+
+def _object(loss: Any, example: Any) -> Any:
+    """A copy of a Loss object whose `call` is vectorized."""
+    kind = type(loss)
+    made = object.__new__(kind)  # copy.copy() would save and load it, as Keras does.
+    made.__dict__.update(loss.__dict__)
+    function = Vectorized(kind.call, made, example)
+    made.__class__ = type(kind.__name__, (kind,), {**_ANSWERS, "__module__": kind.__module__, "__doc__": kind.__doc__})
+    object.__setattr__(made, "call", function)
+    return made
+
+
+def _class(kind: type, strict: bool, example: Any) -> type:
+    """A subclass of a Loss whose objects are vectorized as they are made."""
+    if not isinstance(kind.__dict__.get("call"), types.FunctionType):
+        raise TypeError(f"vectorize() takes a Loss class with a `call` method of its own. Received: {kind!r}.")
+
+    made_by: Any = getattr(kind, "__init__")  # noqa: B009
+
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        made_by(self, *args, **kwargs)
+        object.__setattr__(self, "call", Vectorized(kind.__dict__["call"], self, example))
+        if strict and not self.applied:
+            raise CannotVectorize(f"{kind.__name__}: {self.reason}")
+
+    functools.update_wrapper(__init__, made_by)
+    body = {**_ANSWERS, "__init__": __init__}
+    return type(kind.__name__, (kind,), {**body, "__module__": kind.__module__, "__doc__": kind.__doc__})

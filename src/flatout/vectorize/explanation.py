@@ -1,0 +1,83 @@
+"""What `vectorize(loss).explain()` says: what the loss became, what was verified, and the gain that was measured."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+_BATCH = 64
+_REPEATS = 5
+
+
+def explain(name: str, decision: Any, original: Callable[..., Any], measure: bool) -> str:
+    """The decision about a loss, as text."""
+    lines = []
+    if decision.function is None:
+        lines.append(f"{name}: the original is kept. {decision.reason}")
+    else:
+        lines.append(f"{name}: array code in place of loops ({decision.rewrite.form} form), for {_ranks(decision)}.")
+    if decision.rewrite is not None:
+        title = "It became:" if decision.function is not None else "The rewrite that was rejected:"
+        lines += ["", title, "", *(f"    {line}" for line in decision.rewrite.source.rstrip().splitlines()), ""]
+        lines += [f"Note: {note}" for note in decision.rewrite.notes]
+    verdict = decision.verdict
+    if verdict is not None and decision.function is not None:
+        lines.append(
+            f"Verified {'by an earlier process ' if verdict.is_remembered else ''}"
+            f"equal in value (2e-5) and gradient (2e-4 of its largest entry) on {_backend()}, "
+            f"inputs {verdict.digest}: {', '.join(verdict.compared)}."
+        )
+        lines += [f"Not compared: {text}." for text in verdict.skipped]
+        lines += [f"Proviso: {note}" for note in verdict.notes]
+    if measure and decision.function is not None and decision.recipe is not None:
+        lines.append(_gain(decision, original))
+    return "\n".join(lines)
+
+
+def _ranks(decision: Any) -> str:
+    return ", ".join(f"{name} of rank {rank}" for name, rank in decision.rewrite.ranks)
+
+
+def _backend() -> str:
+    import keras
+
+    return str(keras.backend.backend())
+
+
+def _gain(decision: Any, original: Callable[..., Any]) -> str:
+    """Both forms, one after the other, outside compiled code: value alone, on one batch."""
+    from flatout.vectorize.verify.gradients import on_device, outside_tracing
+    from flatout.vectorize.verify.trial_inputs import ordinary
+
+    holder = getattr(original, "args", ())
+    with outside_tracing():
+        arrays = on_device(ordinary(decision.recipe, _BATCH))
+        slow = _seconds(lambda: original(**arrays), 2)
+        fast = _seconds(lambda: decision.function(*holder, **arrays), _REPEATS)
+    ratio = slow / fast
+    verdict = (
+        f"{ratio:.1f} times faster" if ratio > 1.1 else "no gain" if ratio > 0.9 else f"{1 / ratio:.1f} times slower"
+    )
+    return (
+        f"Measured now, one call on a batch of {_BATCH}, not compiled: {slow * 1e3:.2f} ms before, {fast * 1e3:.2f} ms "
+        f"after ({verdict}). In a compiled step what is saved is mostly the time to compile."
+    )
+
+
+def _seconds(run: Callable[[], Any], repeats: int) -> float:
+    best = float("inf")
+    np.asarray(_on_host(run()))
+    for _ in range(repeats):
+        began = time.perf_counter()
+        _on_host(run())
+        best = min(best, time.perf_counter() - began)
+    return best
+
+
+def _on_host(value: Any) -> Any:
+    from keras import ops
+
+    return ops.convert_to_numpy(value)

@@ -1,0 +1,1 @@
+"""The lifted interpreter: a function read with arrays in place of its loops."""

@@ -1,0 +1,184 @@
+"""Branches: both sides run, a mask says which one counts; what a variable is behind them."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flatout.vectorize.arrays.algebra import both, elementwise, named, number, operand, where
+from flatout.vectorize.arrays.lifted_values import (
+    Host,
+    Items,
+    Listing,
+    Method,
+    Refused,
+    Row,
+    Splice,
+    Static,
+    Sum,
+    Tensor,
+    Unknown,
+)
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.safe_where import sheltered
+
+from .evaluation import condition, truth
+from .scopes import Scope
+
+
+class Masked:
+    """Statements that run where a condition holds."""
+
+    def __init__(self, lift: Lifting, condition: Any):
+        self._lift = lift
+        self._condition = condition if isinstance(condition, Tensor) else None
+
+    def __enter__(self) -> None:
+        if self._condition is not None:
+            self._lift.masks.append(self._condition)
+
+    def __exit__(self, *_: Any) -> None:
+        if self._condition is not None:
+            self._lift.masks.pop()
+
+
+class Branching:
+    """The branches of an `Interpreter`, which supplies what is declared here."""
+
+    lift: Lifting
+
+    if TYPE_CHECKING:
+
+        def statement(self, node: ast.stmt, scope: Scope) -> None: ...
+        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
+
+    def _only_logs(self, node: ast.If, scope: Scope) -> bool:
+        """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
+        from flatout.vectorize.calls.calls import is_log
+
+        if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
+            return False
+        if not all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body):
+            return False
+        called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
+        return bool(called) and all(isinstance(one, ast.Attribute) and one.attr == "isEnabledFor" for one in called)
+
+    def _if(self, node: ast.If, scope: Scope) -> None:
+        if self._only_logs(node, scope):
+            for statement in node.body:
+                self.statement(statement, scope)
+            return
+        condition = self.condition(node.test, scope)
+        if isinstance(condition, bool):
+            for statement in node.body if condition else node.orelse:
+                self.statement(statement, scope)
+            return
+        if isinstance(condition, Tensor):
+            self.lift.changes.add("FO202")
+        sides = []
+        for body, test in ((node.body, condition), (node.orelse, self.inverse(condition))):
+            inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
+            with Masked(self.lift, test):
+                for statement in body:
+                    self.statement(statement, inside)
+            sides.append(inside.variables)
+        then, otherwise = sides
+        for name in {*then, *otherwise}:
+            left, right = then.get(name), otherwise.get(name)
+            if left is right:
+                scope.variables[name] = left
+            elif left is None or right is None:
+                scope.variables[name] = Unknown(f"{name!r} has a value on one side of a branch only.", "FO202")
+            else:
+                scope.variables[name] = self.choose(condition, left, right)
+
+    def inverse(self, condition: Any) -> Any:
+        if isinstance(condition, Tensor):
+            return elementwise(self.lift, "logical_not", (condition,), "bool")
+        return Host(self.lift.graph.make("invert", condition.node))
+
+    def choose(self, condition: Any, left: Any, right: Any) -> Any:
+        """What a variable is behind a branch."""
+        lift = self.lift
+        if isinstance(left, Unknown) or isinstance(right, Unknown):
+            return left if isinstance(left, Unknown) else right
+        if isinstance(left, Sum) or isinstance(right, Sum):
+            return self._choose_terms(condition, left, right)
+        if isinstance(left, Items) and isinstance(right, Items) and len(left.values) == len(right.values):
+            pairs = zip(left.values, right.values, strict=True)
+            return Items(tuple(self.choose(condition, a, b) for a, b in pairs), left.is_list)
+        if isinstance(condition, Host):
+            if all(isinstance(side, (Host, Static)) for side in (left, right)):
+                return Host(lift.graph.make("ifexp", condition.node, left.node, right.node))
+            left, right = operand(lift, left), operand(lift, right)
+            node = lift.graph.make("ifexp", condition.node, left.node, right.node)
+            if left.dims and right.dims and left.dims != right.dims:
+                raise Refused("A branch on the shape gives arrays of different dimensions.", "FO202")
+            return replace(left if left.dims else right, node=node, position=None)
+        if isinstance(left, Static) and isinstance(right, Static) and left.value is right.value:
+            return left
+        for side in (left, right):
+            if isinstance(side, (Listing, Row, Method)):
+                raise Refused("A list is chosen by a tensor's value.", "FO202")
+        a = sheltered(lift, condition, operand(lift, left))
+        b = sheltered(lift, self.inverse(condition), operand(lift, right))
+        if a.rank == b.rank:
+            return where(lift, named(condition) if not condition.rank else condition, a, b)
+        return where(lift, condition, a, b)
+
+    def _choose_terms(self, condition: Any, left: Any, right: Any) -> Any:
+        if not (isinstance(left, Sum) and isinstance(right, Sum)) or left.name != right.name:
+            raise Refused("A variable that a loop carries is replaced on one side of a branch.", "FO106")
+        common = 0
+        while common < min(len(left.terms), len(right.terms)) and left.terms[common] is right.terms[common]:
+            common += 1
+        how = left.how or right.how
+        if how is None or (left.how and right.how and left.how != right.how):
+            raise Refused(f"{left.name!r} is carried from step to step in more than one way.", "FO106")
+        terms = list(left.terms[:common])
+        added = [left.terms[common:], right.terms[common:]]
+        is_either = how == "list" and len(added[0]) == len(added[1]) and left.slot == right.slot
+        if is_either and not any(isinstance(term, Splice) for side in added for term in side):
+            # Each side appends as many: an element is one or the other.
+            terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
+            return Sum(left.name, how, tuple(terms), left.slot)
+        if left.slot and left.slot == right.slot and len(added[0]) == len(added[1]) == 1 and not terms:
+            return Sum(left.name, how, (self._either_entry(condition, added[0][0], added[1][0]),), left.slot)
+        for side, test in ((left, condition), (right, self.inverse(condition))):
+            terms += [self._when(test, how, term) for term in side.terms[common:]]
+        return Sum(left.name, how, tuple(terms), left.slot or right.slot if len(terms) == 1 else ())
+
+    def _either_entry(self, condition: Any, left: Any, right: Any) -> Splice:
+        """What an entry of an array is set to, where each side of a branch sets it, perhaps under conditions."""
+        if not isinstance(condition, Tensor):
+            raise Refused("Whether an entry is set depends on the shape.", "FO202")
+        values, keeps = [], []
+        for term, test in ((left, condition), (right, self.inverse(condition))):
+            values.append(term.listing.element if isinstance(term, Splice) else term)
+            keeps.append(both(self.lift, test, term.listing.keep if isinstance(term, Splice) else None))
+        keep = elementwise(self.lift, "logical_or", keeps, "bool")
+        return Splice(Listing(self.choose(condition, *values), (), keep))
+
+    def _when(self, test: Any, how: str, term: Any) -> Any:
+        """A term that counts where a condition holds."""
+        if how == "list":
+            if not isinstance(test, Tensor):
+                raise Refused("Whether a list gets an element depends on the shape.", "FO202")
+            if isinstance(term, Splice):
+                inside = term.listing
+                return Splice(Listing(inside.element, inside.axes, both(self.lift, inside.keep, test)))
+            return Splice(Listing(term, (), test))
+        neutral = number(self.lift, {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}[how])
+        if isinstance(test, Host):
+            return self.choose(test, term, neutral)
+        part = sheltered(self.lift, test, operand(self.lift, term))
+        return replace(where(self.lift, named(test), named(part), neutral), inner=part.inner, is_host=part.is_host)
+
+    def truth(self, value: Any) -> Any:
+        """A condition: True or False if known now, else a Host or a Tensor of booleans."""
+        return truth(self, value)
+
+    def condition(self, node: ast.expr, scope: Scope) -> Any:
+        """The truth of an expression, as `truth` of its value."""
+        return condition(self, node, scope)

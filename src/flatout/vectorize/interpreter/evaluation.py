@@ -1,0 +1,336 @@
+"""Expressions of a loss on lifted values: names, operators, indexing, comprehensions, conditions."""
+
+from __future__ import annotations
+
+import ast
+import operator
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays import exact_comparisons as wide
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, negative, number, operand
+from flatout.vectorize.arrays.indexing import listing_to_tensor
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Bag,
+    Host,
+    Items,
+    Listing,
+    Local,
+    Match,
+    Record,
+    Refused,
+    Static,
+    Sum,
+    Tensor,
+    Unknown,
+)
+from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.calls import attributes, calls, subscripts
+from flatout.vectorize.lookups.lookups import is_series
+
+from .comprehensions import comprehension, dictionary
+from .loop_totals import join
+from .scopes import Scope
+
+SYMBOLS: dict[type, str] = {
+    ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
+    ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
+    ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
+}  # fmt: skip
+_PYTHON = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
+
+
+def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
+    """The lifted value of an expression."""
+    graph = run.lift.graph
+    match node:
+        case ast.Constant():
+            return Static(node.value, graph.const(node.value))
+        case ast.Name():
+            value = scope.find(node.id, graph, run.injected)
+            if isinstance(value, Unknown):
+                raise Refused(value.reason, value.code, node.lineno)
+            return value
+        case ast.Tuple() | ast.List():
+            if any(isinstance(item, ast.Starred) for item in node.elts):
+                raise Refused("A list is unpacked into another.")
+            items = tuple(evaluate(run, item, scope) for item in node.elts)
+            if items and all(isinstance(item, Static) and item.node.kind == "const" for item in items):
+                content = [item.value for item in items]
+                made = graph.sequence(tuple(item.node for item in items), isinstance(node, ast.List))
+                return Static(content if isinstance(node, ast.List) else tuple(content), made)
+            return Items(items, isinstance(node, ast.List))
+        case ast.Dict():
+            return _dictionary(run, node, scope)
+        case ast.BinOp():
+            return operate(run, node.op, evaluate(run, node.left, scope), evaluate(run, node.right, scope))
+        case ast.UnaryOp():
+            return _unary(run, node, scope)
+        case ast.Compare():
+            return _compare(run, node, scope)
+        case ast.BoolOp():
+            return _operand(run, isinstance(node.op, ast.And), node.values, scope)
+        case ast.IfExp():
+            return _either(run, node, scope)
+        case ast.Subscript():
+            return subscripts.subscript(run, evaluate(run, node.value, scope), node.slice, scope)
+        case ast.Attribute():
+            return attributes.attribute(run, evaluate(run, node.value, scope), node.attr)
+        case ast.Call():
+            return calls.call(run, node, scope)
+        case ast.Lambda():
+            return Local(node, scope, "lambda")
+        case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
+            listing = comprehension(run, node, scope)
+            return Bag(listing_to_tensor(run.lift, listing)) if isinstance(node, ast.SetComp) else listing
+        case ast.DictComp():
+            return dictionary(run, node, scope)
+        case ast.JoinedStr():
+            return Static("text", graph.const("text"))
+        case ast.NamedExpr():
+            value = evaluate(run, node.value, scope)
+            run.assign(node.target, value, scope)
+            return value
+    raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
+
+
+def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Static | Record:
+    pairs = []
+    for key, value in zip(node.keys, node.values, strict=True):
+        if key is None:
+            raise Refused("A dict is unpacked into another.")
+        parts = evaluate(run, key, scope), evaluate(run, value, scope)
+        if not isinstance(parts[0], Static):
+            raise Refused("A dict of tensors.")
+        pairs.append(parts)
+    if any(not isinstance(value, Static) for _, value in pairs):
+        return Record({key.value: value for key, value in pairs})
+    return Static({key.value: value.value for key, value in pairs}, run.lift.graph.make("raw", ast.unparse(node)))
+
+
+def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
+    return apply_operator(run, SYMBOLS[type(op)], left, right) if type(op) in SYMBOLS else _no_operator(op)
+
+
+def _no_operator(op: ast.AST) -> Any:
+    raise Refused(f"An operator that cannot be lifted: {type(op).__name__}.")
+
+
+def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right` of any two lifted values."""
+    lift, graph = run.lift, run.lift.graph
+    if isinstance(left, Sum) or isinstance(right, Sum):
+        return _carried(run, symbol, left, right)
+    if isinstance(left, Bag) and isinstance(right, Bag) and symbol == "&":
+        return Bag(left.entries, (*left.others, right.entries, *right.others))
+    if isinstance(left, Match) and isinstance(right, Match) and symbol == "&":
+        return replace(left, also=(*left.also, (right.on, right.key), *right.also))
+    if isinstance(left, Static) and isinstance(right, Static):
+        try:
+            return Static(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
+        except Exception as error:
+            raise Refused(f"A constant expression fails: {error}") from error
+    is_repeated = symbol == "*" and isinstance(left, Static) and isinstance(left.value, list)
+    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and not is_repeated:
+        return Host(graph.binary(symbol, left.node, right.node))
+    if symbol == "==" and (is_series(left) or is_series(right)):
+        series, key = (left, right) if is_series(left) else (right, left)
+        if isinstance(key, Tensor) and not key.rank:
+            return Match(series, key)
+    if is_repeated or isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
+        return _lists(run, symbol, left, right)
+    return binary(lift, symbol, left, right)
+
+
+def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
+    def items(value: Any) -> Any:
+        if isinstance(value, Static) and isinstance(value.value, (list, tuple)):
+            return Items(tuple(number(run.lift, item) for item in value.value), isinstance(value.value, list))
+        return value
+
+    left, right = items(left), items(right)
+    if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
+        return Items((*left.values, *right.values), left.is_list)
+    if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
+        (one,) = left.values
+        if isinstance(one, Static) and isinstance(one.value, (int, float)):
+            return Listing(one, (Axis("made", right.node),))
+        return Items(())  # `[None] * n`: to be filled by a loop.
+    raise Refused("Lists are combined in a way that has no array form.")
+
+
+def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
+    """An operator on a variable that a loop carries: it may only grow by a term."""
+    lift = run.lift
+    if isinstance(left, Sum) and isinstance(right, Sum):
+        raise Refused(f"{left.name!r} depends on its own value at the step before.", "FO106")
+    carried, other = (left, right) if isinstance(left, Sum) else (right, left)
+    if symbol == "+" and isinstance(other, (Items, Listing)):
+        raise Refused(f"The list {carried.name!r} is rebuilt at every step.", "FO106")
+    if symbol == "+" or (symbol == "-" and carried is left):
+        if symbol == "-":
+            other = _negated(run, other)
+        return join(lift, "sum", carried, other)
+    if symbol == "*":
+        return join(lift, "prod", carried, other)
+    raise Refused(
+        f"{carried.name!r} is carried from one step to the next by {symbol!r}: a recurrence is not a map.", "FO106"
+    )
+
+
+def _negated(run: Any, value: Any) -> Any:
+    if isinstance(value, (Static, Host)):
+        node = run.lift.graph.make("negative", value.node)
+        return Static(-value.value, node) if isinstance(value, Static) else Host(node)
+    return negative(run.lift, operand(run.lift, value))
+
+
+def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
+    if isinstance(node.op, ast.Not):
+        test = condition(run, node.operand, scope)
+        return number(run.lift, not test) if isinstance(test, bool) else run.inverse(test)
+    value = evaluate(run, node.operand, scope)
+    if isinstance(value, Sum):
+        raise Refused(f"{value.name!r} is carried from step to step.", "FO106")
+    if isinstance(node.op, ast.USub):
+        if isinstance(value, Listing):
+            value = listing_to_tensor(run.lift, value)
+        return _negated(run, value)
+    if isinstance(node.op, ast.UAdd):
+        return value
+    if isinstance(value, Tensor) and value.kind == "bool":
+        return elementwise(run.lift, "logical_not", (value,), "bool")
+    raise Refused("Bits are inverted.")
+
+
+def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
+    left = evaluate(run, node.left, scope)
+    result: Any = None
+    for op, right_node in zip(node.ops, node.comparators, strict=True):
+        right = evaluate(run, right_node, scope)
+        part = _comparison(run, op, left, right)
+        result = part if result is None else _and(run, result, part)
+        left = right
+    return result
+
+
+def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
+    lift = run.lift
+    if isinstance(op, (ast.Is, ast.IsNot)):
+        if isinstance(right, Static) and right.value is None:
+            same = isinstance(left, Static) and left.value is None
+            return number(lift, same == isinstance(op, ast.Is))
+        raise Refused("Objects are compared by identity.")
+    if isinstance(op, (ast.In, ast.NotIn)):
+        return subscripts.contains(run, left, right, isinstance(op, ast.NotIn))
+    symbol = SYMBOLS[type(op)]
+    for value in (left, right):
+        if isinstance(value, Sum):
+            raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Tensor) and one.domain and isinstance(other, Static):
+            lift.hints.append(("value", one.domain, other.value))
+        if isinstance(one, Tensor) and one.domain and isinstance(other, Tensor) and other.position:
+            kind = "index" if symbol in ("==", "!=") else "count"
+            lift.hints.append((kind, one.domain, other.position[0].size))
+    return apply_operator(run, *wide.compared(lift, symbol, left, right))
+
+
+def _and(run: Any, left: Any, right: Any) -> Any:
+    if isinstance(left, Tensor) and isinstance(right, Tensor):
+        return both(run.lift, left, right)
+    for one, other in ((left, right), (right, left)):
+        if isinstance(one, Static):
+            return other if one.value else one
+    if isinstance(left, Host) and isinstance(right, Host):
+        return Host(run.lift.graph.make("ifexp", left.node, right.node, left.node))
+    raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
+
+
+def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
+    """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
+    from .branches import Masked
+
+    value = evaluate(run, nodes[0], scope)
+    if len(nodes) == 1:
+        return value
+    test = truth(run, value)
+    if isinstance(test, bool):
+        return _operand(run, is_and, nodes[1:], scope) if test == is_and else value
+    with Masked(run.lift, test if is_and else run.inverse(test)):
+        other = _operand(run, is_and, nodes[1:], scope)
+    if all(isinstance(one, Tensor) and one.kind == "bool" for one in (value, other)):
+        return elementwise(run.lift, "logical_and" if is_and else "logical_or", (value, other), "bool")
+    return run.choose(test, other, value) if is_and else run.choose(test, value, other)
+
+
+def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
+    """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
+    if not isinstance(node, ast.BoolOp):
+        return truth(run, evaluate(run, node, scope))
+    is_and = isinstance(node.op, ast.And)
+    result: Any = None
+    for item in node.values:
+        value = condition(run, item, scope)
+        if isinstance(value, bool):
+            if value != is_and:
+                return value
+            continue
+        if result is None:
+            result = value
+        elif isinstance(result, Tensor) and isinstance(value, Tensor):
+            result = elementwise(run.lift, "logical_and" if is_and else "logical_or", (result, value), "bool")
+        elif is_and:
+            result = _and(run, result, value)
+        else:
+            raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
+    return is_and if result is None else result
+
+
+def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
+    from .branches import Masked
+
+    test = condition(run, node.test, scope)
+    if isinstance(test, bool):
+        return evaluate(run, node.body if test else node.orelse, scope)
+    if isinstance(test, Tensor):
+        run.lift.changes.add("FO202")
+    with Masked(run.lift, test):
+        left = evaluate(run, node.body, scope)
+    with Masked(run.lift, run.inverse(test)):
+        right = evaluate(run, node.orelse, scope)
+    return run.choose(test, left, right)
+
+
+def truth(run: Any, value: Any) -> Any:
+    """A condition: True or False if known now, else a Host or a Tensor of booleans."""
+    lift = run.lift
+    if isinstance(value, Static):
+        known = bool(value.value)
+        if value.node.kind != "const":
+            lift.guards.append((value.node, known))
+        return known
+    if isinstance(value, Items):
+        return bool(value.values)
+    if isinstance(value, Host):
+        return value
+    if isinstance(value, Listing):
+        if value.keep is None:
+            return Host(lift.graph.binary(">", value.axes[0].size, lift.graph.const(0)))
+        over = tuple(axis for axis in value.axes if axis in value.keep.dims)
+        return reduce(lift, "any", value.keep, over)
+    if isinstance(value, Tensor):
+        if value.rank:
+            from flatout.vectorize.arrays.lifted_values import WrongRank
+
+            raise WrongRank("A branch on an array of more than one value.")
+        return value if value.kind == "bool" else binary(lift, "!=", value, number(lift, 0))
+    if isinstance(value, Sum):
+        raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
+    raise Refused("A branch on something that is no number.", "FO202")

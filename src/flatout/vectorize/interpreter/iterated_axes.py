@@ -1,0 +1,360 @@
+"""What is iterated, as axes: ranges, arrays, lists, and several of them together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Bag,
+    Groups,
+    Host,
+    Items,
+    Listing,
+    Places,
+    Range,
+    Record,
+    Refused,
+    Several,
+    Static,
+    Tensor,
+    WrongRank,
+)
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.lookups.lookups import distinct, is_table
+
+
+@dataclass(frozen=True, eq=False)
+class Stream:
+    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
+
+    axes: tuple[Axis, ...]
+    element: Any
+    keep: Tensor | None = None
+
+
+def stream(lift: Lifting, value: Any) -> Stream | Items:
+    """How a value is iterated: as axes, or as the few values that it is."""
+    if isinstance(value, Items):
+        return value
+    if isinstance(value, Range):
+        return _range(lift, value)
+    if isinstance(value, Listing):
+        fresh = tuple(Axis(axis.name, axis.size, axis.start) for axis in value.axes)
+        labels = dict(zip(value.axes, fresh, strict=True))
+        element = relabelled_value(value.element, labels)
+        return Stream(fresh, element, None if value.keep is None else relabelled(value.keep, labels))
+    if isinstance(value, Tensor):
+        if not value.rank:
+            raise WrongRank("A number is iterated.")
+        if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
+            steps = _range(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+            if value.valid is None or value.inner[0] not in value.valid.dims:
+                return steps
+            return replace(steps, keep=relabelled(value.valid, {value.inner[0]: steps.axes[0]}))
+        axis = Axis("row", value.inner[0].size)
+        if value.valid is not None and value.inner[0] in value.valid.dims:
+            keep = relabelled(value.valid, {value.inner[0]: axis})
+            return Stream(
+                (axis,), index(lift, replace(value, valid=None, is_loose=False), [variable(lift, axis)]), keep
+            )
+        return Stream((axis,), index(lift, value, [variable(lift, axis)]))
+    if isinstance(value, Bag) and not value.others:
+        return stream(lift, distinct(lift, value.entries))
+    if isinstance(value, Several):
+        return _several(lift, value)
+    if isinstance(value, Static):
+        return _static(lift, value)
+    if isinstance(value, Groups):
+        return parts_of(lift, value)
+    if isinstance(value, Places):
+        raise WrongRank("A loop runs over the places of a mask of several dimensions.")
+    raise Refused("A loop runs over something that is no array, range or list.")
+
+
+def parts_of(lift: Lifting, groups: Groups) -> Stream:
+    """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
+    listing = distinct(lift, groups.keys)
+    lift.changes.add("FO406")
+
+    def mine(column: Tensor) -> Tensor:
+        twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
+        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
+        return replace(column, valid=same, position=None)
+
+    columns = groups.columns if groups.column is None else {}
+    part = Record({name: mine(column) for name, column in columns.items()}) if columns else mine(groups.column)  # type: ignore[arg-type]
+    return Stream(listing.axes, Items((listing.element, part)), listing.keep)
+
+
+def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
+    if isinstance(value, Tensor):
+        return relabelled(value, labels)
+    if isinstance(value, Items):
+        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
+    if isinstance(value, Listing):
+        keep = None if value.keep is None else relabelled(value.keep, labels)
+        return Listing(relabelled_value(value.element, labels), value.axes, keep)
+    return value
+
+
+def variable(lift: Lifting, axis: Axis) -> Tensor:
+    """All values of a loop's variable."""
+    graph = lift.graph
+    assert axis.size is not None
+    if axis.start is None:
+        node = graph.call("ops.arange", axis.size)
+    else:
+        node = graph.call("ops.arange", axis.start, _sum(lift, axis.start, axis.size))
+    return Tensor(node, (axis,), (), "int", is_host=True, position=(axis, 0))
+
+
+def _sum(lift: Lifting, left: Node, right: Node) -> Node:
+    if left.kind == "const" and right.kind == "const":
+        return lift.graph.const(int(left.parts[0]) + int(right.parts[0]))
+    if right.kind == "binary" and right.parts[0] == "-" and right.parts[2] is left:
+        return right.parts[1]  # type: ignore[no-any-return]
+    return lift.graph.binary("+", left, right)
+
+
+def _range(lift: Lifting, value: Range) -> Stream:
+    step = 1 if value.step is None else value.step.value if isinstance(value.step, Static) else None
+    if step == -1:
+        first, last = (apply_number(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
+        return backwards(_range(lift, Range(first, last)))
+    if step != 1:
+        return _stepping(lift, value, step)
+    start, stop = value.start, value.stop
+    if not isinstance(start, (Static, Host, Tensor)) or not isinstance(stop, (Static, Host, Tensor)):
+        raise Refused("A range has a bound that is no number.")
+    begin = number(lift, 0) if isinstance(start, Tensor) else start
+    first = None if isinstance(begin, Static) and begin.value == 0 else begin.node
+    if isinstance(stop, Tensor):
+        size = _bound(lift, stop)
+    elif isinstance(begin, Static) and isinstance(stop, Static):
+        size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
+        if stop.node.kind != "const" and begin.value:
+            size = lift.graph.binary("-", stop.node, begin.node)
+    else:
+        size = stop.node if first is None else lift.graph.binary("-", stop.node, first)
+    axis = Axis("i", size, first)
+    at = variable(lift, axis)
+    keep: Tensor | None = None
+    if isinstance(start, Tensor):
+        keep = elementwise(lift, "greater_equal", (at, start), "bool", ">=")
+    if isinstance(stop, Tensor):
+        keep = both(lift, keep, elementwise(lift, "less", (at, stop), "bool", "<"))
+    return Stream((axis,), at, keep)
+
+
+def steps_of(lift: Lifting, size: Node) -> Node:
+    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
+    if size.kind == "binary" and size.parts[0] == "-":
+        return lift.graph.call("max", size, lift.graph.const(0))
+    return size
+
+
+def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """An operation on two numbers that are known now, or when the loss is traced."""
+    if isinstance(left, Static) and isinstance(right, Static):
+        known = {"+": left.value + right.value, "-": left.value - right.value}
+        return number(lift, known[symbol])
+    if not isinstance(left, (Static, Host)) or not isinstance(right, (Static, Host)):
+        raise Refused("A range has a bound that is no number.")
+    if isinstance(right, Static) and right.value == 0:
+        return left
+    node = left.node
+    if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
+        return Host(node.parts[1])  # (n - 1) + 1
+    return Host(lift.graph.binary(symbol, left.node, right.node))
+
+
+def backwards(flow: Stream) -> Stream:
+    """The same steps, from the last to the first."""
+    for axis in flow.axes:
+        axis.is_reversed = not axis.is_reversed
+    return flow
+
+
+def in_order(lift: Lifting, element: Any, axes: tuple[Axis, ...]) -> Any:
+    """What a loop appends, in the order of its steps; one that runs backwards begins with the last."""
+    turned = [axis for axis in axes if axis.is_reversed]
+    if not turned:
+        return element
+    tensor = operand(lift, element)
+    if tensor.valid is not None or not set(turned) <= set(tensor.dims):
+        raise Refused("A list is filled backwards with selections, or with the same value.", "FO106")
+    places = [lift.graph.const(tensor.dims.index(axis)) for axis in turned]
+    at = places[0] if len(places) == 1 else lift.graph.sequence(tuple(places))
+    return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None)
+
+
+def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
+    """`range(start, stop, step)`: every step-th index, as an array of indices."""
+    bounds = (value.start, value.stop)
+    if step is None or step < 1 or not all(isinstance(bound, (Static, Host)) for bound in bounds):
+        raise Refused("A range has a step that is no positive constant, or bounds from the data.")
+    graph = lift.graph
+    span = apply_number(lift, "-", apply_number(lift, "+", value.stop, number(lift, step - 1)), value.start)
+    size = graph.const(max(0, span.value // step)) if isinstance(span, Static) else None
+    axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
+    at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
+    at = at if isinstance(value.start, Static) and value.start.value == 0 else binary(lift, "+", at, value.start)
+    return Stream((axis,), replace(at, kind="int", position=None))
+
+
+def _bound(lift: Lifting, stop: Tensor) -> Node:
+    """A size that no step can exceed: that of the other loop, or of the first array that the variable indexes."""
+    if stop.position and stop.position[0].start is None and stop.position[1] <= 1 and stop.position[0].size is not None:
+        return stop.position[0].size
+    lift.changes.add("FO201")
+    return lift.graph.make("pending", object())
+
+
+def _several(lift: Lifting, value: Several) -> Stream | Items:
+    if value.how == "enumerate":
+        inside, first = stream(lift, value.values[0]), value.values[1].value
+        if isinstance(inside, Items):
+            pairs = (Items((number(lift, k), item)) for k, item in enumerate(inside.values, first))
+            return Items(tuple(pairs))
+        if inside.keep is not None or len(inside.axes) != 1 or inside.axes[0].is_reversed:
+            raise Refused("A selection is enumerated; its numbers depend on the data.", "FO108")
+        at = inside.axes[0]
+        count = variable(lift, Axis("i", at.size))
+        count = replace(relabelled(count, {count.dims[0]: at}), position=(at, 0) if at.start is None else None)
+        if first:
+            count = replace(binary(lift, "+", count, number(lift, first)), kind="int")
+        return Stream(inside.axes, Items((count, inside.element)))
+    if value.how == "reversed":
+        inside = stream(lift, value.values[0])
+        if isinstance(inside, Items):
+            return Items(inside.values[::-1], inside.is_list)
+        if inside.keep is not None or len(inside.axes) != 1:
+            raise Refused("A selection is read from its end.", "FO108")
+        return backwards(inside)
+    if value.how == "zip" and _is_together(value.values):
+        first = value.values[0]
+        return stream(lift, Listing(Items(tuple(one.element for one in value.values)), first.axes, first.keep))
+    if value.how == "zip":
+        return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
+    parts = [stream(lift, item) for item in value.values]
+    if value.how in ("combinations", "permutations"):
+        again = stream(lift, value.values[0])
+        first = parts[0]
+        if isinstance(first, Items) or isinstance(again, Items) or first.keep is not None or len(first.axes) != 1:
+            raise Refused(f"{value.how.capitalize()} of a list that has no array form.", "FO103")
+        left, right = (variable(lift, part.axes[0]) for part in (first, again))
+        test, symbol = ("less", "<") if value.how == "combinations" else ("not_equal", "!=")
+        keep = elementwise(lift, test, (left, right), "bool", symbol)
+        return Stream((*first.axes, *again.axes), Items((first.element, again.element)), keep)
+    if any(isinstance(part, Items) for part in parts):
+        raise Refused("A product of lists that have no array form.", "FO103")
+    streams = [part for part in parts if isinstance(part, Stream)]
+    joint: Tensor | None = None
+    for part in streams:
+        joint = both(lift, joint, part.keep)
+    axes = tuple(axis for part in streams for axis in part.axes)
+    return Stream(axes, Items(tuple(part.element for part in streams)), joint)
+
+
+def _is_together(values: tuple[Any, ...]) -> bool:
+    """Whether lists were filled by the same loop, under the same condition."""
+    lists = [value for value in values if isinstance(value, Listing) and value.keep is not None]
+    same = all(one.axes == lists[0].axes and one.keep is lists[0].keep for one in lists)
+    return bool(lists) and len(lists) == len(values) and same
+
+
+def _shortened(lift: Lifting, values: tuple[Any, ...]) -> list[Any]:
+    """Arrays of which one has so many rows less than another, as `zip(x, x[1:])`: zip() ends with the shortest."""
+    lengths = [value.inner[0].size if isinstance(value, Tensor) and value.rank else None for value in values]
+    if None in lengths:
+        return list(values)
+    less = [_less(size) for size in lengths]
+    if len({size for size, _ in less}) != 1:
+        return list(values)
+    most = max(cut for _, cut in less)
+    made = []
+    for value, (_, cut) in zip(values, less, strict=True):
+        made.append(value if cut == most else index(lift, value, [slice(None, number(lift, cut - most))]))
+    return made
+
+
+def _less(size: Any) -> tuple[Node, int]:
+    """`n` and `k` of a length `n - k`."""
+    is_cut = size.kind == "binary" and size.parts[0] == "-" and size.parts[2].kind == "const"
+    return (size.parts[1], int(size.parts[2].parts[0])) if is_cut else (size, 0)
+
+
+def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
+    if all(isinstance(part, Items) for part in parts):
+        return Items(tuple(Items(row) for row in zip(*(part.values for part in parts), strict=False)))  # type: ignore[union-attr]
+    streams = [part for part in parts if isinstance(part, Stream)]
+    first = streams[0]
+    if len(streams) < len(parts) or any(len(part.axes) != 1 or part.keep is not None for part in streams):
+        raise Refused("zip() of lists of which the lengths depend on the data, or are not known to agree.", "FO108")
+    (axis,) = first.axes
+    elements = []
+    for part in streams:
+        other = part.axes[0]
+        if other.is_reversed != axis.is_reversed:
+            raise Refused("zip() of arrays that are not known to have the same length.")
+        if other.size is not axis.size:
+            _must_agree(lift, axis.size, other.size)
+        element = part.element if other.start is axis.start else _counted_from(part.element, other, axis)
+        elements.append(relabelled_value(element, {other: axis}))
+    return Stream(first.axes, Items(tuple(elements)))
+
+
+def _counted_from(element: Any, own: Axis, other: Axis) -> Any:
+    """The variable of a range, as so much more than that of a range of the same length with another start."""
+    starts = [0 if axis.start is None else _known(axis.start) for axis in (own, other)]
+    if not isinstance(element, Tensor) or element.position != (own, 0) or None in starts:
+        raise Refused("zip() of ranges that begin at different places.")
+    return replace(element, position=(own, starts[0] - starts[1]))  # type: ignore[operator]
+
+
+def _known(node: Node) -> int | None:
+    return int(node.parts[0]) if node.kind == "const" else None
+
+
+def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:
+    """Two lengths are taken to be equal; at a call where they are not, the original runs."""
+    for node in (size, other):
+        known = node is not None and (node.kind == "const" or (node.kind == "size" and node.parts[0].kind == "name"))
+        counted = node is not None and node.kind == "call" and node.parts[0] == "len" and _is_named(node.parts[1][0])
+        if not known and not counted:
+            raise Refused("zip() of arrays that are not known to have the same length.")
+    lift.guards.append((lift.graph.binary("==", size, other), True))  # type: ignore[arg-type]
+
+
+def _is_named(node: Node) -> bool:
+    """`name`, `self.name`."""
+    return node.kind == "name" or (node.kind == "attribute" and _is_named(node.parts[0]))
+
+
+def _static(lift: Lifting, value: Static) -> Stream | Items:
+    content = value.value
+    if isinstance(content, (list, tuple, np.ndarray)) and len(content):
+        try:
+            array = np.asarray(content)
+        except ValueError:
+            array = np.asarray(None)
+        if array.dtype.kind in "fiub" and array.ndim and not isinstance(content[0], Static):
+            rows = operand(lift, Static(content, value.node))
+            size = rows.inner[0].size if isinstance(content, np.ndarray) else lift.graph.call("len", value.node)
+            if value.node.kind in ("list", "tuple", "const"):
+                size = rows.inner[0].size
+            axis = Axis("item", size)
+            element = relabelled(replace(rows, inner=rows.inner[1:]), {rows.inner[0]: axis})
+            return Stream((axis,), element)
+        items = (Static(item, lift.graph.index(value.node, (lift.graph.const(k),))) for k, item in enumerate(content))
+        return Items(tuple(items))
+    if getattr(content, "shape", ()) and hasattr(content, "dtype") and not is_table(value):
+        return stream(lift, operand(lift, value))
+    raise Refused(f"A loop runs over a {type(content).__name__}.")

@@ -1,0 +1,218 @@
+"""What Python iterates and counts by: range, zip, enumerate, map, reduce, slices, as values that loops run over."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import number, operand
+from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.lifted_values import (
+    Items,
+    Listing,
+    Local,
+    Partial,
+    Range,
+    Refused,
+    Several,
+    Static,
+    Sum,
+    Tensor,
+)
+
+from .iterated_axes import Stream, stream
+from .loop_totals import finished
+
+
+def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
+    if len(args) == 1:
+        return Range(number(run.lift, 0), args[0])
+    return Range(*args)
+
+
+_MOST_WRITTEN = 24
+
+
+def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
+    """Other choices than pairs, of a few constants, one by one; None: they are pairs, or many, or of the data."""
+    from .comprehensions import few_steps
+
+    count = args[1] if len(args) > 1 else None
+    if (count is not None and (not isinstance(count, Static) or count.value == 2)) or len(args) > 2:
+        return None
+    steps = few_steps(run, args[0], _MOST_WRITTEN)
+    if steps is None:
+        return None
+    chosen = list(itertools.islice(_CHOICES[how](steps, *([] if count is None else [count.value])), _MOST_WRITTEN + 1))
+    return Items(tuple(Items(tuple(one)) for one in chosen)) if len(chosen) <= _MOST_WRITTEN else None
+
+
+_CHOICES: dict[str, Any] = {"combinations": itertools.combinations, "permutations": itertools.permutations}
+
+
+def _indices(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+    """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`: all places of an array, row by row."""
+    sizes = args[0].values if len(args) == 1 and isinstance(args[0], Items) else args
+    return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
+
+
+def _several(how: str) -> Callable[..., Several | Items]:
+    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several | Items:
+        if how == "enumerate":
+            begin = kwargs.pop("start", args[1] if len(args) > 1 else number(run.lift, 0))
+            if not isinstance(begin, Static) or not isinstance(begin.value, int):
+                raise Refused("enumerate() with a start that depends on the data.")
+            return Several(how, (args[0], begin))
+        kwargs.pop("strict", None)
+        if how == "product" and kwargs:
+            (repeat,) = kwargs.values()
+            args = args * int(repeat.value)
+        if how in ("combinations", "permutations"):
+            written = _written_out(run, how, args)
+            if written is not None:
+                return written
+            if len(args) != 2 or not isinstance(args[1], Static) or args[1].value != 2:
+                raise Refused(f"{how.capitalize()} of other than two.", "FO103")
+            args = args[:1]
+        return Several(how, tuple(args))
+
+    return function
+
+
+def _pairwise(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
+    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
+    (value,) = args
+    values = listing_to_tensor(run.lift, value) if isinstance(value, Listing) else value
+    if isinstance(values, Static):
+        values = operand(run.lift, values)
+    if not isinstance(values, Tensor):
+        raise Refused("pairwise() of something that is no array.")
+    one = number(run.lift, 1)
+    return Several("zip", (values, index(run.lift, values, [slice(one, None)])))
+
+
+def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return Items((), True)
+    value = args[0]
+    if isinstance(value, (Range, Several)):
+        flow = stream(run.lift, value)
+        return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+    if isinstance(value, Static):
+        content = list(value.value)
+        return Static(content, run.lift.graph.call("list", value.node))
+    if isinstance(value, (Items, Listing, Tensor)):
+        return value
+    raise Refused("A list of something that is no list.")
+
+
+def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
+    from flatout.vectorize.calls.calls import apply, path_to
+
+    function, *values = args
+    value = values[0] if len(values) == 1 else Several("zip", tuple(values))
+    if isinstance(value, Items) and not kwargs.get("python"):
+        value = Several("zip", value.values)
+    flow = stream(run.lift, value)
+    if isinstance(flow, Items):
+        return Items(tuple(apply(run, function, path_to(function), [item], {}) for item in flow.values), True)
+    run.lift.changes.add("FO105")
+    spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
+    given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
+    run._loops += 1
+    try:
+        return Listing(apply(run, function, path_to(function), given, {}), flow.axes, flow.keep)
+    finally:
+        run._loops -= 1
+
+
+def _takes(function: Any) -> int:
+    return len(function.tree.args.args) if isinstance(function, Local) else 1
+
+
+def _sequential_map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    names = ("fn", "f", "function", "elems", "xs", "elements")
+    args = [*args, *(value for name, value in kwargs.items() if name in names)]
+    made = _map(run, args[:2], {})  # A third one is the type of the result.
+    return _stacked(run, made) if isinstance(made, Listing) else made
+
+
+def _stacked(run: Any, made: Listing) -> Any:
+    """A map's results, stacked; where the function gives several, each by itself."""
+    if isinstance(made.element, Items):
+        parts = (_stacked(run, Listing(part, made.axes, made.keep)) for part in made.element.values)
+        return Items(tuple(parts))
+    return listing_to_tensor(run.lift, made)
+
+
+def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    (value,) = args
+    if isinstance(value, Items):
+        return Items(value.values[::-1], value.is_list)
+    return Several("reversed", (value,))
+
+
+def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
+    from flatout.vectorize.calls.calls import apply, path_to
+
+    function, value, *begin = args
+    flow = value if isinstance(value, Items) else stream(run.lift, value)
+    if isinstance(flow, Items):
+        total = begin[0] if begin else flow.values[0]
+        for item in flow.values if begin else flow.values[1:]:
+            total = apply(run, function, path_to(function), [total, item], {})
+        return total
+    run.lift.changes.add("FO101")
+    carried = Sum("the value of reduce()")
+    joined = stepped(run, flow, lambda: apply(run, function, path_to(function), [carried, flow.element], {}))
+    # Without a beginning the first element is one, not what the function makes of it.
+    is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
+    if not isinstance(joined, Sum) or not joined.terms or not is_own:
+        raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
+    nothing = Static(None, run.lift.graph.const(None))
+    return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
+
+
+def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
+    """What a function gives for all steps of a loop at once."""
+    from .branches import Masked
+
+    run._loops += 1
+    try:
+        with Masked(run.lift, flow.keep):
+            return body()
+    finally:
+        run._loops -= 1
+
+
+def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    from .evaluation import apply_operator
+
+    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
+
+
+def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`slice(a, b)`, as an index that is written `a:b`."""
+    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
+    return slice(*bounds)
+
+
+def _partial(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Partial:
+    return Partial(args[0], tuple(args[1:]), kwargs)
+
+
+HANDLERS: dict[str, Callable[..., Any]] = {
+    "builtins.divmod": _divmod, "builtins.slice": _slice,
+    "functools.partial": _partial, "itertools.permutations": _several("permutations"),
+    "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
+    "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
+    "itertools.pairwise": _pairwise, "numpy.ndindex": _indices,
+    "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
+    "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
+    "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,
+    "tensorflow.vectorized_map": _sequential_map, "keras.src.ops.core.map": _sequential_map,
+    "keras.src.ops.core.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
+}  # fmt: skip

@@ -1,0 +1,213 @@
+"""`for` and `while`: the body is read once, for all steps, or written out where the steps are few."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from flatout.vectorize.arrays.algebra import elementwise, number
+from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Host,
+    Items,
+    Local,
+    Range,
+    Refused,
+    Static,
+    Sum,
+    Tensor,
+    Unknown,
+    WrongRank,
+)
+from flatout.vectorize.arrays.lifting import Lifting
+
+from .branches import Masked
+from .comprehensions import few_steps
+from .counting import counted
+from .iterated_axes import Stream, steps_of, stream, variable
+from .loop_totals import MOST_UNROLLED, assigned_names, finished
+from .running_totals import advanced, running_totals, steady
+from .scopes import Scope
+
+
+class Looping:
+    """The loops of an `Interpreter`, which supplies what is declared here."""
+
+    lift: Lifting
+    _loops: int
+
+    if TYPE_CHECKING:
+
+        def statement(self, node: ast.stmt, scope: Scope) -> None: ...
+        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
+        def assign(self, target: ast.expr, value: Any, scope: Scope) -> None: ...
+
+    def _for(self, node: ast.For, scope: Scope) -> None:
+        if node.orelse:
+            raise Refused("A loop has an else branch: early exit.")
+        over = self.expression(node.iter, scope)
+        self.loop(over, node.target, node.body, scope)
+
+    def _while(self, node: ast.While, scope: Scope) -> None:
+        """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
+        name, steps, body = counted(self, node, scope)
+        self.loop(steps, ast.Name(name, ast.Store()), body, scope)
+        scope.variables[name] = _behind(self.lift, steps, name)
+
+    def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+        body = _without_continue(body)
+        before = dict(scope.variables)
+        try:
+            flow = stream(self.lift, over)
+            if isinstance(flow, Stream):
+                self._lifted(flow, over, target, body, scope)
+                return
+        except WrongRank:
+            raise
+        except Refused as refused:
+            steps = few_steps(self, over, MOST_UNROLLED)
+            if steps is None:
+                raise refused
+            scope.variables.clear()
+            scope.variables.update(before)
+            flow = Items(tuple(steps))
+        if len(flow.values) > MOST_UNROLLED:
+            raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
+        for item in flow.values:
+            self.assign(target, item, scope)
+            for statement in body:
+                self.statement(statement, scope)
+
+    def _lifted(self, flow: Stream, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+        if is_pending(flow):
+            trial = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
+            flow = self.bounded(flow, over, lambda: self._pass(flow, target, body, trial))
+        self.lift.changes.add("FO101")
+        before = dict(scope.variables)
+        totals = self._pass(flow, target, body, scope)
+        for name in assigned_names(body):
+            if name in totals:
+                scope.variables[name] = totals[name]
+            elif name in before:
+                scope.variables[name] = finished(self.lift, before[name], scope.variables[name], name, flow)
+            elif name in scope.variables:
+                scope.variables[name] = _outlived(self.lift, scope.variables[name], name, flow)
+        for part in ast.walk(target):
+            if isinstance(part, ast.Name):
+                scope.variables[part.id] = _outlived(self.lift, scope.variables.get(part.id), part.id, flow)
+
+    def bounded(self, flow: Stream, over: Any, trial: Any) -> Stream:
+        """The steps of a range with a bound from the data: a trial shows which array its variable indexes."""
+        (axis,) = flow.axes
+        trial()
+        if is_pending(flow) or not isinstance(over, Range):
+            raise Refused("The number of steps depends on the data, and no array bounds it.", "FO104")
+        size = axis.size
+        if axis.start is not None:
+            size = self.lift.graph.binary("-", size, axis.start)  # type: ignore[arg-type]
+        return _bounded(self.lift, axis.start, size, over)
+
+    def _pass(self, flow: Stream, target: ast.expr, body: list[ast.stmt], scope: Scope) -> dict[str, Any]:
+        """The body, once, for all steps; returns what running totals are behind the loop."""
+        running = running_totals(body, scope.variables)
+        begins = {one.name: scope.variables[one.name] for one in running.values()}
+        totals: dict[str, Any] = {}
+        for name in assigned_names(body):
+            if name in scope.variables and not isinstance(scope.variables[name], (Local, Unknown)):
+                scope.variables[name] = Sum(name)
+        self.assign(target, flow.element, scope)
+        later: dict[str, Any] = {}
+        for total in [total for total in running.values() if total.is_steady]:
+            term = self.expression(total.term, scope)
+            now, later[total.name], totals[total.name] = steady(self.lift, total, begins[total.name], term, flow)
+            scope.variables[total.name] = now
+        self._loops += 1
+        try:
+            with Masked(self.lift, flow.keep):
+                for at, statement in enumerate(body):
+                    one = running.get(at)
+                    if one is None:
+                        self.statement(statement, scope)
+                        continue
+                    if one.is_steady:
+                        scope.variables[one.name] = later[one.name]
+                        continue
+                    term = self.expression(one.term, scope)
+                    each, totals[one.name] = advanced(self.lift, one, begins[one.name], term, flow)
+                    self.assign(ast.Name(one.name, ast.Store()), each, scope)
+        finally:
+            self._loops -= 1
+        return totals
+
+
+def _behind(lift: Lifting, steps: Any, name: str) -> Any:
+    """The counter of a `while` loop behind it: where it stopped."""
+    first, last = steps.start, steps.stop
+    if steps.step is None and isinstance(last, Host) and isinstance(first, Static) and first.value == 0:
+        return Host(steps_of(lift, last.node))
+    return Unknown(f"The counter {name!r} is read behind its loop.")
+
+
+def is_pending(flow: Stream) -> bool:
+    return any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes)
+
+
+def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
+    """The steps of a range with a bound from the data, as all steps that an array allows and a mask."""
+    axis = Axis("i", size, start)
+    at = variable(lift, axis)
+    keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
+    for bound in (over.start, over.stop):
+        if isinstance(bound, Tensor) and bound.domain:
+            lift.hints.append(("count", bound.domain, size))
+    if isinstance(over.start, Tensor):
+        later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
+        keep = elementwise(lift, "logical_and", (keep, later), "bool")
+    return Stream((axis,), at, keep)
+
+
+def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:
+    """A variable of one step, behind the loop: that of the last step."""
+    if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
+        return value
+    if isinstance(value, (Host, Static)):
+        return value
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_plain = axis is not None and axis.size is not None and flow.keep is None and not axis.is_reversed
+    if is_plain and isinstance(value, Tensor) and value.valid is None and axis in value.dims and not lift.masks:
+        return _last(lift, value, axis)  # type: ignore[arg-type]
+    return Unknown(f"{name!r} is read behind a loop: the value of the last step.")
+
+
+def _last(lift: Lifting, value: Tensor, axis: Axis) -> Any:
+    graph = lift.graph
+    assert axis.size is not None
+    if value.position is not None and axis.start is None:
+        return Host(graph.binary("+", axis.size, graph.const(value.position[1] - 1)))
+    inner = (axis, *value.inner)
+    return index(lift, replace(value, inner=inner, position=None, domain=None), [number(lift, -1)])
+
+
+def _without_continue(body: list[ast.stmt], rest: list[ast.stmt] | None = None) -> list[ast.stmt]:
+    """The body of a loop, and what follows it, with what a `continue` skips on the other side of its branch."""
+    for at, statement in enumerate(body):
+        if isinstance(statement, ast.Continue):
+            return body[:at]
+        if isinstance(statement, ast.If) and _skips(statement):
+            later = [*body[at + 1 :], *(rest or [])]
+            then, otherwise = (_without_continue(side, later) for side in (statement.body, statement.orelse))
+            made = ast.If(statement.test, then or [ast.Pass()], otherwise)
+            return [*body[:at], ast.copy_location(made, statement)]
+        if not isinstance(statement, ast.If) and _skips(statement):
+            raise Refused("A step of a loop is skipped from inside a block.")
+    return [*body, *(rest or [])]
+
+
+def _skips(statement: ast.AST) -> bool:
+    """Whether a statement may end a step; `continue` in a loop inside it is that loop's."""
+    if isinstance(statement, ast.Continue):
+        return True
+    inside = (child for child in ast.iter_child_nodes(statement) if not isinstance(child, (ast.For, ast.While)))
+    return not isinstance(statement, (ast.For, ast.While)) and any(_skips(child) for child in inside)

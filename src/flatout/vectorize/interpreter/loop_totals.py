@@ -1,0 +1,130 @@
+"""Loops: what is iterated becomes an axis; what the body carries from step to step must be a sum, maximum or list."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, named, number, operand, where
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.lifted_values import Host, Items, Listing, Refused, Splice, Static, Sum, Tensor, Unknown
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.safe_where import sheltered
+
+from .entries import entries_set
+from .iterated_axes import Stream, in_order, steps_of
+
+# A loop over constants that cannot become an axis is written out, up to this many steps.
+MOST_UNROLLED = 16
+
+
+_CHANGING = ("append", "extend", "add", "update", "insert", "pop", "remove", "write")
+
+
+def assigned_names(body: list[ast.stmt]) -> set[str]:
+    """The variables that statements may change, lists that they fill included."""
+    names: set[str] = set()
+    for statement in body:
+        for node in ast.walk(statement):
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                names.add(node.id)
+            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
+                names.update(_root(node.value))
+            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
+                names.update(_root(node.func.value))
+    return names
+
+
+def _root(node: ast.expr) -> set[str]:
+    while isinstance(node, (ast.Attribute, ast.Subscript)):
+        node = node.value
+    return {node.id} if isinstance(node, ast.Name) else set()
+
+
+def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
+    """A variable behind a loop, given what it was before the loop and what the body made of it."""
+    if not isinstance(after, Sum) or after.name != name:
+        return Unknown(f"{name!r} is read behind a loop that gives it a new value at every step.")
+    if after.how is None:
+        return before
+    if after.how == "list":
+        return _filled(lift, before, after, flow)
+    result = before
+    term: Any = None
+    for part in after.terms:
+        part = operand(lift, part)
+        part = over_axes(lift, after.how, part, flow)
+        term = part if term is None else join(lift, after.how, term, part)
+    return join(lift, after.how, result, term)
+
+
+_IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
+
+
+def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
+    """One term of a sum (product, maximum) over all steps of a loop."""
+    if term.valid is not None:
+        raise Refused("A selection of elements is added up over a loop.", "FO108")
+    if flow.keep is not None:
+        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, _IDENTITY[how]))
+        term = replace(kept, inner=term.inner, is_host=term.is_host)
+    over = tuple(axis for axis in flow.axes if axis in term.dims)
+    if how == "sum":
+        for axis in flow.axes:
+            if axis not in term.dims:
+                assert axis.size is not None
+                term = operand(lift, _times(lift, term, axis.size))
+    elif len(over) < len(flow.axes) and how == "prod":
+        raise Refused("A product of equal factors over a loop is not known here.")
+    return reduce(lift, how, term, over)
+
+
+def _times(lift: Lifting, term: Tensor, size: Node) -> Any:
+    size = steps_of(lift, size)
+    if term.node.kind == "const" and term.node.parts[0] in ("1", "1.0"):
+        return Host(size)
+    if term.kind == "number":
+        return Host(lift.graph.binary("*", term.node, size))
+    return binary(lift, "*", term, Host(size))
+
+
+def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
+    """`left` and `right` as one sum, product, maximum or minimum."""
+    if isinstance(left, Sum):
+        if left.how not in (None, how):
+            raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+        return Sum(left.name, how, (*left.terms, right))
+    if isinstance(left, Static) and (left.value is None or (how == "sum" and left.value == 0)):
+        return right  # None: the first step has nothing to join.
+    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and how in ("sum", "prod"):
+        return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
+    if isinstance(left, Static) and not isinstance(left.value, (int, float)):
+        raise Refused("A variable that a loop carries starts as something that is no number.", "FO106")
+    if how in ("sum", "prod"):
+        return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)
+    return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
+
+
+def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+    """A list behind a loop that filled it."""
+    if len(after.terms) != 1:
+        raise Refused(f"{after.name!r} gets several elements at every step.", "FO106")
+    element, axes, keep = after.terms[0], flow.axes, flow.keep
+    if isinstance(element, Splice):
+        axes, keep, element = (
+            (*axes, *element.listing.axes),
+            both(lift, keep, element.listing.keep),
+            element.listing.element,
+        )
+    if after.slot:
+        return entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
+    filled = Listing(in_order(lift, element, axes), axes, keep)
+    if isinstance(before, Sum):
+        if before.how not in (None, "list") or before.terms:
+            raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
+        return Sum(before.name, "list", (Splice(filled),))
+    if not isinstance(before, Items) or before.values:
+        raise Refused(f"{after.name!r} holds elements before the loop that fills it.", "FO106")
+    return filled

@@ -1,0 +1,1 @@
+"""Tables that are read element by element, as gathers."""

@@ -1,0 +1,296 @@
+"""Lookups in tables that a loss closes over: a dict, Series or DataFrame read by a tensor's values becomes a gather."""
+
+from __future__ import annotations
+
+import collections
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from flatout.vectorize.arrays import exact_comparisons as wide
+from flatout.vectorize.arrays.algebra import (
+    both,
+    cast,
+    constant_array,
+    elementwise,
+    number,
+    relabelled,
+    shielded,
+    where,
+)
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.indexing import gather
+from flatout.vectorize.arrays.lifted_values import Axis, Listing, Match, Refused, Row, Static, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import positions
+from flatout.vectorize.arrays.reductions import reduce
+
+# Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.
+_MOST_KEYS = 4096
+
+
+def is_frame(value: Any) -> bool:
+    return isinstance(value, Static) and type(value.value).__name__ == "DataFrame"
+
+
+def is_series(value: Any) -> bool:
+    return isinstance(value, Static) and type(value.value).__name__ == "Series"
+
+
+def is_table(value: Any) -> bool:
+    return is_frame(value) or is_series(value) or (isinstance(value, Static) and isinstance(value.value, Mapping))
+
+
+def lookup(
+    lift: Lifting,
+    table: Static,
+    keys: Sequence[Any],
+    default: Any = None,
+    by_position: bool = False,
+    frame: Static | None = None,
+) -> Tensor:
+    """The entries of a Series or dict at the keys, a tensor for each level of the index.
+
+    `frame` is the DataFrame that a Series is a column of: all of its columns share one index.
+    """
+    values, levels = _columns(lift, table, frame)
+    if default is None and hasattr(type(table.value), "__missing__"):
+        default = _missing(lift, table.value)
+    return _looked_up(lift, values, levels, keys, default, by_position)
+
+
+def _missing(lift: Lifting, table: Any) -> Static | None:
+    """What a `defaultdict` or `Counter` gives for a key that it does not have; None: it raises."""
+    if isinstance(table, collections.Counter):
+        return number(lift, 0)
+    if not isinstance(table, collections.defaultdict):
+        raise Refused("A table of a kind that makes entries as they are read.", "FO401")
+    made = None if table.default_factory is None else table.default_factory()
+    if made is not None and not isinstance(made, (int, float)):
+        raise Refused("A table makes entries that are no numbers as they are read.", "FO401")
+    return None if made is None else number(lift, made)
+
+
+def entry(lift: Lifting, match: Match) -> Tensor:
+    """The first entry of a column among the rows that match a key."""
+    graph = lift.graph
+    assert match.column is not None
+    values = Static(match.column.value.to_numpy(), graph.method(match.column.node, "to_numpy"))
+    pairs = ((match.on, match.key), *match.also)
+    levels = [Static(on.value.to_numpy(), graph.method(on.node, "to_numpy")) for on, _ in pairs]
+    return _looked_up(lift, values, levels, [key for _, key in pairs], None, False)
+
+
+def _looked_up(
+    lift: Lifting, values: Static, levels: Sequence[Static], keys: Sequence[Any], default: Any, by_position: bool
+) -> Tensor:
+    lift.changes.add("FO401")
+    content = np.asarray(values.value)
+    if content.dtype.kind not in "fiub":
+        raise Refused(f"A table holds values of type {content.dtype}; only numbers can be gathered.", "FO401")
+    column = constant_array(lift, content, values.node)
+    if by_position:
+        made = gather(lift, column, 0, _tensor(keys[0]))
+        return wide.remember(
+            lift, made, content, values, lambda column: _looked_up(lift, column, levels, keys, default, True)
+        )
+    if len(keys) != len(levels):
+        raise Refused(f"A table with {len(levels)} keys is read with {len(keys)}.", "FO401")
+    for level, key in zip(levels, keys, strict=True):
+        known = np.asarray(level.value)
+        if known.dtype.kind not in "iubf":
+            raise Refused(f"The keys of a table are of type {known.dtype}, which no tensor holds.", "FO401")
+        if isinstance(key, Tensor) and key.domain:
+            lift.hints.append(("keys", key.domain, tuple(np.unique(known).tolist()), default is not None))
+    if len(levels) == 1 and np.array_equal(np.asarray(levels[0].value), np.arange(len(content))):
+        entry, found = _dense(lift, column, _tensor(keys[0]))
+    else:
+        entry, found = _compared(lift, column, levels, keys)
+    made = _or_default(lift, entry, found, default)
+    again = lambda column: _looked_up(lift, column, levels, keys, default, False)  # noqa: E731
+    return wide.remember(lift, made, content, values, again)
+
+
+def _or_default(lift: Lifting, entry: Tensor, found: Tensor, default: Any) -> Tensor:
+    if default is None:
+        lift.note("A key that is not in the table raises in the original; the rewrite gives NaN for it.")
+        default = Static(float("nan"), lift.graph.make("const", 'float("nan")'))
+        # Where the statement does not run, NaN must not reach a gradient: `if key in table: table[key] * p`.
+        return replace(shielded(lift, where(lift, found, entry, default)), is_host=True, kind="float")
+    return replace(where(lift, found, entry, default), is_host=True, kind="float")
+
+
+def _tensor(key: Any) -> Tensor:
+    if isinstance(key, Tensor):
+        return key
+    raise Refused("A table is read with a key that is no tensor.", "FO401")
+
+
+def is_nested(table: Any) -> bool:
+    """Whether a table is a dict of dicts."""
+    content = table.value if isinstance(table, Static) else None
+    if hasattr(type(content), "__missing__"):
+        return False
+    return isinstance(content, Mapping) and bool(content) and all(isinstance(row, Mapping) for row in content.values())
+
+
+def nested_entry(lift: Lifting, row: Row, inner: Any) -> Tensor:
+    """`table[key][inner]` of a dict of dicts; `inner` is a constant, or a key from the data as well."""
+    graph, content = lift.graph, row.table.value
+    name = _text(row.table.node)
+    if isinstance(inner, Static):
+        if any(inner.value not in one for one in content.values()):
+            raise Refused(f"A dict of dicts has no entry {inner.value!r} in some of its rows.", "FO401")
+        at = graph.make("raw", f"[row[{inner.value!r}] for row in {name}.values()]")
+        values = Static([one[inner.value] for one in content.values()], at)
+        return _looked_up(
+            lift, values, [Static(list(content), graph.call("list", row.table.node))], row.keys, None, False
+        )
+    pairs = [(key, other, value) for key, one in content.items() for other, value in one.items()]
+    texts = (
+        f"[value for row in {name}.values() for value in row.values()]",
+        f"[key for key, row in {name}.items() for _ in row]",
+        f"[key for row in {name}.values() for key in row]",
+    )
+    values, *levels = (
+        Static([pair[at] for pair in pairs], graph.make("raw", text)) for at, text in zip((2, 0, 1), texts, strict=True)
+    )
+    return _looked_up(lift, values, levels, [*row.keys, inner], None, False)
+
+
+def _columns(lift: Lifting, table: Static, frame: Static | None) -> tuple[Static, list[Static]]:
+    """The values, and the keys of each level, as arrays with the expressions that make them."""
+    graph, content = lift.graph, table.value
+    if isinstance(content, Mapping):
+        keys = list(content)
+        depth = len(keys[0]) if keys and isinstance(keys[0], tuple) else 0
+        if depth:
+            each = [graph.make("raw", f"[key[{k}] for key in {_text(table.node)}]") for k in range(depth)]
+            levels = [Static([key[k] for key in keys], node) for k, node in enumerate(each)]
+        else:
+            levels = [Static(keys, graph.call("list", table.node))]
+        return Static(list(content.values()), graph.call("list", graph.method(table.node, "values"))), levels
+    index, at = content.index, graph.make("attribute", (frame or table).node, "index")
+    if not index.is_unique:
+        raise Refused("A table has the same key more than once.", "FO401")
+    if index.nlevels == 1:
+        levels = [Static(index.to_numpy(), graph.method(at, "to_numpy"))]
+    else:
+        levels = [
+            Static(
+                index.get_level_values(k).to_numpy(),
+                graph.method(graph.method(at, "get_level_values", graph.const(k)), "to_numpy"),
+            )
+            for k in range(index.nlevels)
+        ]
+    return Static(content.to_numpy(), graph.method(table.node, "to_numpy")), levels
+
+
+def _text(node: Node) -> str:
+    if node.kind == "name":
+        return str(node.parts[0])
+    if node.kind == "attribute":
+        return f"{_text(node.parts[0])}.{node.parts[1]}"
+    if node.kind == "raw":  # A dict that is written in the function.
+        return f"({node.parts[0]})"
+    raise Refused("A table with several keys is not a variable.", "FO401")
+
+
+def _dense(lift: Lifting, column: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+    """Keys 0, 1, 2, ...: the key is the row; no gather leaves the table, on any backend."""
+    size = int(column.inner[0].size.parts[0])  # type: ignore[union-attr]
+    code = cast(lift, key, "int32")
+    inside = both(
+        lift,
+        elementwise(lift, "greater_equal", (code, number(lift, 0)), "bool", ">="),
+        elementwise(lift, "less", (code, number(lift, size)), "bool", "<"),
+    )
+    if key.kind != "int":  # 1.5 is no key, and the cast makes it one.
+        inside = both(lift, inside, elementwise(lift, "equal", (code, key), "bool", "=="))
+    node = lift.graph.call("ops.clip", code.node, lift.graph.const(0), lift.graph.const(size - 1))
+    entry = gather(lift, column, 0, replace(code, node=node, domain=None, position=None))
+    assert inside is not None
+    return entry, inside
+
+
+def _compared(lift: Lifting, column: Tensor, levels: Sequence[Static], keys: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    rows = column.inner[0]
+    if np.asarray(levels[0].value).size > _MOST_KEYS:
+        raise Refused("A large table is read by keys that are not 0, 1, 2, ...: use flatout.Table.", "FO401")
+    equal: Tensor | None = None
+    for level, key in zip(levels, keys, strict=True):
+        known = constant_array(lift, np.asarray(level.value), level.node)
+        known = replace(known, dims=(rows,), inner=())
+        equal = both(lift, equal, elementwise(lift, "equal", (key, known), "bool", "=="))
+    assert equal is not None
+    found = reduce(lift, "any", equal, (rows,))
+    row = reduce(lift, "argmax", cast(lift, equal, "int32"), (rows,))
+    return gather(lift, column, 0, row), found
+
+
+def intervals(lift: Lifting, edges: Static, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+    """The number of the interval that each value lies in, from 0; -1 below the first edge.
+
+    Args:
+        lift: What is known of the function.
+        edges: Rising numbers.
+        values: What is sorted into the intervals.
+        right: Whether an interval holds its upper edge.
+        nan_is_last: Whether NaN lies above the last edge, and not below the first.
+    """
+    content = np.asarray(edges.value, "float64")
+    lift.hints.append(("range", values.domain, tuple(content.tolist())))
+    lift.changes.add("FO205")
+    graph = lift.graph
+    axis = Axis("edge", graph.const(len(content)))
+    symbol, function = (">", "greater") if right else (">=", "greater_equal")
+    known_edges = wide.rounded(lift, edges, symbol).node
+    node = graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32"))
+    known = Tensor(node, (axis,), (), "float", is_host=True)
+    if nan_is_last:
+        opposite, function = ("<=", "less_equal") if right else ("<", "less")
+        below = elementwise(lift, function, (replace(values, inner=()), known), "bool", opposite)
+        above = elementwise(lift, "logical_not", (below,), "bool")
+    else:
+        above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
+    count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
+    one_less = elementwise(lift, "subtract", (count, number(lift, 1)), "int", "-")
+    return replace(one_less, inner=values.inner, is_host=True, kind="int")
+
+
+def distinct(lift: Lifting, values: Tensor) -> Listing:
+    """The distinct entries of a vector, as a list over all entries of which the first of each kind are kept."""
+    (axis,) = values.inner
+    loop, twin = Axis("value", axis.size), Axis("twin", axis.size)
+    own = replace(relabelled(values, {axis: loop}), inner=())
+    again = replace(relabelled(values, {axis: twin}), inner=())
+    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, loop)), "bool", "<")
+    same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
+    assert same is not None
+    first = elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
+    return Listing(own, (loop,), first)
+
+
+def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
+    """How many distinct entries there are along the last dimension that all the others have too."""
+    lift.changes.add("FO205")
+    (axis,) = entries.inner
+    own = replace(entries, inner=(), valid=None)
+    keep: Tensor | None = entries.valid
+    if not entries.is_distinct:
+        twin = Axis("twin", axis.size)
+        again = replace(own, dims=tuple(twin if other is axis else other for other in own.dims))
+        earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
+        same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
+        assert same is not None
+        keep = both(lift, keep, elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool"))
+    for other in others:
+        (theirs,) = other.inner
+        fresh = Axis("other", theirs.size)
+        named = replace(other, dims=tuple(fresh if a is theirs else a for a in other.dims), inner=(), valid=None)
+        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, named), "bool", "=="), (fresh,)))
+    if keep is None:
+        raise Refused("The size of a set of a whole array is its length.", "FO205")
+    return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())

@@ -1,0 +1,289 @@
+"""The rewrite of a loss as array code: source in, source out; nothing is run, nothing is proven (see `verify`)."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import logging
+import types
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import operand
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Listing, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.interpreter.interpreter import Interpreter
+from flatout.vectorize.interpreter.mapped_loop import map_samples
+from flatout.vectorize.interpreter.scopes import Scope, outside_of, tree_of
+
+from .source_printing import Printer
+
+_log = logging.getLogger("flatout")
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A loss as array code.
+
+    Attributes:
+        source: Python, in `keras.ops`: lines to run once, then the function under its own name.
+        form: How the loops were replaced: `"axis"` (dimensions), `"masked"` (dimensions and selections) or `"map"`
+            (`vectorized_map` of the loop's body).
+        notes: What differs where the original fails or is undefined, and what was left out.
+        codes: The rules of docs/losses.md that the rewrite answers.
+        ranks: Of the parameters that are arrays; the rewrite holds for these.
+        names: Objects that the source needs beside the function's own globals.
+        guards: Expressions that decided a branch, with the truth that they must have.
+        hints: What was learned about the values of the parameters.
+        is_tie_sensitive: Whether the order of equal entries matters.
+        pins: Functions and their outside names that the source holds as they were, such as a helper that was read in.
+    """
+
+    source: str
+    form: str
+    notes: tuple[str, ...] = ()
+    codes: tuple[str, ...] = ()
+    ranks: tuple[tuple[str, int], ...] = ()
+    names: Mapping[str, Any] = field(default_factory=dict)
+    guards: tuple[tuple[str, bool], ...] = ()
+    hints: tuple[tuple[Any, ...], ...] = ()
+    is_tie_sensitive: bool = False
+    pins: tuple[tuple[Any, str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """Why a loss is left as it is.
+
+    Attributes:
+        reason: One sentence.
+        code: The rule of docs/losses.md that stands in the way.
+        line: Of the source, or None.
+        is_rank: Whether arrays of other ranks might do.
+        hints: What was learned about the values of the parameters until then.
+    """
+
+    reason: str
+    code: str
+    line: int | None = None
+    is_rank: bool = False
+    hints: tuple[tuple[Any, ...], ...] = ()
+
+    def __str__(self) -> str:
+        where = f" (line {self.line})" if self.line else ""
+        return f"{self.code}: {self.reason}{where}"
+
+
+def rewrite_function(
+    function: Any, ranks: Mapping[str, int], holder: Any = None, is_careful: bool = False, is_exact: bool = False
+) -> Rewrite | Refusal:
+    """Rewrite a function for arrays of the given ranks.
+
+    Args:
+        function: A plain function.
+        ranks: The rank of every parameter that is an array.
+        holder: The object that `self` is, for the function of a method.
+        is_careful: Keep NaN in padding out of the gradient; costs an operation for every array that is read.
+        is_exact: Let the mean of nothing be NaN, as it is in the original, and not 0.
+    """
+    try:
+        tree = tree_of(function)
+        scope = Scope(outside=outside_of(function))
+        return _rewrite(tree, function.__name__, scope, function.__globals__, ranks, holder, is_careful, is_exact)
+    except Refused as refused:
+        return _refusal(refused)
+    except Exception as error:
+        # A fault of ours must not become one of the user's: the original runs.
+        _log.debug("vectorize(%s)", function.__name__, exc_info=True)
+        return Refusal(f"Its code was not understood ({type(error).__name__}: {error}).", "FO101", is_rank=True)
+
+
+def _refusal(refused: Refused) -> Refusal:
+    from flatout.vectorize.arrays.lifted_values import WrongRank
+
+    return Refusal(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank), tuple(refused.hints))
+
+
+# What no form answers: state from step to step, changes outside, draws, output, files.
+_NEVER_MAPPED = ("FO100", "FO106", "FO203", "FO206", "FO303", "FO304")
+
+
+def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: Refusal) -> Rewrite | None:
+    """A function whose loop over the samples has no array form, with that loop as a map; None: no such loop."""
+    if refusal.code in _NEVER_MAPPED:
+        return None
+    try:
+        tree = tree_of(function)
+        names = outside_of(function) if holder is None else {**outside_of(function), "self": holder}
+        if not isinstance(tree, ast.FunctionDef):
+            return None
+        ops_name, first = _ops(names)
+        source = map_samples(tree, ranks, names, ops_name, first)
+    except Refused:
+        return None
+    return Rewrite(source, "map", (), ("FO101",), tuple(ranks.items()), hints=refusal.hints)
+
+
+def array_parameters(tree: Any) -> list[str]:
+    """The parameters that are arrays: those without a default, less `self`."""
+    spec = tree.args
+    count = len(spec.args) - len(spec.defaults)
+    return [arg.arg for arg in spec.args[:count] if arg.arg not in ("self", "cls")]
+
+
+def candidate_ranks(parameters: list[str]) -> list[dict[str, int]]:
+    """Ranks to try, the likelier ones first."""
+    pairs = [(2, 2), (1, 2), (1, 1), (3, 3), (2, 3), (3, 4), (4, 4), (1, 3), (2, 1), (2, 4), (3, 2)]
+    if len(parameters) == 1:
+        pairs = [(rank, 0) for rank in (2, 1, 3, 4)]
+    return [
+        {name: (pair[at] if at < 2 else extra) for at, name in enumerate(parameters)}
+        for extra in ((1, 2) if len(parameters) > 2 else (1,))
+        for pair in pairs
+    ]
+
+
+def _rewrite(
+    tree: Any,
+    name: str,
+    scope: Scope,
+    module_globals: Any,
+    ranks: Mapping[str, int],
+    holder: Any,
+    is_careful: bool = False,
+    is_exact: bool = False,
+) -> Rewrite:
+    arrays = [parameter for parameter in array_parameters(tree) if parameter in ranks]
+    lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful, is_exact)
+    run = Interpreter(lift, module_globals)
+    inside = Scope(parent=scope)
+    _bind(lift, tree, inside, arrays, ranks, holder)
+    try:
+        if isinstance(tree, ast.Lambda):
+            result = run.expression(tree.body, inside)
+        else:
+            result = run.block_value(tree.body, inside)
+    except Refused as refused:
+        refused.hints = lift.hints
+        raise
+    node = _returned(lift, result)
+    if not lift.changes and lift.graph.repeats:
+        lift.changes.add("FO306")
+    if not lift.changes:
+        raise Refused(
+            "There is nothing to rewrite: no loop, no value read on the host, nothing computed twice.", "FO100"
+        )
+    source = _printed(run, tree, name, scope, node)
+    masked = lift.changes & {"FO108", "FO202"} or "where" in source
+    return Rewrite(
+        source,
+        "masked" if masked else "axis",
+        tuple(lift.notes),
+        tuple(sorted(lift.changes)),
+        tuple(ranks.items()),
+        dict(run.injected),
+        tuple((_text(lift, guard), truth) for guard, truth in lift.guards),
+        tuple(lift.hints),
+        lift.is_tie_sensitive,
+        tuple(lift.graph.pins),
+    )
+
+
+def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapping[str, int], holder: Any) -> None:
+    graph = lift.graph
+    batch = graph.size(graph.name(arrays[0]), 0) if arrays else None
+    for at, name in enumerate(arrays):
+        node = graph.name(name)
+        sizes = [graph.size(node, place) for place in range(ranks[name])]
+        if sizes and at < 2 and batch is not None and ranks[arrays[0]]:
+            sizes[0] = batch  # One batch: as many predictions as targets.
+        inner = tuple(Axis("d", size) for size in sizes)
+        scope.variables[name] = Tensor(node, inner, inner, "any", domain=name)
+    spec = tree.args
+    if spec.vararg or spec.kwarg or spec.posonlyargs:
+        raise Refused("The function takes a varying number of arguments.")
+    for arg in spec.args:
+        if arg.arg in ("self", "cls") and arg.arg not in ranks:
+            if holder is None:
+                raise Refused("A method is rewritten by way of its object: vectorize(loss_object).")
+            scope.variables[arg.arg] = Static(holder, graph.name(arg.arg))
+    optional = list(zip(spec.args[len(spec.args) - len(spec.defaults) :], spec.defaults, strict=True))
+    optional += [(arg, default) for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default]
+    for arg, default in optional:
+        try:
+            value = ast.literal_eval(default)
+        except ValueError as error:
+            raise Refused(f"The default of {arg.arg!r} is no constant.") from error
+        node = graph.name(arg.arg)
+        is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if not is_number:
+            lift.guards.append((graph.binary("==", node, graph.const(value)), True))
+        scope.variables[arg.arg] = Host(node) if is_number else Static(value, node)
+
+
+def _returned(lift: Lifting, result: Any) -> Node:
+    if isinstance(result, (Items, Listing)) or (isinstance(result, Static) and result.value is None):
+        raise Refused("The function returns something that is no array.")
+    if isinstance(result, (Static, Host)):
+        return lift.graph.call("ops.convert_to_tensor", result.node, dtype=lift.graph.const("float32"))
+    tensor = operand(lift, result) if isinstance(result, Tensor) else None
+    if tensor is None:
+        raise Refused("The function returns something that is no array.")
+    if tensor.valid is not None or tensor.is_loose:
+        raise Refused("The function returns a selection, whose length depends on the data.", "FO108")
+    from flatout.vectorize.arrays.algebra import front
+
+    return front(lift, tensor).node
+
+
+def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node) -> str:
+    name = name if name.isidentifier() else "loss"
+    ops_name, first = _ops(scope.outside)
+    taken = {arg.arg for arg in (*tree.args.args, *tree.args.kwonlyargs)} | set(run.injected) | _names(result)
+    taken |= {"ops", "keras", name}
+    printer = Printer(run.lift.graph, taken, ops_name, is_unsized=_may_be_unsized())
+    body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
+    arguments = copy.deepcopy(getattr(tree, "as_written", tree.args))
+    made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
+    lines = [
+        f"{kept} = {ast.unparse(ast.fix_missing_locations(Printer(run.lift.graph, set(), ops_name)._inline(node)))}"
+        for kept, node in run.hoisted.items()
+    ]
+    module = ast.Module(body=[made], type_ignores=[])
+    return "\n".join([*lines, ast.unparse(ast.fix_missing_locations(module))]) + "\n"
+
+
+def _may_be_unsized() -> bool:
+    """Whether the length of a batch may be unknown while a step is traced."""
+    import keras
+
+    return str(keras.backend.backend()) == "tensorflow"
+
+
+def _names(node: Node) -> set[str]:
+    found, seen, waiting = set(), {node}, [node]
+    while waiting:
+        one = waiting.pop()
+        if one.kind == "name":
+            found.add(one.parts[0])
+        for part in one.inputs():
+            if part not in seen:
+                seen.add(part)
+                waiting.append(part)
+    return found
+
+
+def _ops(outside: Mapping[str, Any]) -> tuple[str, str]:
+    """How the source can say `keras.ops`, and the import that it needs first."""
+    if getattr(outside.get("ops"), "__name__", "") == "keras.ops":
+        return "ops", ""
+    held = outside.get("keras")
+    if isinstance(held, types.ModuleType) and held.__name__ == "keras":
+        return "keras.ops", ""
+    return "ops", "from keras import ops"
+
+
+def _text(lift: Lifting, node: Node) -> str:
+    return ast.unparse(ast.fix_missing_locations(Printer(lift.graph, set())._inline(node)))

@@ -1,0 +1,1 @@
+"""Statements in plainer spellings, before they are interpreted."""

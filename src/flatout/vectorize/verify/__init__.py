@@ -1,0 +1,1 @@
+"""Value and gradient compared on ordinary and adversarial inputs."""

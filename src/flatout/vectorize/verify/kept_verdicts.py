@@ -1,0 +1,141 @@
+"""Proofs that were made in an earlier process, kept on disk: a script that is run again need not wait for them.
+
+A proof is found again only by a digest of all that it depends on: the original with its helpers and constants, the
+rewrite, the sizes that were asked for, flatout's own source, the versions and settings of the libraries, the device.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import os
+import platform
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from flatout.base import disk_cache
+from flatout.vectorize.rewrite import Rewrite
+
+from .code_digest import LIBRARIES, digest
+from .trial_inputs import Recipe
+from .verification import Verdict
+
+_MOST_KEPT = 2000
+_VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "TF_ENABLE_ONEDNN_OPTS")
+
+
+def key_of(
+    function: Any, holder: Any, rewrite: Rewrite, shapes: Mapping[str, Sequence[int | None]] | None, lenient: bool
+) -> str | None:
+    """What a proof is found by, or None: something that it depends on cannot be told."""
+    sizes = None if shapes is None else {name: tuple(shape[1:]) for name, shape in shapes.items()}
+    # What else a rewrite holds follows from the function.
+    rewritten = (rewrite.source, rewrite.ranks, rewrite.guards, rewrite.notes)
+    try:
+        return digest(function, holder, rewritten, dict(rewrite.names), sizes, lenient, _surroundings())
+    except Exception:
+        # Without a key the proof is made: neither what has no digest nor a fault of ours is the user's.
+        return None
+
+
+def load(key: str) -> tuple[Verdict, Recipe] | None:
+    """A proof that was kept."""
+    try:
+        found = json.loads((disk_cache.folder("proofs") / f"{key}.json").read_text())
+        verdict = {name: _tuple(value) for name, value in found["verdict"].items()}
+        recipe = {name: _recipe_part(name, value) for name, value in found["recipe"].items()}
+        return Verdict(**verdict, is_remembered=True), Recipe(**recipe)
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+
+
+def save(key: str, verdict: Verdict, recipe: Recipe) -> None:
+    """Keep a proof, if there is a place for it."""
+    try:
+        kept = {
+            "verdict": {name: value for name, value in vars(verdict).items() if name != "is_remembered"},
+            "recipe": {field.name: _plain(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)},
+        }
+        folder = disk_cache.folder("proofs")
+        disk_cache.put(folder / f"{key}.json", json.dumps(kept).encode())
+        disk_cache.trim(folder, _MOST_KEPT)
+    except (OSError, TypeError, ValueError):
+        return
+
+
+def _plain(value: Any) -> Any:
+    """As JSON has it; mappings of tuples, sets and NumPy's numbers become lists and Python's."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [_plain(one) for one in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted(value)
+    return value.item() if hasattr(value, "item") else value
+
+
+def _tuple(value: Any) -> Any:
+    return tuple(map(_tuple, value)) if isinstance(value, list) else value
+
+
+def _recipe_part(name: str, value: Any) -> Any:
+    if name in ("counts", "missing"):
+        return frozenset(value)
+    return {key: _tuple(one) for key, one in value.items()} if isinstance(value, dict) else _tuple(value)
+
+
+def _surroundings() -> dict[str, Any]:
+    """Versions, settings and the device, as they are now."""
+    import keras
+
+    backend = keras.config.backend()
+    return {
+        "flatout": _own_source(),
+        "python": sys.version,
+        "machine": platform.machine(),
+        "versions": {name: str(getattr(sys.modules.get(name), "__version__", None)) for name in LIBRARIES},
+        "variables": {name: os.environ.get(name) for name in _VARIABLES},
+        "keras": (backend, keras.config.floatx(), keras.config.epsilon(), keras.config.image_data_format()),
+        "policy": keras.config.dtype_policy().name,
+        "backend": {"jax": _of_jax, "tensorflow": _of_tensorflow, "torch": _of_torch}[backend](),
+    }
+
+
+def _of_jax() -> tuple[Any, ...]:
+    import jax
+
+    config = jax.config
+    return (
+        jax.devices()[0].device_kind,
+        *(config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans, config.jax_disable_jit),
+        *(config.jax_numpy_rank_promotion, config.jax_numpy_dtype_promotion, config.jax_default_prng_impl),
+    )
+
+
+def _of_tensorflow() -> tuple[Any, ...]:
+    import tensorflow as tf
+
+    return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
+
+
+def _of_torch() -> tuple[Any, ...]:
+    import torch
+
+    return (
+        torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
+        *(str(torch.get_default_device()), str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),
+        torch.are_deterministic_algorithms_enabled(),
+    )
+
+
+@functools.cache
+def _own_source() -> str:
+    """A digest of the source that rewrites and proves."""
+    made = hashlib.sha256()
+    for file in sorted(Path(__file__).parents[1].rglob("*.py")):
+        made.update(file.read_bytes())
+    return made.hexdigest()

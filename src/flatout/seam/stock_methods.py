@@ -5,19 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from .trainers import trainer_class as trainer_class
+
 METHODS = ("fit", "evaluate", "predict")
 _originals: dict[str, Callable[..., Any]] = {}
-
-
-def trainer_class() -> type:
-    """The backend's trainer: the class of `keras.Model`'s ancestors that defines `fit` itself.
-
-    Patching it, not `keras.Model`, also reaches classes that derive from the trainer alone, and leaves
-    `keras.Model.fit` free for tools that wrap it (mlflow's autolog does): they stay outside of us.
-    """
-    import keras
-
-    return next(cls for cls in keras.Model.__mro__ if "fit" in vars(cls))
 
 
 def original(name: str) -> Callable[..., Any]:
@@ -48,3 +39,8 @@ def restore_methods() -> None:
 
 def are_replaced() -> bool:
     return bool(_originals)
+
+
+def is_overridden(name: str, model: Any) -> bool:
+    """Whether a model has a method of its own in the place of that of its trainer."""
+    return name in vars(model) or getattr(type(model), name) is not vars(trainer_class())[name]

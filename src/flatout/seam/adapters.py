@@ -154,3 +154,9 @@ def raw_batches(adapter: Any) -> Iterator[Any]:
 def standardized(adapter: Any, batch: Any) -> Any:
     """A batch of a `PyDataset` as its adapter passes it on: checked, and with class weights."""
     return adapter._standardize_batch(batch)
+
+
+def looked_at(adapter: Any) -> list[Any]:
+    """The first batches of a generator, which its adapter has taken to see their shapes."""
+    batches: list[Any] = adapter._first_batches
+    return batches

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
+from typing import cast
 
 from .contract import Engine
 
@@ -28,10 +28,3 @@ def engine_for(backend: str) -> Engine:
     from flatout.engines.torch.engine import TorchEngine
 
     return TorchEngine()
-
-
-def trainer_module(backend: str) -> Any:
-    """Keras' trainer module of a backend."""
-    import importlib
-
-    return importlib.import_module(f"keras.src.backend.{backend}.trainer")

@@ -25,7 +25,7 @@ from flatout.data.stream.chunks import RowReader, as_host_array
 from flatout.data.stream.row_streams import ArrayStream
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Program
 from flatout.engines.select import engine_for
-from flatout.seam.stock_methods.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
+from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
 
 from .planning import BACKENDS, Plan
 from .preparing import Prepared, describe_call, make_plan, prepare, steps_of, stream_rows

@@ -22,7 +22,7 @@ from flatout.data.batches.feed import feed as feed_of
 from flatout.data.direct import decode_once
 from flatout.data.direct.load_report import DirectReport, StreamReport
 from flatout.data.files.page_cache import available_memory
-from flatout.data.order.row_order import FileOrder, Order, iterator_class
+from flatout.data.order.row_order import FileOrder, Order
 from flatout.data.resident import placing
 from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.sources.description import ArraySource, BatchSource, describe
@@ -31,7 +31,9 @@ from flatout.data.stream.chunks import RowReader
 from flatout.data.stream.row_streams import ArrayStream, BatchStream, UnfitBatch
 from flatout.data.stream.sender import CHUNKS_ON_HOST, Sender
 from flatout.engines.contract import Engine, Program, Task
-from flatout.engines.select import engine_for, trainer_module
+from flatout.engines.select import engine_for
+from flatout.seam.epoch_iterators import iterator_class
+from flatout.seam.trainers import trainer_module
 
 from .planning import Facts, Plan, decide, obstacles_of_model, with_notes
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from flatout.base.errors import Reason, Refusal
 from flatout.base.options import Options, current
-from flatout.data.order.row_order import iterator_class
-from flatout.engines.select import trainer_module
 from flatout.seam import stock_methods as stock
+from flatout.seam.epoch_iterators import iterator_class
+from flatout.seam.trainers import trainer_module
 
 from .preparing import Prepared, make_plan, prepare
 

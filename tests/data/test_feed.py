@@ -21,7 +21,7 @@ from keras.src.trainers.data_adapters import get_data_adapter
 
 from flatout.data.batches.feed import Feed, feed
 from flatout.data.order.row_order import iterator_class
-from flatout.engines.select import trainer_module
+from flatout.seam.trainers import trainer_module
 
 BACKEND = keras.config.backend()
 EXTRA: dict[str, Any] = {}

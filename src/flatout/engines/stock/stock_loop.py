@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Reason
-from flatout.data.order.row_order import iterator_class
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.chunks import RowReader, packed
 from flatout.data.workers.background import Background
-from flatout.engines.select import trainer_module
 from flatout.seam import stock_methods as stock
+from flatout.seam.epoch_iterators import iterator_class
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.trainers import trainer_module
 
 
 class StockProgram:
@@ -28,16 +29,16 @@ class StockProgram:
     def __init__(self, model: Any):
         self._model = model
         self._batch: Any = None
-        self._takes_inputs_alone = getattr(type(model).predict_step, "__module__", "").startswith("keras.")
+        self._takes_inputs_alone = is_of_keras(type(model).predict_step)
 
     def replace(self, data: Any, rows: int, batch_size: int) -> None:
         self._batch = data
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+        import keras
 
         if self._takes_inputs_alone:
-            return [self._model.predict_on_batch(unpack_x_y_sample_weight(self._batch)[0])]
+            return [self._model.predict_on_batch(keras.utils.unpack_x_y_sample_weight(self._batch)[0])]
         # A step of the user's may look at the whole batch, of which `predict_on_batch` would pass on the inputs alone.
         batch = tuple(self._batch) if isinstance(self._batch, (list, tuple)) else (self._batch,)
         alone = (only for only in [batch])

@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from flatout.base.options import options
-from flatout.base.report import explain
+from flatout.base.report import recorded
 from flatout.fit import fit
 from flatout.native.fused.fused_plan import Precision
 from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
@@ -61,7 +61,7 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
             engine, precision = engines[way]
             timed, until_first, loss = _fit(engine, precision, x, y, batch_size, epochs)
             seconds[way] += timed[1:]
-            report = explain()[-1]
+            report = recorded()[-1]
             form = next((why.message for why in report.reasons if why.code == "native_form"), "")
             first.setdefault(way, (until_first, loss, form if report.engine == engine else f"ran on {report.engine}"))
     lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.errors import TableError
-
-from .value_columns import ValueColumn
+from flatout.tables.columns.value_columns import ValueColumn
 
 
 def write_rows(variable: Any, rows: Any, found: Any, values: Any, column: ValueColumn) -> None:

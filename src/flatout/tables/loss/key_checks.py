@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import INT32
-from flatout.tables.table_state import tables_of
+from flatout.tables.columns.keys import INT32
+
+from .table_state import tables_of
 
 
 def check_adapter(model: Any, adapter: Any) -> None:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatout.base.errors import TableError
-from flatout.tables.table_state import tables_of
+
+from .table_state import tables_of
 
 
 @dataclass(frozen=True)

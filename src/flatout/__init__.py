@@ -13,7 +13,7 @@ from flatout.base.options import options as options
 from flatout.base.report import RunReport as RunReport
 from flatout.base.version import __version__ as __version__
 from flatout.data.batches.feed import feed as feed
-from flatout.native.program.lower import lower as lower
+from flatout.native.lower import lower as lower
 from flatout.runner.explain import explain as explain
 from flatout.runner.notebook import load_ipython_extension as load_ipython_extension
 from flatout.runner.notebook import unload_ipython_extension as unload_ipython_extension

@@ -13,11 +13,11 @@ from flatout.base.errors import FlatoutError, Reason, Refusal
 from flatout.base.options import current
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, Structure, Task, steps_per_piece
 from flatout.native.fused.fused_plan import Precision
-from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.model.read_model import read
-from flatout.native.program.data_checks import check
-from flatout.native.program.lower import lowered
-from flatout.native.program.program import STEPS_PER_CHUNK, Program
+from flatout.native.program.kernel_program import STEPS_PER_CHUNK
+from flatout.native.run.data_checks import check
+from flatout.native.staged.staged_program import staged_program
 from flatout.seam.symbolic_build import has_built_layers, has_built_losses_and_metrics
 
 from .session import Session, logs_of
@@ -124,7 +124,7 @@ class NativeProgram:
         if session is None:
             x_type, y_type, _ = self._types
             assert x_type is not None
-            program: Program = lowered(self._model, self._task, batch_size, x_type, y_type, weight is not None)
+            program = staged_program(self._model, self._task, batch_size, x_type, y_type, weight is not None)
             session = Session(program, self._launcher, self._precision if self._task == "train" else None)
             if len(self._sessions) >= _KEPT:
                 del self._sessions[next(iter(self._sessions))]

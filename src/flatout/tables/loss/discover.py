@@ -19,8 +19,6 @@ _MOST_ITEMS = 1000
 
 def reachable_tables(model: Any) -> list[Any]:
     """The tables, in the order in which they are met; nothing is run."""
-    from .table import Table
-
     found: list[Any] = []
     seen: set[int] = set()
     waiting = list(_roots(model))
@@ -29,7 +27,7 @@ def reachable_tables(model: Any) -> list[Any]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, Table):
+        if getattr(type(thing), "flatout_is_table", False):
             found.append(thing)
         else:
             waiting.extend(_parts(thing))

@@ -50,7 +50,7 @@ def gathered(library: HostAsDevice, row_bytes: int, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(bus, "cuda_driver", lambda: driver)
     rows = np.random.default_rng(0).integers(0, 256, (ROWS, row_bytes), np.uint8)
     target = np.zeros((len(NUMBERS), row_bytes), np.uint8)
-    sender = bus.Bus()
+    sender = bus.CopyStream()
     for _ in range(2):
         sender.gather(DeviceMemory(target.ctypes.data, target.nbytes), rows.ctypes.data, row_bytes, NUMBERS)
     sender.close()

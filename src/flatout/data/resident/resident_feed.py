@@ -40,8 +40,8 @@ class RowFeed:
     def reset(self) -> None:
         self._order.reset()
 
-    def foresee(self) -> None:
-        self._order.foresee()
+    def draw_ahead(self) -> None:
+        self._order.draw_ahead()
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         self._order.end_epoch(steps, finished)

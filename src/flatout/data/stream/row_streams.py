@@ -222,7 +222,7 @@ class BatchStream:
             stack.enter_context(self._source.paused())
             yield
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         """Batches are fetched ahead all the time."""
 
     def end_epoch(self, steps: int, finished: bool) -> None:

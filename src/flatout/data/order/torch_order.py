@@ -38,7 +38,9 @@ def in_one_piece(loader: DataLoader[Any], drawn_ahead: TorchDrawnAhead) -> DataL
     is_plain = type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None
     if not is_plain or not _draws_alike():
         return loader
-    return DataLoader(loader.dataset, batch_sampler=_Permutation(len(sampler), drawn_ahead), collate_fn=loader.collate_fn)
+    return DataLoader(
+        loader.dataset, batch_sampler=_Permutation(len(sampler), drawn_ahead), collate_fn=loader.collate_fn
+    )
 
 
 class TorchDrawnAhead:

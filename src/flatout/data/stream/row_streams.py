@@ -15,8 +15,8 @@ import numpy as np
 
 from flatout.data.batches.plain_batches import is_plain
 from flatout.data.direct.load_report import StreamReport
+from flatout.data.order.row_feed import RowFeed
 from flatout.data.order.row_order import FileOrder, Order
-from flatout.data.resident.resident_feed import RowFeed
 from flatout.data.workers.background import Background
 
 from .chunk_memory import Memory

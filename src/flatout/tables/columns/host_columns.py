@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import MissingExtra, TableError
+from flatout.base.foreign_columns import columns_of, is_of, is_series, is_table, read_column
 
 _SUFFIXES = (".csv", ".parquet", ".feather", ".arrow", ".npz")
 # The name of an index that has none.
@@ -56,13 +56,12 @@ def read_frame(frame: Any) -> dict[str, FrameColumn]:
     """
     if isinstance(frame, (str, Path)):
         frame = _read_file(Path(frame))
-    if _is_of("pandas", frame, ("DataFrame", "Series")):
-        columns = _pandas_columns(frame)
-    elif _is_of("polars", frame, ("DataFrame", "LazyFrame")):
-        frame = frame.collect() if hasattr(frame, "collect") else frame
-        columns = {name: _polars_column(frame[name]) for name in frame.columns}
-    elif _is_of("pyarrow", frame, ("Table", "RecordBatch")):
-        columns = {name: _arrow_column(frame.column(name)) for name in frame.schema.names}
+    if is_of(frame, "pandas", "Series"):
+        frame = frame.to_frame(frame.name if frame.name is not None else "value")
+    if is_table(frame):
+        columns = {name: as_column(series) for name, series in columns_of(frame)}
+        if is_of(frame, "pandas", "DataFrame"):
+            columns |= {name: level for name, level in _index_columns(frame.index).items() if name not in columns}
     elif isinstance(frame, Mapping):
         columns = {str(name): as_column(values) for name, values in frame.items()}
     else:
@@ -78,24 +77,16 @@ def read_frame(frame: Any) -> dict[str, FrameColumn]:
 
 def as_column(values: Any) -> FrameColumn:
     """Any one-dimensional values: arrays, lists, series, and tensors on the host."""
-    if _is_of("pandas", values, ("Series", "Index", "Categorical", "DatetimeIndex", "IntervalIndex")):
+    if is_of(values, "pandas", "Index", "Categorical"):
         import pandas
 
-        return _pandas_column(pandas.Series(values))
-    if _is_of("polars", values, ("Series",)):
-        return _polars_column(values)
-    if _is_of("pyarrow", values, ("Array", "ChunkedArray")) or hasattr(values, "combine_chunks"):
-        return _arrow_column(values)
+        values = pandas.Series(values)
+    if is_series(values):
+        return _series_column(values)
     if isinstance(values, (list, tuple)) and any(isinstance(value, str) for value in values):
         # NumPy's own text drops a NUL at its end, and two keys would be one.
         return _numpy_column(np.array(values, dtype=object))
     return _numpy_column(np.asarray(values))
-
-
-def _is_of(package: str, thing: Any, names: tuple[str, ...]) -> bool:
-    return package in sys.modules and any(
-        cls.__name__ in names and cls.__module__.partition(".")[0] == package for cls in type(thing).__mro__
-    )
 
 
 def _read_file(path: Path) -> Any:
@@ -146,47 +137,50 @@ def _or_none(missing: np.ndarray) -> np.ndarray | None:
     return missing if missing.any() else None
 
 
-def _pandas_columns(frame: Any) -> dict[str, FrameColumn]:
+def _index_columns(index: Any) -> dict[str, FrameColumn]:
+    """The levels of a pandas index, unless it only counts rows."""
     import pandas
 
-    if isinstance(frame, pandas.Series):
-        frame = frame.to_frame(frame.name if frame.name is not None else "value")
-    columns = {str(name): _pandas_column(frame.iloc[:, number]) for number, name in enumerate(frame.columns)}
-    named = isinstance(frame.index, pandas.MultiIndex) or frame.index.name is not None
-    if named or not isinstance(frame.index, pandas.RangeIndex):
-        for level, name in enumerate(frame.index.names):
-            label = INDEX if name is None else str(name)
-            column = _pandas_column(pandas.Series(frame.index.get_level_values(level)))
-            columns.setdefault(label, dataclasses.replace(column, is_index=True))
-    return columns
+    if isinstance(index, pandas.RangeIndex) and index.name is None:
+        return {}
+    levels = [as_column(index.get_level_values(level)) for level in range(index.nlevels)]
+    names = [INDEX if name is None else str(name) for name in index.names]
+    return {name: dataclasses.replace(level, is_index=True) for name, level in zip(names, levels, strict=True)}
 
 
-def _pandas_column(series: Any) -> FrameColumn:
-    import pandas
+def _series_column(series: Any) -> FrameColumn:
+    """A column of pandas, polars or Arrow."""
+    found = read_column(series)
+    if found.categories is not None and hasattr(series, "cat") and is_of(series, "pandas", "Series"):
+        codes, names = np.asarray(found.values, np.int32), series.cat.categories
+        if hasattr(names, "closed"):
+            return FrameColumn(codes, _or_none(codes < 0), intervals=_ends(names[np.maximum(codes, 0)]))
+        return FrameColumn(codes, _or_none(codes < 0), categories=found.categories)
+    if found.categories is not None and hasattr(series, "type"):
+        return as_column(series.cast(series.type.value_type))
+    if hasattr(getattr(series, "dtype", None), "closed"):
+        import pandas
 
-    dtype = series.dtype
-    missing = series.isna().to_numpy()
-    if isinstance(dtype, pandas.CategoricalDtype):
-        codes = series.cat.codes.to_numpy().astype(np.int32)
-        if isinstance(dtype.categories, pandas.IntervalIndex):
-            ends = dtype.categories
-            return FrameColumn(codes, _or_none(missing), intervals=_ends(ends[np.maximum(codes, 0)]))
-        return FrameColumn(codes, _or_none(missing), categories=tuple(dtype.categories))
-    if isinstance(dtype, pandas.IntervalDtype):
         ends = pandas.IntervalIndex(series)
-        return FrameColumn(np.arange(len(series), dtype=np.int32), _or_none(missing), intervals=_ends(ends))
-    if dtype.kind == "M":
-        # Of a zone's clock times, two may be one; the moments are compared.
-        moments = series.dt.tz_convert("UTC").dt.tz_localize(None) if getattr(dtype, "tz", None) else series
-        return FrameColumn(moments.to_numpy("datetime64[ns]"), _or_none(missing))
-    if dtype.kind in "biu" and not isinstance(dtype, np.dtype):
-        plain = np.dtype(dtype.subtype if isinstance(dtype, pandas.SparseDtype) else dtype.numpy_dtype)
-        return FrameColumn(series.to_numpy(dtype=plain, na_value=0), _or_none(missing))
-    if dtype.kind == "f":
-        return FrameColumn(series.to_numpy(dtype=np.float64, na_value=np.nan), _or_none(missing))
-    if dtype.kind == "b" or dtype.kind in "iu":
-        return FrameColumn(series.to_numpy())
-    return _objects(series.to_numpy(dtype=object, na_value=None))
+        return FrameColumn(np.arange(len(ends), dtype=np.int32), _or_none(ends.isna()), intervals=_ends(ends))
+    if found.values is None or found.categories is not None:
+        return _objects(_as_objects(series))
+    return _numpy_column(found.values) if found.missing is None else FrameColumn(found.values, found.missing)
+
+
+def _ends(index: Any) -> Intervals:
+    return Intervals(np.asarray(index.left, np.float64), np.asarray(index.right, np.float64), str(index.closed))
+
+
+def _as_objects(series: Any) -> np.ndarray:
+    """The values as Python has them, None where one is missing."""
+    if is_of(series, "pandas", "Series"):
+        return series.to_numpy(dtype=object, na_value=None)
+    if is_of(series, "polars", "Series"):
+        return series.to_numpy()
+    rows = np.empty(len(series), object)
+    rows[:] = series.to_pylist()
+    return rows
 
 
 def _objects(values: np.ndarray) -> FrameColumn:
@@ -197,52 +191,9 @@ def _objects(values: np.ndarray) -> FrameColumn:
             return FrameColumn(np.stack([np.asarray(value) for value in values]))
         except ValueError as error:
             raise TableError(
-                f"Lists in a column must be of one length. Received: {list(example)!r} and others."
+                f"Lists in a column must be of one length. Received: {np.asarray(example).tolist()!r} and others."
             ) from error
     return _numpy_column(values)
-
-
-def _ends(index: Any) -> Intervals:
-    return Intervals(np.asarray(index.left, np.float64), np.asarray(index.right, np.float64), str(index.closed))
-
-
-def _polars_column(series: Any) -> FrameColumn:
-    import polars
-
-    missing = _or_none(series.is_null().to_numpy())
-    if isinstance(series.dtype, (polars.Categorical, polars.Enum)):
-        series = series.cast(polars.String)
-    if series.dtype.is_integer() or series.dtype == polars.Boolean:
-        zero = 0 if series.dtype.is_integer() else False
-        return FrameColumn(series.fill_null(zero).to_numpy(), missing)
-    if series.dtype.is_temporal():
-        return FrameColumn(series.cast(polars.Datetime("ns")).to_numpy(), missing)
-    if isinstance(series.dtype, (polars.List, polars.Array)):
-        return _objects(np.array([None if row is None else list(row) for row in series.to_list()], object))
-    return _numpy_column(series.to_numpy())
-
-
-def _arrow_column(column: Any) -> FrameColumn:
-    import pyarrow
-
-    kind = column.type
-    array = column.combine_chunks() if isinstance(column, pyarrow.ChunkedArray) else column
-    if isinstance(array, pyarrow.ChunkedArray):
-        array = pyarrow.concat_arrays(array.chunks) if array.num_chunks else pyarrow.array([], kind)
-    if pyarrow.types.is_dictionary(kind):
-        array = array.dictionary_decode()
-        kind = array.type
-    missing = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
-    if pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind):
-        zero = pyarrow.scalar(False if pyarrow.types.is_boolean(kind) else 0, kind)
-        return FrameColumn(array.fill_null(zero).to_numpy(zero_copy_only=False), missing)
-    if pyarrow.types.is_temporal(kind):
-        return FrameColumn(array.cast(pyarrow.timestamp("ns")).to_numpy(zero_copy_only=False), missing)
-    if hasattr(kind, "value_type"):
-        rows = np.empty(len(array), object)
-        rows[:] = array.to_pylist()
-        return _objects(rows)
-    return _numpy_column(array.to_numpy(zero_copy_only=False))
 
 
 def with_row_numbers(read: dict[str, FrameColumn], key: Any) -> dict[str, FrameColumn]:

@@ -539,7 +539,7 @@ def test_host_memory_stays_flat(tmp_path: Path, is_cold: bool) -> None:
     del out
     if is_cold:
         make_cold(path)
-    source = str(Path(direct_posix.__file__).parents[2])
+    source = str(Path(direct_posix.__file__).parents[3])
     done = subprocess.run(
         [sys.executable, "-c", _MEASURE, str(path)],
         env={**os.environ, "PYTHONPATH": source},

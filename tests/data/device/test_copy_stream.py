@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.data.device import copy_stream as bus
+from flatout.data.device import copy_stream
 from flatout.data.device.cuda_driver import Driver
 from flatout.data.device.sinks import DeviceMemory
 
@@ -18,7 +18,7 @@ NUMBERS = np.array([3, 0, 6, 3], np.int32)
 
 
 class HostAsDevice:
-    """libcuda as far as a bus calls it; its device memory is the host's. What is launched is only counted."""
+    """libcuda as far as a copy stream calls it; its device memory is the host's. What is launched is only counted."""
 
     def __init__(self, missing: str = "", failing: str = ""):
         self._missing, self._failing = missing, failing
@@ -47,10 +47,10 @@ class HostAsDevice:
 def gathered(library: HostAsDevice, row_bytes: int, monkeypatch: pytest.MonkeyPatch) -> tuple[np.ndarray, np.ndarray]:
     """What arrived of some rows, twice, and what should."""
     driver = Driver(library)
-    monkeypatch.setattr(bus, "cuda_driver", lambda: driver)
+    monkeypatch.setattr(copy_stream, "cuda_driver", lambda: driver)
     rows = np.random.default_rng(0).integers(0, 256, (ROWS, row_bytes), np.uint8)
     target = np.zeros((len(NUMBERS), row_bytes), np.uint8)
-    sender = bus.Bus()
+    sender = copy_stream.CopyStream()
     for _ in range(2):
         sender.gather(DeviceMemory(target.ctypes.data, target.nbytes), rows.ctypes.data, row_bytes, NUMBERS)
     sender.close()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.data.batches.overwriting import WATCHED, Watch, copied
+from flatout.data.batches.overwriting import WATCHED, OverwriteWatch, copied
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -59,7 +59,7 @@ def no_arrays(index: int) -> Any:
     ],
 )
 def test_memory_that_comes_again_is_noticed(make: Callable[[int], Any], overwrites: bool) -> None:
-    watch = Watch()
+    watch = OverwriteWatch()
     made = [copied(make(index)) for index in range(10)]
     for _ in range(2):
         for got, expected in zip(list(watch.protected(map(make, range(10)))), made, strict=True):
@@ -69,12 +69,12 @@ def test_memory_that_comes_again_is_noticed(make: Callable[[int], Any], overwrit
 
 def test_batches_of_new_arrays_are_given_as_they_are_after_the_first_ones() -> None:
     made = [(np.zeros(2),) for _ in range(WATCHED + 3)]
-    got = list(Watch().protected(made))
+    got = list(OverwriteWatch().protected(made))
     assert [ours is theirs for ours, theirs in zip(got, made, strict=True)] == [False] * WATCHED + [True] * 3
 
 
 def test_a_dataset_that_keeps_its_batches_is_not_taken_for_one_that_overwrites_them_in_the_next_epoch() -> None:
-    watch = Watch()
+    watch = OverwriteWatch()
     made = [(np.zeros(2),) for _ in range(2)]
     for _ in range(5):
         list(watch.protected(made))
@@ -91,7 +91,7 @@ def test_nothing_is_held_once_it_is_clear() -> None:
             yield (array,)
             del array
 
-    batches = Watch().protected(arrays())
+    batches = OverwriteWatch().protected(arrays())
     for _ in range(WATCHED + 1):
         next(batches)
     gc.collect()

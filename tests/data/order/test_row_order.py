@@ -73,7 +73,7 @@ def our_epochs(
     steps_per_epoch: int | None,
     epochs: int,
     draws: list[int],
-    foresees: int = 0,
+    draws_ahead: int = 0,
 ) -> Any:
     strategy = EXTRA.get("distribute_strategy")
     order = Order(rows, batch_size, shuffle, steps_per_epoch, 1, trainer_module(BACKEND), strategy)
@@ -83,8 +83,8 @@ def our_epochs(
         first, count, _ = order.begin_epoch()
         numbers = order.rows_of_pass if order.rows_of_pass is not None else np.arange(rows)
         epoch = [numbers[i * batch_size : (i + 1) * batch_size].tolist() for i in range(first, first + count)]
-        for _ in range(foresees):
-            order.foresee()
+        for _ in range(draws_ahead):
+            order.draw_ahead()
         order.end_epoch(count, finished=True)
         seen.append(epoch)
         draw(draws[number])
@@ -101,7 +101,7 @@ def our_epochs(
     epochs=st.integers(1, 4),
     seed=st.integers(0, 5),
     draws=st.lists(st.integers(0, 2), min_size=4, max_size=4),
-    foresees=st.integers(0, 2),
+    draws_ahead=st.integers(0, 2),
 )
 def test_order_and_generators_equal_those_of_keras(
     rows: int,
@@ -111,13 +111,13 @@ def test_order_and_generators_equal_those_of_keras(
     epochs: int,
     seed: int,
     draws: list[int],
-    foresees: int,
+    draws_ahead: int,
 ) -> None:
     arguments = (rows, batch_size, shuffle, steps_per_epoch, epochs, draws)
     keras.utils.set_random_seed(seed)
     expected, state = keras_epochs(*arguments), generators()
     keras.utils.set_random_seed(seed)
-    assert our_epochs(*arguments, foresees) == expected
+    assert our_epochs(*arguments, draws_ahead) == expected
     assert generators() == state
 
 
@@ -159,8 +159,8 @@ def test_what_was_foreseen_is_not_drawn_again(monkeypatch: pytest.MonkeyPatch) -
         assert order.rows_of_pass is not None
         assert order.rows_of_pass[:8].tolist() == expected[number][0]
         if number < 3:
-            order.foresee()
-            order.foresee()
+            order.draw_ahead()
+            order.draw_ahead()
         order.end_epoch(7, finished=True)
     order.close()
     assert len(draws) == expected_draws
@@ -172,12 +172,12 @@ def test_no_thread_is_left_of_what_was_foreseen() -> None:
 
     def drawing() -> list[str]:
         threads = set(threading.enumerate()) - others
-        return [thread.name for thread in threads if thread.name.startswith("flatout-foresight")]
+        return [thread.name for thread in threads if thread.name.startswith("flatout-draw-ahead")]
 
     order = Order(50, 8, True, None, 1, trainer_module(BACKEND))
     order.reset()
     order.begin_epoch()
-    order.foresee()
+    order.draw_ahead()
     assert drawing()
     order.close()
     assert not drawing()

@@ -197,7 +197,7 @@ def test_host_memory_stays_flat(tmp_path: Path, suffix: str, group: int) -> None
     small = write(tmp_path / f"small{suffix}", content.slice(0, 100_000), group, "zstd")
     large = write(tmp_path / f"large{suffix}", content, group, "zstd")
     del content
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[3] / "src")}
     command = [sys.executable, "-c", _LOAD, str(small), str(large)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120, check=True)
     total, nbytes, growth = json.loads(done.stdout)

@@ -97,10 +97,19 @@ class Failing(Rows):
 
 
 class OddError(Exception):
-    """Cannot be pickled: its arguments are not those of its constructor."""
+    """Pickle cannot make it again: its arguments are not those of its constructor."""
 
     def __init__(self, one: int, two: int):
         super().__init__(f"{one} and {two}")
+        self.one = one
+
+
+class LockedError(Exception):
+    """Cannot be pickled at all."""
+
+    def __init__(self, text: str):
+        super().__init__(text)
+        self.lock = threading.Lock()
 
 
 class FailingOddly(Rows):
@@ -108,7 +117,7 @@ class FailingOddly(Rows):
         try:
             raise OSError(2, "gone", "a.png")
         except OSError as error:
-            raise OddError(1, 2) from error
+            raise (OddError(1, 2) if index else LockedError("1 and 2")) from error
 
 
 def shared_memory() -> set[Path]:
@@ -299,13 +308,15 @@ def test_a_chunk_ends_before_a_batch_that_failed(pool_class: Any) -> None:
     pool.close()
 
 
-def test_an_exception_that_cannot_be_pickled_keeps_its_text_frames_and_cause() -> None:
+def test_an_exception_that_pickle_cannot_make_again_keeps_its_text_frames_and_cause() -> None:
     pool = Processes(FailingOddly(), 1)
-    with pytest.raises(RuntimeError, match="OddError: 1 and 2") as caught:
-        InOrder(pool, iter([0]), 1).take()
-    assert traceback.extract_tb(caught.tb)[-1].line == "raise OddError(1, 2) from error"
-    assert isinstance(caught.value.__cause__, FileNotFoundError)
-    assert caught.value.__cause__.filename == "a.png"
+    for number, kind, text in ((0, RuntimeError, "LockedError: 1 and 2"), (1, OddError, "1 and 2")):
+        with pytest.raises(kind, match=text) as caught:
+            InOrder(pool, iter([number]), 1).take()
+        assert str(traceback.extract_tb(caught.tb)[-1].line).startswith("raise (OddError(1, 2) if index else")
+        assert isinstance(caught.value.__cause__, FileNotFoundError)
+        assert caught.value.__cause__.filename == "a.png"
+        assert getattr(caught.value, "one", 1) == 1
     pool.close()
 
 

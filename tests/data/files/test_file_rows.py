@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flatout.data.files.file_rows import FileRows, open_rows
-from flatout.data.files.npy_files import Extent, Shards, extents, open_npy, unmapped
+from flatout.data.files.npy_blocks import NpyFile
+from flatout.data.files.npy_files import Shards, extents, open_npy, unmapped
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 from flatout.data.sources.description import ArraySource, describe
 from flatout.data.stream.chunk_memory import FreshMemory
@@ -72,7 +73,7 @@ def test_maps_of_files_become_rows_of_the_same_place(path: Path) -> None:
     part = unmapped(mapped[1:4])
     assert isinstance(part, FileRows)
     np.testing.assert_array_equal(part[:], mapped[1:4])
-    assert extents(part) == (Extent(path, 128 + 16, 3, 16),)
+    assert extents(part) == (NpyFile(path, (3, 4), np.dtype("float32"), 128 + 16),)
     both = unmapped(Shards([mapped, mapped[2:]]))
     assert [type(array) for array in both.arrays] == [FileRows, FileRows]
     assert both.paths == (path, path)

@@ -11,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.files.npy_files import Archive, Extent, Shards, extents, open_npy, open_shards
+from flatout.data.files.npy_blocks import NpyFile
+from flatout.data.files.npy_files import Archive, Shards, extents, open_npy, open_shards
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -77,11 +78,11 @@ def test_files_are_mapped_and_cannot_be_written(files: list[Path]) -> None:
     assert open_shards(files, "x").paths == tuple(files)
 
 
-def _read(extent: Extent, shape: tuple[int, ...]) -> np.ndarray:
+def _read(extent: NpyFile, shape: tuple[int, ...]) -> np.ndarray:
     with extent.path.open("rb") as file:
         file.seek(extent.offset)
-        raw = file.read(extent.rows * extent.row_bytes)
-    return np.frombuffer(raw, "float32").reshape(extent.rows, *shape)
+        raw = file.read(extent.shape[0] * extent.row_bytes)
+    return np.frombuffer(raw, "float32").reshape(extent.shape[0], *shape)
 
 
 def test_extents_find_the_bytes_of_every_row(files: list[Path]) -> None:

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.data.columnar.frame_columns import open_frame
-from flatout.data.columnar.side_by_side import SideBySide
 from flatout.data.columnar.stored_tables import open_tables
 from flatout.data.columnar.table_rows import TableFrame, TableRows
 from flatout.data.files.npy_files import Shards, extents
+from flatout.data.files.side_by_side import SideBySide
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")
@@ -161,9 +161,9 @@ def test_columns_that_are_stored_plainly_are_places_in_the_file(tmp_path: Path, 
     frame = TableFrame(open_tables([path], "x"), model())
     image = frame.array("image", "x")
     assert isinstance(image, Shards)
-    assert [part.rows for part in extents(image)] == [20, 20, 10]
+    assert [part.shape[0] for part in extents(image)] == [20, 20, 10]
     raw = path.read_bytes()
-    stored = b"".join(raw[part.offset : part.offset + part.rows * 6] for part in extents(image))
+    stored = b"".join(raw[part.offset : part.offset + part.shape[0] * 6] for part in extents(image))
     assert stored == images.tobytes()
     assert isinstance(frame.matrix(["a", "image"], "x"), SideBySide)
     for name in ("flag", "gap"):

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.seam.adapters import array_adapter_class
-from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, steps_seen
+from flatout.seam.adapters import foreseeing_adapter_class
+from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
 
 from .drawn_ahead import NumPyForesight, are_same, state
 
@@ -198,11 +198,7 @@ def _begun_when_asked(kind: Any) -> Any:
                 self._begun = iter(self._numbers)
             return next(self._begun)
 
-    class BegunWhenAsked(kind):  # type: ignore[misc]
-        def _get_iterator(self) -> Any:
-            return Begun(super()._get_iterator())
-
-    return BegunWhenAsked
+    return read_by(kind, lambda _, begin: Begun(begin()))
 
 
 def _foresight(trainer_module: Any, shuffle: Any) -> Any:
@@ -238,7 +234,7 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
     over thousands of small ones. `shuffle="batch"` does depend on it.
     """
 
-    class IndexAdapter(array_adapter_class()):  # type: ignore[misc]
+    class IndexAdapter(foreseeing_adapter_class()):  # type: ignore[misc]
         _loader: Any = None
 
         @property
@@ -263,12 +259,9 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
                 self._loader = loader if foresight is None else in_one_piece(loader, foresight)
             return self._loader
 
-        def _get_iterator(self, *arguments: Any) -> Any:
-            foreseen = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
-            if foreseen is None:
-                yield from super()._get_iterator(*arguments)
-            else:
-                yield (foreseen,)
+        def foreseen(self) -> Any:
+            numbers = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
+            return None if numbers is None else [(numbers,)]
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
     return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

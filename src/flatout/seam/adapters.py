@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -41,6 +42,21 @@ def array_adapter_class() -> Any:
     return ArrayDataAdapter
 
 
+@functools.cache
+def adapter_class_drawing_ahead() -> Any:
+    """The array adapter, with a method that may give the batches of a pass in the place of those that it would draw."""
+
+    class ForeseeingAdapter(array_adapter_class()):  # type: ignore[misc]
+        def drawn_batches(self) -> Iterable[Any] | None:
+            return None
+
+        def _get_iterator(self, *arguments: Any) -> Iterator[Any]:
+            batches = self.drawn_batches()
+            yield from super()._get_iterator(*arguments) if batches is None else batches
+
+    return ForeseeingAdapter
+
+
 def adapter_class() -> Any:
     """The class that all data adapters derive from."""
     from keras.src.trainers.data_adapters.data_adapter import DataAdapter
@@ -49,7 +65,7 @@ def adapter_class() -> Any:
 
 
 def arrays_behind(adapter: Any) -> Any:
-    """The packed arrays of an array adapter; None for other adapters."""
+    """The arrays of an array adapter, packed as for `train_step`; None for other adapters."""
     return adapter._inputs if isinstance(adapter, array_adapter_class()) else None
 
 
@@ -160,3 +176,8 @@ def looked_at(adapter: Any) -> list[Any]:
     """The first batches of a generator, which its adapter has taken to see their shapes."""
     batches: list[Any] = adapter._first_batches
     return batches
+
+
+def dataset_behind(adapter: Any) -> Any:
+    """The user's own object behind the adapter of a `tf.data.Dataset`, DataLoader or grain dataset."""
+    return adapter._dataset

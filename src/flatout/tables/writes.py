@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.errors import TableError
-from flatout.seam.tracing_scopes import is_stateless
+from flatout.seam.variable_state import is_stateless
 from flatout.tables.columns.value_columns import ValueColumn
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flatout.data.workers.background import ITEMS_AHEAD, Background
-from flatout.seam.adapters import looked_at, raw_batches, standardized, tf_signature
+from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
 
 from .overwriting import OverwriteWatch, copied
 
@@ -175,12 +175,12 @@ class FromAdapter:
 
     def _iterable(self, form: str) -> Iterable[Any]:
         if self._kind == "PyDatasetAdapter":
-            return self.adapter._get_iterator()
+            return raw_batches(self.adapter)
         if form == "numpy" or (form == "tensorflow" and self._kind == "TorchDataLoaderAdapter"):
             return self.adapter.get_numpy_iterator()
         if form == "jax":
             return self.adapter.get_jax_iterator()
-        return _lazily(self.adapter._dataset) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
+        return _lazily(dataset_behind(self.adapter)) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
 
     def gives_raw(self, form: str) -> bool:
         return form in self._RAW.get(self._kind, ())

@@ -10,6 +10,7 @@ from keras import tree
 from torch.utils.data import default_convert
 
 from flatout.seam.adapters import as_torch_loader, torch_tensor
+from flatout.seam.epoch_iterators import read_by
 
 from .plain_batches import is_plain
 
@@ -30,8 +31,7 @@ class ArrayLoader:
 @functools.cache
 def with_arrays(iterator_class: Any) -> Any:
     """Keras' epoch iterator over a `Feed`, with an `ArrayLoader`."""
-    read = {"_get_iterator": lambda self: self.data_adapter.get_array_loader()}
-    return type(iterator_class.__name__, (iterator_class,), read)
+    return read_by(iterator_class, lambda adapter, _: adapter.get_array_loader())
 
 
 def _loaded(batch: Any) -> Any:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.seam.adapters import array_adapter_class
-from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, steps_seen
+from flatout.seam.adapters import adapter_class_drawing_ahead
+from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
 
 from .drawn_ahead import NumPyDrawnAhead, are_same, state
 
@@ -198,11 +198,7 @@ def _begun_when_asked(kind: Any) -> Any:
                 self._begun = iter(self._numbers)
             return next(self._begun)
 
-    class BegunWhenAsked(kind):  # type: ignore[misc]
-        def _get_iterator(self) -> Any:
-            return Begun(super()._get_iterator())
-
-    return BegunWhenAsked
+    return read_by(kind, lambda _, begin: Begun(begin()))
 
 
 def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> Any:
@@ -238,7 +234,7 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -
     over thousands of small ones. `shuffle="batch"` does depend on it.
     """
 
-    class IndexAdapter(array_adapter_class()):  # type: ignore[misc]
+    class IndexAdapter(adapter_class_drawing_ahead()):  # type: ignore[misc]
         _loader: Any = None
 
         @property
@@ -263,12 +259,9 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -
                 self._loader = loader if drawn_ahead is None else in_one_piece(loader, drawn_ahead)
             return self._loader
 
-        def _get_iterator(self, *arguments: Any) -> Any:
-            foreseen = drawn_ahead.take(rows) if isinstance(drawn_ahead, NumPyDrawnAhead) else None
-            if foreseen is None:
-                yield from super()._get_iterator(*arguments)
-            else:
-                yield (foreseen,)
+        def drawn_batches(self) -> Any:
+            numbers = drawn_ahead.take(rows) if isinstance(drawn_ahead, NumPyDrawnAhead) else None
+            return None if numbers is None else [(numbers,)]
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
     return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

@@ -15,8 +15,7 @@ import numpy as np
 
 from flatout.base.errors import TableError
 from flatout.seam.layers import open_to_new_state, untrack
-from flatout.seam.tracing_scopes import is_argument_of_step, is_stateless, is_symbolic
-from flatout.seam.trainers import has_state_in_variables
+from flatout.seam.variable_state import has_state_in_variables, is_argument_of_step, is_stateless, is_symbolic
 
 _NAME = "flatout_tables"
 _lock = threading.Lock()

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flatout.seam import patches
-from flatout.seam.trainers import trainer_base
+from flatout.seam.trainers import COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH, SYMBOLIC_BUILD, trainer_base
 
 from .discover import reachable_tables
 from .key_checks import check_adapter
@@ -28,11 +28,11 @@ def install() -> None:
     trainer = trainer_base()
     hooks = (
         (trainer, "compile", _compile),
-        (trainer, "_symbolic_build", _symbolic_build),
+        (trainer, SYMBOLIC_BUILD, _symbolic_build),
         (trainer, "compute_loss", _compute_loss),
-        (trainer, "_compute_loss", _compute_loss),
+        (trainer, COMPUTE_LOSS_OF_STEP, _compute_loss),
         (trainer, "compute_metrics", _compute_metrics),
-        (trainer, "_get_metrics_result_or_logs", _result),
+        (trainer, RESULT_OF_EPOCH, _result),
         (keras.Model, "stateless_call", _stateless_call),
         (keras.Model, "__call__", _call),
     )

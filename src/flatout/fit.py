@@ -163,15 +163,8 @@ def _call(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return conduct(method, model, args, kwargs)
     if stock.are_replaced():
         return getattr(model, method)(*args, **kwargs)
-
-    def replacement(name: str) -> Any:
-        return lambda self, *args, **kwargs: conduct(name, self, args, kwargs)
-
-    stock.replace_methods({name: replacement(name) for name in stock.METHODS})
-    try:
+    with stock.replaced_in_this_call(conduct):
         return getattr(model, method)(*args, **kwargs)
-    finally:
-        stock.restore_methods()
 
 
 def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

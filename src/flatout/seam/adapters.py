@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -39,6 +40,21 @@ def array_adapter_class() -> Any:
     from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
     return ArrayDataAdapter
+
+
+@functools.cache
+def foreseeing_adapter_class() -> Any:
+    """The array adapter, with a method that may give the batches of a pass in the place of those that it would draw."""
+
+    class ForeseeingAdapter(array_adapter_class()):  # type: ignore[misc]
+        def foreseen(self) -> Iterable[Any] | None:
+            return None
+
+        def _get_iterator(self, *arguments: Any) -> Iterator[Any]:
+            batches = self.foreseen()
+            yield from super()._get_iterator(*arguments) if batches is None else batches
+
+    return ForeseeingAdapter
 
 
 def adapter_class() -> Any:
@@ -154,3 +170,14 @@ def raw_batches(adapter: Any) -> Iterator[Any]:
 def standardized(adapter: Any, batch: Any) -> Any:
     """A batch of a `PyDataset` as its adapter passes it on: checked, and with class weights."""
     return adapter._standardize_batch(batch)
+
+
+def looked_at(adapter: Any) -> list[Any]:
+    """The first batches of a generator, which its adapter has taken to see their shapes."""
+    batches: list[Any] = adapter._first_batches
+    return batches
+
+
+def dataset_behind(adapter: Any) -> Any:
+    """The user's own object behind the adapter of a `tf.data.Dataset`, DataLoader or grain dataset."""
+    return adapter._dataset

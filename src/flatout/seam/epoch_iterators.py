@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .trainers import strategy_arguments, trainer_module
@@ -26,6 +26,21 @@ def iterator_class(trainer_module: Any) -> Any:
         for kind in vars(trainer_module).values()
         if isinstance(kind, type) and issubclass(kind, plain) and kind is not plain
     )
+
+
+def read_by(kind: Any, read: Callable[[Any, Callable[[], Any]], Any]) -> Any:
+    """An epoch iterator class that reads its adapter in another way.
+
+    Args:
+        kind: One of Keras' epoch iterators.
+        read: Begins a pass; called with the adapter, and with what `kind` would begin one with.
+    """
+
+    class ReadBy(kind):  # type: ignore[misc]
+        def _get_iterator(self) -> Any:
+            return read(self.data_adapter, super()._get_iterator)
+
+    return ReadBy
 
 
 def adapter_of(x: Any, shuffle: Any = False, class_weight: Any = None) -> Any:

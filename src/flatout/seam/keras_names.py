@@ -16,3 +16,9 @@ def public_path(path: str) -> str:
         return path
     package, *_, name = path.removeprefix("keras.src.").split(".")
     return f"keras.{package}.{name}" if package != name else f"keras.{name}"
+
+
+def is_loss_wrapper(value: Any) -> bool:
+    """Whether a value is an object of one of Keras' own losses that wrap a function."""
+    wraps = any(base.__name__ == "LossFunctionWrapper" and is_of_keras(base) for base in type(value).__mro__)
+    return wraps and type(value).__module__.startswith("keras.src.losses.")

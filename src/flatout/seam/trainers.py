@@ -5,6 +5,14 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+# Methods of the trainer that have no public name: what builds a model on a first batch, what computes the loss inside
+# a step, and what makes the logs of an epoch.
+SYMBOLIC_BUILD, COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH = (
+    "_symbolic_build",
+    "_compute_loss",
+    "_get_metrics_result_or_logs",
+)
+
 
 def trainer_module(backend: str) -> Any:
     """Keras' trainer module of a backend."""
@@ -67,8 +75,3 @@ def metrics_in_order(model: Any, logs: dict[str, Any]) -> Any:
 def is_made_by_torch_compile(function: Any) -> bool:
     """Whether a step function is what `torch.compile` made of Keras' own."""
     return hasattr(function, "_torchdynamo_orig_callable")
-
-
-def has_state_in_variables(model: Any) -> bool:
-    """On jax, whether a model's variables hold its state; not so between the steps of a `fit`."""
-    return bool(getattr(model, "_jax_state_synced", True))

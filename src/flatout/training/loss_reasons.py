@@ -8,9 +8,8 @@ from typing import Any
 
 from flatout.base.errors import Reason, reason
 from flatout.seam.compiled_parts import function_of, given_loss, given_metrics
+from flatout.vectorize.compile_hook import is_users
 from flatout.vectorize.decorator import Vectorized
-
-from .losses_of_model import is_users
 
 Unchecked = tuple[tuple[int, Callable[..., Any]], ...]
 

@@ -12,10 +12,10 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
-from keras.src.utils.naming import to_snake_case
 
 from flatout.base.errors import Refusal, reason
 from flatout.native.staged.builder import identifier
+from flatout.seam.layers import automatic_name, has_own_losses
 
 from . import activations as curves
 from .activations import Curve
@@ -58,7 +58,7 @@ def names_of(chain: list[Any]) -> list[str]:
     counts: dict[str, int] = {}
     names = []
     for layer in chain:
-        automatic = to_snake_case(type(layer).__name__)
+        automatic = automatic_name(layer)
         name = layer.name
         if re.fullmatch(rf"{automatic}(_\d+)?", name):
             count = counts.setdefault(automatic, 0)
@@ -75,7 +75,7 @@ def read_layer(layer: Any, at: Place) -> list[Read]:
         raise Refusal(reason("native_layer", layer.name, f"a {type(layer).__name__} has no kernel"))
     if layer.dtype_policy.name != "float32":
         raise Refusal(reason("native_layer", layer.name, f"its dtype policy is {layer.dtype_policy.name}"))
-    if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or layer._losses:
+    if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or has_own_losses(layer):
         raise Refusal(reason("native_layer", layer.name, "it has a call, losses or an activity regularizer of its own"))
     return reader(layer, at)
 

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from flatout.base.errors import CannotLower, Refusal, reason
+from flatout.seam.compiled_parts import given_loss
+from flatout.seam.symbolic_build import build_on_batch
 
 if TYPE_CHECKING:
     from .program import Program
@@ -89,14 +91,13 @@ def _build(model: Any) -> None:
     if not model.built or getattr(model, "inputs", None) is None or len(model.inputs) != 1:
         raise Refusal(reason("native_model", "it is not built, or has not one input"))
     width = model.outputs[0].shape[-1]
-    loss = model._compile_loss
     x = np.zeros((1, *(size or 1 for size in model.inputs[0].shape[1:])), "float32")
-    user_loss = None if loss is None else loss._user_loss
+    user_loss = given_loss(model)
     # A string, a function or an object; only the shape of the targets is wanted, which the metric "accuracy" goes by.
     names = (user_loss, getattr(user_loss, "__name__", None), type(user_loss).__name__)
     is_sparse = any(isinstance(name, str) and "sparse" in name.lower() for name in names)
     y = np.zeros((1,), "int32") if is_sparse else np.zeros((1, width), "float32")
     try:
-        model._symbolic_build(data_batch=(x, y))
+        build_on_batch(model, (x, y))
     except Exception as error:
         raise Refusal(reason("untraceable", "the model", str(error).partition("\n")[0])) from error

@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from flatout.native.launch.launch_cuda_core import CudaCoreLauncher
+from flatout.seam.variable_state import put_value
 
 from .transfer import Cargo, value_of
 
@@ -48,12 +49,11 @@ class JaxFerry:
         stored, after = jax.block_until_ready(_splitting(shapes)(views, before, np.int32(steps)))
         for cargo, values in zip(cargos, stored, strict=True):
             for variable, value in zip(cargo.variables, values, strict=True):
-                # As Keras' jax trainer puts state back: without the conversion that `assign` makes.
-                variable._value = value
+                put_value(variable, value)
             self._stored[cargo] = values
         if counter is not None:
             self._count = (after, self.read_count(counter) + steps)
-            counter._value = after
+            put_value(counter, after)
 
     def read_count(self, variable: Any) -> int:
         array, count = self._count

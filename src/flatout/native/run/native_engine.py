@@ -18,6 +18,7 @@ from flatout.native.model.read_model import read
 from flatout.native.program.data_checks import check
 from flatout.native.program.lower import lowered
 from flatout.native.program.program import STEPS_PER_CHUNK, Program
+from flatout.seam.symbolic_build import has_built_layers, has_built_losses_and_metrics
 
 from .session import Session, logs_of
 
@@ -68,12 +69,8 @@ def obstacle(model: Any, method: str) -> Reason | None:
     why = why_not_here()
     if why is not None:
         return why
-    is_ready = method == "predict" or (
-        all(part is None or part.built for part in (model._compile_loss, model._compile_metrics))
-        if getattr(model, "compiled", False)
-        else False
-    )
-    if not is_ready or not all(layer.built for layer in model._flatten_layers()):
+    is_ready = method == "predict" or (getattr(model, "compiled", False) and has_built_losses_and_metrics(model))
+    if not is_ready or not has_built_layers(model):
         return None
     try:
         # Not "train", which would build the optimizer.

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flatout.seam.optimizers import iterations_variable
+
 from .transfer import Cargo, make_ferry, value_of
 
 if TYPE_CHECKING:
@@ -64,7 +66,7 @@ class State:
                 buffer.assign(value)
                 self._sent[number] = value
         if self._optimizer is not None:
-            self.iterations = self._ferry.read_count(self._optimizer._iterations)
+            self.iterations = self._ferry.read_count(iterations_variable(self._optimizer))
 
     def load_seeds(self, steps: int) -> None:
         """Copy the state of the Dropout layers' generators, as it is `steps` steps on, into its buffer."""
@@ -77,7 +79,9 @@ class State:
     def store(self, steps: int) -> None:
         """Copy the buffers that `steps` steps of the task have changed back into the variables."""
         if self._written:
-            self._ferry.store(self._written, None if self._optimizer is None else self._optimizer._iterations, steps)
+            self._ferry.store(
+                self._written, None if self._optimizer is None else iterations_variable(self._optimizer), steps
+            )
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))

@@ -1,4 +1,4 @@
-"""Keras' scopes: whether a step is being traced with its state as arguments, or a model only measured."""
+"""Where the values of variables are: in the variables, or in the arguments of a step that is being traced."""
 
 from __future__ import annotations
 
@@ -24,3 +24,13 @@ def is_argument_of_step(variable: Any) -> bool:
     from keras.src.backend.common.stateless_scope import get_stateless_scope
 
     return id(variable) in get_stateless_scope().state_mapping
+
+
+def has_state_in_variables(model: Any) -> bool:
+    """On jax, whether a model's variables hold its state; not so between the steps of a `fit`."""
+    return bool(getattr(model, "_jax_state_synced", True))
+
+
+def put_value(variable: Any, value: Any) -> None:
+    """Give a variable a value as Keras' jax trainer does: without the conversion that `assign` makes."""
+    variable._value = value

@@ -65,7 +65,7 @@ def adapter_class() -> Any:
 
 
 def arrays_behind(adapter: Any) -> Any:
-    """The packed arrays of an array adapter; None for other adapters."""
+    """The arrays of an array adapter, packed as for `train_step`; None for other adapters."""
     return adapter._inputs if isinstance(adapter, array_adapter_class()) else None
 
 

@@ -16,7 +16,9 @@ def check_adapter(model: Any, adapter: Any) -> None:
     """Check the arrays behind one of Keras' data adapters, if it has arrays."""
     arrays = arrays_behind(adapter)
     if arrays is not None:
-        check_inputs(model, arrays[0])
+        from keras.utils import unpack_x_y_sample_weight
+
+        check_inputs(model, unpack_x_y_sample_weight(arrays)[0])
 
 
 def check_inputs(model: Any, x: Any) -> None:

@@ -24,7 +24,7 @@ _BELOW: dict[str, set[str]] = {
     "training": {"native", "engines", "data", "vectorize", "tables", "seam", "base"},
     "fit": {"training", "data", "seam", "base"},
     "check": {"vectorize", "pysource", "seam", "base"},
-    "runner": {"check", "fit", "training", "seam", "base"},
+    "runner": {"check", "fit", "training", "vectorize", "seam", "base"},
     "bench": {"fit", "native", "base"},
     "cli": {"runner", "bench", "check", "base"},
 }

@@ -8,12 +8,15 @@ import pytest
 
 from flatout.base.errors import REASONS, reason
 from flatout.base.options import Options
-from flatout.training.planning import Facts, as_size, decide, version_tuple
+from flatout.base.sizes import as_size
+from flatout.seam.versions import version_tuple
+from flatout.training.planning.decision import decide
+from flatout.training.planning.plan import CallFacts
 
-GOOD = Facts("fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10)
+GOOD = CallFacts("fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10)
 
 
-def codes(facts: Facts, **options: object) -> list[str]:
+def codes(facts: CallFacts, **options: object) -> list[str]:
     return [why.code for why in decide(facts, Options(**options)).reasons]  # type: ignore[arg-type]
 
 

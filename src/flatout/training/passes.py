@@ -9,7 +9,7 @@ from typing import Any
 from flatout.engines.rewind import Snapshot
 
 from .ledger import Ledger
-from .preparing import Prepared
+from .preparing.prepared import Prepared
 
 
 @dataclass

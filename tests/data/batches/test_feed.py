@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from keras.src.trainers.data_adapters import get_data_adapter
 
 from flatout.data.batches.feed import Feed, feed
-from flatout.data.order.row_order import iterator_class
-from flatout.engines.select import trainer_module
+from flatout.seam.epoch_iterators import iterator_class
+from flatout.seam.trainers import trainer_module
 
 BACKEND = keras.config.backend()
 EXTRA: dict[str, Any] = {}

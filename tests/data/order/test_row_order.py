@@ -13,8 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.order.row_order import Order, iterator_class
-from flatout.engines.select import trainer_module
+from flatout.data.order.row_order import Order
+from flatout.seam.epoch_iterators import iterator_class
+from flatout.seam.trainers import trainer_module
 
 BACKEND = keras.config.backend()
 EXTRA: dict[str, Any] = {}

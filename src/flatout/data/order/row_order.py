@@ -13,6 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.seam.adapters import array_adapter_class
+from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, steps_seen
+
 from .drawn_ahead import NumPyDrawnAhead, are_same, state
 
 
@@ -65,7 +68,7 @@ class Order:
 
     def peek(self) -> None:
         """Draw what stock Keras draws when it builds a model on the first batch."""
-        for _, _, batches in self.iterator._enumerate_iterator():
+        for _, _, batches in passes(self.iterator):
             _next_numbers(batches)
             break
 
@@ -79,11 +82,11 @@ class Order:
         Returns:
             The first step within the current pass, the number of steps, and whether `rows_of_pass` is new.
         """
-        self._enumerator = self.iterator._enumerate_iterator()
+        self._enumerator = passes(self.iterator)
         _, _, batches = next(self._enumerator)
         begins = batches is not self._pass
         self._pass = batches
-        first = self.iterator._steps_seen - self._group
+        first = steps_seen(self.iterator) - self._group
         # Groups are never cut: an epoch of 5 steps in groups of 3 takes 6, if there are as many.
         wanted = -(-(self.iterator.steps_per_epoch or self._batches) // self._group) * self._group
         count = min(wanted, self._batches - first)
@@ -169,10 +172,8 @@ def _iterator_over_numbers(trainer_module: Any, shuffle: Any) -> Any:
     That of jax differs from the plain one in sending batches to the device, one ahead of their use. The draws are the
     same, but for `shuffle="batch"`, which draws for every batch.
     """
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
     if trainer_module.__name__.endswith("jax.trainer") and shuffle != "batch":
-        return EpochIterator
+        return plain_iterator_class()
     kind = iterator_class(trainer_module)
     return _begun_when_asked(kind) if trainer_module.__name__.endswith("tensorflow.trainer") else kind
 
@@ -202,17 +203,6 @@ def _begun_when_asked(kind: Any) -> Any:
             return Begun(super()._get_iterator())
 
     return BegunWhenAsked
-
-
-def iterator_class(trainer_module: Any) -> Any:
-    """The backend's own `EpochIterator`."""
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
-    return next(
-        kind
-        for kind in vars(trainer_module).values()
-        if isinstance(kind, type) and issubclass(kind, EpochIterator) and kind is not EpochIterator
-    )
 
 
 def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> Any:
@@ -247,9 +237,8 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -
     A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
     over thousands of small ones. `shuffle="batch"` does depend on it.
     """
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-    class IndexAdapter(ArrayDataAdapter):
+    class IndexAdapter(array_adapter_class()):  # type: ignore[misc]
         _loader: Any = None
 
         @property

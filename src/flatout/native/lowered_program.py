@@ -1,4 +1,4 @@
-"""A lowered model: the step as a list of buffers and kernels, to read, to run, or to launch with another library."""
+"""What `flatout.lower` returns: a program to read, to run, or to launch with another library."""
 
 from __future__ import annotations
 
@@ -8,113 +8,24 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flatout.native.model.network import Network
-
-Role = Literal["data", "state", "weight", "gradient", "slot", "activation", "scratch"]
-StepName = Literal["train", "test", "predict"]
-# Steps for which learning rates and logs lie on the device: the most that run before the host looks.
-STEPS_PER_CHUNK = 4096
-
-
-@dataclass(frozen=True)
-class Buffer:
-    """An array in device memory.
-
-    Attributes:
-        name: Unique in the program.
-        shape: Its shape; the first axis of data is left at 0 until they are there.
-        dtype: NumPy's name of its type.
-        role: What it is for.
-        arena: The buffer that it is a part of, or None.
-        offset: Where in the arena it begins, in elements.
-    """
-
-    name: str
-    shape: tuple[int, ...]
-    dtype: str
-    role: Role
-    arena: str | None = None
-    offset: int = 0
-
-    @property
-    def nbytes(self) -> int:
-        return math.prod(self.shape) * np.dtype(self.dtype).itemsize
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How many blocks a grid has along one axis: a fixed number of items and some for each row, in tiles."""
-
-    per_row: int = 0
-    fixed: int = 0
-    tile: int = 1
-
-    def blocks(self, rows: int) -> int:
-        return -(-(self.per_row * rows + self.fixed) // self.tile)
-
-
-ONE = Extent(fixed=1)
-
-
-@dataclass(frozen=True)
-class Parameter:
-    """An argument of a kernel: a buffer, or the number of rows (`buffer` is None)."""
-
-    declaration: str
-    buffer: str | None
-
-
-@dataclass(frozen=True)
-class Kernel:
-    """A CUDA kernel, and how it is launched.
-
-    Attributes:
-        name: Of the `extern "C"` function.
-        title: What it computes, in a line.
-        body: Its statements.
-        parameters: Its arguments.
-        reads: Buffers that it reads.
-        writes: Buffers that it writes.
-        grid: Blocks along x, y and z.
-        threads: Of a block.
-        flops: Floating-point operations for a full batch.
-        nbytes: Bytes read and written for a full batch.
-        cluster: Blocks of a thread-block cluster; 1 for none.
-        shared_bytes: Dynamic shared memory.
-    """
-
-    name: str
-    title: str
-    body: str
-    parameters: tuple[Parameter, ...]
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    grid: tuple[Extent, Extent, Extent]
-    threads: int
-    flops: int
-    nbytes: int
-    cluster: int = 1
-    shared_bytes: int = 0
-
-    @property
-    def code(self) -> str:
-        arguments = ", ".join(parameter.declaration for parameter in self.parameters)
-        # A cluster's kernel lives on registers, of which the compiler gives more when it knows the threads.
-        head = f"KERNEL({self.name})" if self.cluster == 1 else f"CLUSTER_KERNEL({self.name}, {self.threads})"
-        return f"// {self.title}\n{head}({arguments}) {{\n{self.body}\n}}\n"
-
-    def blocks(self, rows: int) -> tuple[int, int, int]:
-        x, y, z = (extent.blocks(rows) for extent in self.grid)
-        return x, y, z
+from flatout.base.errors import CannotLower, Refusal
+from flatout.native.launch.select_launcher import default_launcher, make_launcher
+from flatout.native.program.kernel_program import KernelProgram
+from flatout.native.program.kernel_source import cuda_source
+from flatout.native.program.program_text import describe
+from flatout.native.run.data_checks import targets_fit
+from flatout.native.run.session import Session, logs_of
+from flatout.native.run.tuning import ShapeTiming, tune
+from flatout.native.staged.staged_program import staged_program
 
 
 @dataclass(frozen=True, repr=False, eq=False)
-class Program:
+class Program(KernelProgram):
     """A model's step as kernels; made by `flatout.lower`.
 
     Attributes:
         network: What was read from the model.
-        form: `"staged"`: one kernel for each stage; `"fused"`: one for all steps.
+        form: `"staged"`: one kernel for each stage.
         batch_size: Rows of a full batch. A kernel takes fewer too.
         layout: Every buffer by name.
         kernels: Every kernel by name.
@@ -122,7 +33,6 @@ class Program:
         prelude: The device code that the kernels share.
         model: The Keras model.
         binding: Which Keras variable belongs to which buffer.
-        shims: Parts of the shim that its kernels need beside the common one.
 
     Example:
         >>> import flatout, keras
@@ -133,23 +43,11 @@ class Program:
         'staged train step, batch of 8: 6 kernels, 5 trained weights, 65,848 B of buffers'
     """
 
-    network: Network
-    form: str
-    batch_size: int
-    layout: dict[str, Buffer]
-    kernels: dict[str, Kernel]
-    steps: dict[StepName, tuple[str, ...]]
-    prelude: str
-    model: Any
-    binding: Any
-    shims: tuple[str, ...] = ()
-    _sessions: dict[str, Any] = field(default_factory=dict, repr=False)
+    _sessions: dict[str, Session] = field(default_factory=dict)
 
     @property
     def source(self) -> str:
         """CUDA C++ of all kernels: one file for NVRTC or nvcc, without includes."""
-        from .kernel_source import cuda_source
-
         return cuda_source(self)
 
     @property
@@ -158,11 +56,8 @@ class Program:
         session = next(reversed(self._sessions.values()), None) or self.load()
         return dict(session.buffers)
 
-    def load(self, launcher: str | None = None) -> Any:
+    def load(self, launcher: str | None = None) -> Session:
         """Compile the kernels and allocate the buffers, once for each launcher; returns the `Session`."""
-        from flatout.native.launch.launcher import default_launcher, make_launcher
-        from flatout.native.run.session import Session
-
         name = default_launcher() if launcher is None else launcher
         session = self._sessions.pop(name, None) or Session(self, make_launcher(name))
         self._sessions[name] = session
@@ -191,8 +86,6 @@ class Program:
         Returns:
             Loss and metrics, as `fit` reports them for an epoch.
         """
-        from flatout.native.run.session import logs_of
-
         session = self.load(launcher)
         if x is not None:
             session.bind(*self._checked(x, y))
@@ -211,7 +104,7 @@ class Program:
         totals = session.run("train", 0, most if steps is None else steps, taken)
         return {name: float(value) for name, value in logs_of(self.binding, totals[-1]).items()} if totals else {}
 
-    def tune(self, x: Any, y: Any, *, precision: Literal["exact", "fast"] = "exact") -> list[Any]:
+    def tune(self, x: Any, y: Any, *, precision: Literal["exact", "fast"] = "exact") -> list[ShapeTiming]:
         """Time every shape in which one kernel can train the model on this GPU, and have `fit` take the fastest.
 
         Which blocks and warps those are is remembered in the user's cache, for this GPU and models of these sizes. The
@@ -223,30 +116,21 @@ class Program:
             precision: As given to `fit`.
 
         Returns:
-            A `Timing` for each shape, the fastest first: its `plan` and `us_per_step`.
+            A `ShapeTiming` for each shape, the fastest first: its `plan` and `us_per_step`.
 
         Raises:
             CannotLower: No single kernel serves this model, or this GPU.
         """
-        from flatout.base.errors import CannotLower, Refusal
-        from flatout.native.fused.tuning import tune
-        from flatout.native.launch.launcher import default_launcher, make_launcher
-        from flatout.native.run.session import Session
-
-        from .lower import lowered
-
         x, y = self._checked(np.asarray(x), np.asarray(y))
         if len(x) < self.batch_size:
             raise ValueError(f"Expected at least a batch of {self.batch_size} rows. Received: {len(x)}.")
-        program = lowered(self.model, "train", self.batch_size, x.dtype.name, y.dtype.name, False)
+        program = staged_program(self.model, "train", self.batch_size, x.dtype.name, y.dtype.name, False)
         try:
             return tune(Session(program, make_launcher(default_launcher())), precision, x, y)
         except Refusal as refusal:
             raise CannotLower(refusal.reason) from None
 
     def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
-        from .data_checks import targets_fit
-
         if y is None or len(x) != len(y):
             raise ValueError("Expected `x` and `y` with as many rows each.")
         if math.prod(x.shape[1:]) != self.network.features:
@@ -257,8 +141,6 @@ class Program:
         return x, y
 
     def __str__(self) -> str:
-        from .program_text import describe
-
         return describe(self, "train" if "train" in self.steps else next(iter(self.steps)))
 
     def __repr__(self) -> str:

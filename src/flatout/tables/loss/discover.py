@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from flatout.pysource.code_names import names_in
+from flatout.seam.compiled_parts import given_loss, given_metrics, given_weighted_metrics
 
 # Code of these packages uses no tables of the user's.
 _FOREIGN = frozenset({"keras", "jax", "jaxlib", "tensorflow", "torch", "numpy", "pandas", "polars", "pyarrow", "scipy"})
@@ -18,8 +19,6 @@ _MOST_ITEMS = 1000
 
 def reachable_tables(model: Any) -> list[Any]:
     """The tables, in the order in which they are met; nothing is run."""
-    from .table import Table
-
     found: list[Any] = []
     seen: set[int] = set()
     waiting = list(_roots(model))
@@ -28,7 +27,7 @@ def reachable_tables(model: Any) -> list[Any]:
         if id(thing) in seen:
             continue
         seen.add(id(thing))
-        if isinstance(thing, Table):
+        if getattr(type(thing), "flatout_is_table", False):
             found.append(thing)
         else:
             waiting.extend(_parts(thing))
@@ -36,11 +35,7 @@ def reachable_tables(model: Any) -> list[Any]:
 
 
 def _roots(model: Any) -> Iterator[Any]:
-    compile_loss = getattr(model, "_compile_loss", None)
-    compile_metrics = getattr(model, "_compile_metrics", None)
-    yield getattr(compile_loss, "_user_loss", None)
-    yield getattr(compile_metrics, "_user_metrics", None)
-    yield getattr(compile_metrics, "_user_weighted_metrics", None)
+    yield from (given_loss(model), given_metrics(model), given_weighted_metrics(model))
     for name in _METHODS:
         method = getattr(model, name, None)
         if method is not None and not _is_foreign(method):

@@ -11,7 +11,7 @@ import numpy as np
 
 from flatout.base.errors import TableError
 
-from .host_columns import FrameColumn, Intervals
+from .host_columns import FrameColumn, Intervals, as_column
 
 INT32 = np.iinfo(np.int32)
 _EXAMPLES = 5
@@ -70,7 +70,7 @@ def as_keys(column: FrameColumn, name: str) -> Keys:
     """As `read_keys`; a missing entry becomes what no table has as a key."""
     values = column.values
     if column.categories is not None:
-        names = as_keys(_as_column(np.array(column.categories, dtype=object)), name)
+        names = as_keys(as_column(np.array(column.categories, dtype=object)), name)
         filler = np.append(names.values, _absent(names.kind))
         codes = np.where(values < 0, len(names.values), values)
         return Keys(names.kind, filler[codes])
@@ -81,12 +81,6 @@ def as_keys(column: FrameColumn, name: str) -> Keys:
         keys = keys.copy()
         keys[column.missing] = _absent(kind)
     return Keys(kind, keys)
-
-
-def _as_column(values: np.ndarray) -> FrameColumn:
-    from .host_columns import as_column
-
-    return as_column(values)
 
 
 def _absent(kind: str) -> Any:

@@ -14,6 +14,9 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.seam.layers import open_to_new_state, untrack
+from flatout.seam.tracing_scopes import is_argument_of_step, is_stateless, is_symbolic
+from flatout.seam.trainers import has_state_in_variables
 
 _NAME = "flatout_tables"
 _lock = threading.Lock()
@@ -39,17 +42,12 @@ def tables_of(model: Any) -> list[Any]:
 def _track(model: Any) -> Any:
     metric_class, layer_class = _holders()
     holder = metric_class()
-    was_locked = model._tracker.locked
-    model._tracker.unlock()
-    try:
+    with open_to_new_state(model):
         setattr(model, _NAME, holder)
         if not any(metric is holder for metric in model.metrics):
-            model._tracker.untrack(holder)
+            untrack(model, holder)
             holder = layer_class()
             setattr(model, _NAME, holder)
-    finally:
-        if was_locked:
-            model._tracker.lock()
     return holder
 
 
@@ -150,16 +148,14 @@ def _load(tables: list[Any], store: Any) -> None:
 def bring_home(table: Any) -> None:
     """On jax, put the state of a model that is being trained back into its variables, so that they can be changed."""
     for model in list(table.models):
-        if hasattr(model, "jax_state_sync") and not getattr(model, "_jax_state_synced", True):
+        if hasattr(model, "jax_state_sync") and not has_state_in_variables(model):
             model.jax_state_sync()
 
 
 def is_frozen(variable: Any) -> bool:
     """Whether a step that is being compiled would take a variable's value for good (on jax)."""
     import keras
-    from keras.src.backend.common.stateless_scope import get_stateless_scope, in_stateless_scope
-    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
 
-    if keras.config.backend() != "jax" or not in_stateless_scope() or in_symbolic_scope():
+    if keras.config.backend() != "jax" or not is_stateless() or is_symbolic():
         return False
-    return id(variable) not in get_stateless_scope().state_mapping
+    return not is_argument_of_step(variable)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 
 from flatout.native.model.activations import Curve
-from flatout.native.program.program import ONE, Buffer, Extent, Kernel, Parameter, Role
+from flatout.native.model.c_spelling import identifier
+
+from .kernel_program import ONE, Buffer, Grid, GridExtent, Kernel, Parameter, Role
 
 THREADS = 256
 _C_TYPES = {
@@ -27,14 +28,8 @@ _C_TYPES = {
 READABLE = frozenset(_C_TYPES) - {"float16"}
 
 
-def identifier(name: str) -> str:
-    """A layer's name as one of C."""
-    made = re.sub(r"\W", "_", name, flags=re.ASCII)
-    return f"layer_{made}" if made[:1].isdigit() else made
-
-
 class KernelDraft:
-    """A kernel that is being written: `read` and `write` name its arguments, and `done` adds it to the program."""
+    """A kernel that is being written: `read` and `write` name its arguments, `call` or `done` adds it."""
 
     def __init__(self, builder: Builder, name: str, title: str):
         self._builder = builder
@@ -49,12 +44,20 @@ class KernelDraft:
         """Take a buffer to read; `moved` bytes of it if not all. Without a buffer the argument is null."""
         return self._take(parameter, buffer, True, moved)
 
+    def reads(self, **buffers: str | None) -> list[str]:
+        """Take buffers to read, whole, by parameter."""
+        return [self.read(parameter, buffer) for parameter, buffer in buffers.items()]
+
     def write(self, parameter: str, buffer: str | None, also_read: bool = False, moved: int | None = None) -> str:
         """Take a buffer to write, or to change."""
         if also_read and buffer is not None:
             self._reads.append(buffer)
             self._moved += self._builder.layout[buffer].nbytes if moved is None else moved
         return self._take(parameter, buffer, False, moved)
+
+    def writes(self, **buffers: str | None) -> list[str]:
+        """Take buffers to write, whole, by parameter."""
+        return [self.write(parameter, buffer) for parameter, buffer in buffers.items()]
 
     def _take(self, parameter: str, buffer: str | None, is_const: bool, moved: int | None) -> str:
         if buffer is None:
@@ -66,8 +69,16 @@ class KernelDraft:
         self._parameters.append(Parameter(f"{kind} {parameter}", buffer))
         return parameter
 
+    def call(self, function: str, arguments: Sequence[str], grid: Grid, flops: int = 0, takes_rows: bool = True) -> str:
+        """Add the kernel, as one call of a device function; returns its name."""
+        return self.done(f"{function}({', '.join(arguments)});", grid, flops, takes_rows)
+
     def done(
-        self, body: str | Sequence[str], grid: tuple[Extent, Extent, Extent], flops: int = 0, takes_rows: bool = True
+        self,
+        body: str | Sequence[str],
+        grid: Grid,
+        flops: int = 0,
+        takes_rows: bool = True,
     ) -> str:
         """Add the kernel; returns its name."""
         if takes_rows:
@@ -82,7 +93,7 @@ class KernelDraft:
             number += 1
             name = f"{self.name}_{number}"
 
-    def _kernel(self, name: str, lines: Sequence[str], grid: tuple[Extent, Extent, Extent], flops: int) -> Kernel:
+    def _kernel(self, name: str, lines: Sequence[str], grid: Grid, flops: int) -> Kernel:
         return Kernel(
             name,
             self.title,
@@ -149,14 +160,19 @@ def rows_of(lines: int) -> str:
     return "rows" if lines == 1 else f"rows * {lines}"
 
 
-def per_value(size: int) -> tuple[Extent, Extent, Extent]:
+def per_value(size: int) -> Grid:
     """A thread for each value of each row."""
-    return Extent(per_row=size, tile=THREADS), ONE, ONE
+    return GridExtent(per_row=size, tile=THREADS), ONE, ONE
 
 
-def per_row(lines: int, lanes: int) -> tuple[Extent, Extent, Extent]:
+def per_row(lines: int, lanes: int) -> Grid:
     """`lanes` threads for each row."""
-    return Extent(per_row=lines, tile=THREADS // lanes), ONE, ONE
+    return GridExtent(per_row=lines, tile=THREADS // lanes), ONE, ONE
+
+
+def per_block(count: int, tile: int = 1) -> Grid:
+    """A block for so many things of a fixed number."""
+    return GridExtent(fixed=count, tile=tile), ONE, ONE
 
 
 def lanes_for(width: int) -> int:

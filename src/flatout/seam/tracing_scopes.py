@@ -1,0 +1,26 @@
+"""Keras' scopes: whether a step is being traced with its state as arguments, or a model only measured."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def is_stateless() -> bool:
+    """Whether assignments to variables are collected and not carried out."""
+    from keras.src.backend.common.stateless_scope import in_stateless_scope
+
+    return bool(in_stateless_scope())
+
+
+def is_symbolic() -> bool:
+    """Whether shapes alone are computed."""
+    from keras.src.backend.common.symbolic_scope import in_symbolic_scope
+
+    return bool(in_symbolic_scope())
+
+
+def is_argument_of_step(variable: Any) -> bool:
+    """Whether the stateless step at hand takes a variable's value as an argument."""
+    from keras.src.backend.common.stateless_scope import get_stateless_scope
+
+    return id(variable) in get_stateless_scope().state_mapping

@@ -17,7 +17,7 @@ import numpy as np
 
 from flatout.data.files.lazy_rows import DecodedRows, Fill
 
-from .frame_columns import common_dtype, require_columns, shortened
+from .frame_columns import common_dtype, distinct, require_columns, shortened
 from .stored_columns import stored_rows
 from .stored_tables import Tables
 from .table_columns import TableColumn, describe_columns
@@ -152,11 +152,7 @@ class TableFrame:
     """
 
     def __init__(self, tables: Tables, model: Any):
-        names = tables.schema.names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
-        self.names = tuple(names)
+        self.names = distinct(tables.schema.names)
         self._tables = tables
         self._model = model
 

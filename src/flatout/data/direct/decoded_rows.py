@@ -26,15 +26,7 @@ _DECODERS_BYTES = 256 * 2**20
 
 
 def read(rows: DecodedRows, sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Decode rows into a sink.
-
-    Args:
-        rows: What to read.
-        sink: Where to.
-        threads: That decode, at most one for each core and task, and no more than memory is set aside for.
-        slot_bytes: Size of each of the two slots of a thread.
-        tally: Takes what happens.
-        look: Called every now and then.
+    """Decode rows into a sink, by at most one thread for each core and task, and no more than memory is set aside for.
 
     Raises:
         ValueError: A file is damaged, or no longer what it was.

@@ -38,14 +38,6 @@ def read(
 ) -> None:
     """Read files into a sink.
 
-    Args:
-        files: What to read.
-        sink: Where to.
-        threads: Reader threads.
-        slot_bytes: Size of each of the two slots of a thread.
-        tally: Takes what happens.
-        look: Called every now and then.
-
     Raises:
         UnreadableFile: A file cannot be read, or shrank while it was read.
     """

@@ -36,7 +36,7 @@ def pass_through(
         sink: Where the blocks go.
         slot_bytes: Size of a slot.
         tally: Takes what happens.
-        look: Called every now and then.
+        look: Called by the thread that waits, every now and then.
     """
     count = tally.threads * SLOTS_PER_THREAD
     with borrowed(count * slot_bytes, pin=sink.wants_pinned) as slab:

@@ -202,11 +202,11 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, is_col
     [
         (b"", "not a .npy file"),
         (b"PK\x03\x04 a zip archive", "not a .npy file"),
-        (b"\x93NUMPY\x07\x00\x10\x00" + b" " * 16, "unknown .npy format. Received: version 7"),
-        (b"\x93NUMPY\x01\x00\x10\x00{'descr': ", "damaged .npy header: the file ends within"),
-        (b"\x93NUMPY\x01\x00\x10\x00" + b"{'descr': '<f4'}", "damaged .npy header"),
-        (b"\x93NUMPY\x01\x00\x04\x00" + b"[[[[", "damaged .npy header"),
-        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "header of 2,147,483,647 bytes"),
+        (b"\x93NUMPY\x07\x00\x10\x00" + b" " * 16, "version 7, and NumPy has 1, 2 and 3"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'descr': ", "header is damaged: .*expected 16 bytes got 10"),
+        (b"\x93NUMPY\x01\x00\x10\x00" + b"{'descr': '<f4'}", "header is damaged"),
+        (b"\x93NUMPY\x01\x00\x04\x00" + b"[[[[", "header is damaged"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "expected 2147483647 bytes got 0"),
     ],
 )
 def test_a_damaged_header_is_named(tmp_path: Path, content: bytes, message: str) -> None:

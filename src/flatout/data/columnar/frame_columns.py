@@ -22,10 +22,7 @@ class Frame:
     """
 
     def __init__(self, names: Sequence[str], read: Callable[[Sequence[str]], list[Column]], model: Any):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
-        self.names = tuple(names)
+        self.names = distinct(names)
         self._read = read
         self._model = model
 
@@ -69,6 +66,14 @@ def filled(column: Column) -> np.ndarray:
     if column.missing is None:
         return values
     return np.where(column.missing, np.float32("nan"), values.astype(mixed_dtype()))
+
+
+def distinct(names: Sequence[str]) -> tuple[str, ...]:
+    """The names of columns, none of which may stand there twice."""
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
+    return tuple(names)
 
 
 def require_columns(names: Sequence[str], argument: str, frame: Any) -> None:

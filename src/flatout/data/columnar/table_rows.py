@@ -9,28 +9,24 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flatout.data.files.lazy_rows import LazyRows
+from flatout.data.files.lazy_rows import DecodedRows, Fill
 
-from .frame_columns import common_dtype, require_columns, shortened
+from .frame_columns import common_dtype, distinct, require_columns, shortened
 from .stored_columns import stored_rows
 from .stored_tables import Tables
 from .table_columns import TableColumn, describe_columns
 
-# What is decoded at once; more would only take memory.
-PIECE_BYTES = 4 * 2**20
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20
-# Fills an array with the rows of a piece.
-Fill = Callable[[np.ndarray], None]
 
 
-class TableRows(LazyRows):
+class TableRows(DecodedRows):
     """An array of rows: one column, or several side by side.
 
     Args:
@@ -77,12 +73,6 @@ class TableRows(LazyRows):
         """What the rows are, but for what is in the files."""
         return f"{self.fields} {self._is_matrix} {self._first} {self._stop}"
 
-    def _range(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
-        for at, count, fill in self.pieces(start, stop, self._piece_rows, threads=True):
-            fill(out[at - start : at - start + count])
-        return out
-
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
         return self._range(low, high)[numbers - low]
@@ -95,7 +85,7 @@ class TableRows(LazyRows):
         with self._lock:
             if start != self._next:
                 self._close()
-                self._pieces = self._batches(start, len(self), self._piece_rows, threads=True)
+                self._pieces = self._batches(start, len(self), self.piece_rows, threads=True)
             # Until all went well nobody knows where the file stands.
             self._next, done = -1, 0
             while done < len(out):
@@ -114,7 +104,6 @@ class TableRows(LazyRows):
             self._close()
 
     def tasks(self, most: int) -> list[tuple[int, int]]:
-        """Ranges of rows, of `most` and more where the files allow it, that can be read independently."""
         bounds = [0]
         for start in self.tables.starts():
             row = start - self._first
@@ -124,20 +113,14 @@ class TableRows(LazyRows):
 
     @property
     def decoder_bytes(self) -> int:
-        """About how much host memory a reader of these rows takes to decode them."""
         batches = [max(file.lengths, default=0) for file in self.tables.files if file.form != "parquet"]
         return max(_COLUMN_BYTES * len(self.fields), max(batches, default=0) * self.row_bytes)
 
     def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
-        """Rows `start` to `stop - 1` in pieces of at most so many: the first row, how many, and what fills an array."""
         at = start
         for batch in self._batches(start, stop, most, threads):
             yield at, batch.num_rows, functools.partial(self._decode, batch)
             at += batch.num_rows
-
-    @property
-    def _piece_rows(self) -> int:
-        return max(PIECE_BYTES // max(self.row_bytes, 1), 1)
 
     def _batches(self, start: int, stop: int, most: int, threads: bool) -> Iterator[Any]:
         names = [column.name for column in self.fields]
@@ -169,11 +152,7 @@ class TableFrame:
     """
 
     def __init__(self, tables: Tables, model: Any):
-        names = tables.schema.names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
-        self.names = tuple(names)
+        self.names = distinct(tables.schema.names)
         self._tables = tables
         self._model = model
 

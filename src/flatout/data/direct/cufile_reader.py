@@ -55,14 +55,7 @@ def _peer_to_peer_is_enabled() -> bool:
 
 
 def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory.
-
-    Args:
-        files: What to read, in the order in which it lies in memory.
-        memory: The array's.
-        threads: Reader threads.
-        tally: Takes the bytes by path.
-        look: Called every now and then.
+    """Read files into device memory, one after the other.
 
     Raises:
         GpuDirectFailed: cuFile refused; nothing is known of the memory's contents.

@@ -38,14 +38,7 @@ def unavailable(insist: bool = False) -> str:
 
 
 def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory.
-
-    Args:
-        files: What to read, in the order in which it lies in memory.
-        memory: The array's.
-        threads: Of KvikIO's pool, which by default has one.
-        tally: Takes the bytes.
-        look: Called after each file.
+    """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
 
     Raises:
         GpuDirectFailed: KvikIO refused; nothing is known of the memory's contents.

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from flatout.base.errors import FlatoutError, InvalidOption, UnreadableFile
 from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
 from flatout.data.files import npy_blocks as direct_npy
+from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile, NpyRows
 from flatout.data.files.page_cache import MemoryWatch, cached_bytes
 
@@ -23,7 +24,6 @@ from . import cufile_reader as direct_cufile
 from . import decoded_rows as direct_decoded
 from . import kvikio_reader as direct_kvikio
 from . import posix_reader as direct_posix
-from .decoded_rows import DecodedRows
 from .load_report import DirectReport
 from .reader_threads import thread_count
 from .tally import Tally

@@ -119,14 +119,14 @@ class FileRows(LazyRows):
             drop_from_cache(file, begin, position - begin)
 
 
-def open_rows(path: str | os.PathLike[str], drops_cache: bool = False) -> FileRows:
+def open_rows(path: str | os.PathLike[str]) -> FileRows:
     """The rows of a `.npy` file.
 
     Raises:
         UnreadableFile: Not a `.npy` file, damaged or cut short, in Fortran order, or of Python objects.
     """
     found = npy_blocks.describe(path)
-    return FileRows(found.path, found.offset, found.shape, found.dtype, drops_cache)
+    return FileRows(found.path, found.offset, found.shape, found.dtype)
 
 
 def is_cold(path: str | os.PathLike[str]) -> bool:

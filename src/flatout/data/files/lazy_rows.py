@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+_PIECE_BYTES = 4 * 2**20
+# Fills an array with rows.
+Fill = Callable[[np.ndarray], None]
 
 
 class LazyRows(ABC):
@@ -78,6 +83,37 @@ class LazyRows(ABC):
             raise IndexError(f"Row {int(numbers[wrong].flat[0])} is out of range for {len(self)} rows.")
         numbers = np.where(numbers < 0, numbers + len(self), numbers).astype(np.int64)
         return self._gathered(numbers) if numbers.ndim else self._gathered(numbers[None])[0]
+
+
+class DecodedRows(LazyRows):
+    """Rows that do not lie in their files as they are: they are decoded, or put together, piece by piece."""
+
+    @property
+    @abstractmethod
+    def decoder_bytes(self) -> int:
+        """About how much host memory a thread takes to decode, beside the array that it fills."""
+
+    @abstractmethod
+    def tasks(self, most: int) -> list[tuple[int, int]]:
+        """Ranges of rows that can be read independently, if possible of `most` rows or more."""
+
+    @abstractmethod
+    def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
+        """Some rows in pieces of at most so many: the first row, how many, and what fills an array with them.
+
+        With `threads`, several columns may be decoded at once.
+        """
+
+    @property
+    def piece_rows(self) -> int:
+        """How many rows are best decoded at once; more would only take memory."""
+        return max(_PIECE_BYTES // max(self.row_bytes, 1), 1)
+
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        for at, count, fill in self.pieces(start, stop, self.piece_rows, threads=True):
+            fill(out[at - start : at - start + count])
+        return out
 
 
 def files_of(array: Any) -> tuple[Path, ...]:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import math
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ import numpy as np
 
 from flatout.base.errors import UnreadableFile
 
-_MAGIC = b"\x93NUMPY"
-# NumPy itself refuses to parse longer headers.
+# NumPy refuses to parse longer ones.
 _LONGEST_HEADER = 10_000
 _PLAIN_NUMBERS = "iufc"
 
@@ -78,7 +76,7 @@ def describe(path: str | os.PathLike[str]) -> NpyFile:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            shape, dtype, is_fortran, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
+            shape, is_fortran, dtype, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}.") from error
@@ -102,35 +100,21 @@ def describe(path: str | os.PathLike[str]) -> NpyFile:
     return found
 
 
-def _header_length(path: Path, start: bytes) -> tuple[int, int, int]:
-    """The format's version, where the header's text starts, and its length."""
-    if len(start) < 10 or start[:6] != _MAGIC:
-        raise UnreadableFile(f"{path} is not a .npy file: it does not start with NumPy's signature.")
-    version = start[6]
-    if version == 1:
-        return 1, 10, struct.unpack_from("<H", start, 8)[0]
-    if version not in (2, 3) or len(start) < 12:
-        raise UnreadableFile(f"{path} has an unknown .npy format. Received: version {version}. Expected 1, 2 or 3.")
-    return version, 12, struct.unpack_from("<I", start, 8)[0]
-
-
-def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
-    """Shape, dtype, whether in Fortran order, and the offset of the data."""
-    version, start, length = _header_length(path, head)
-    if length > _LONGEST_HEADER:
-        raise UnreadableFile(f"{path} has a header of {length:,} bytes. Expected at most {_LONGEST_HEADER:,}.")
-    text = head[start : start + length]
+def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether in Fortran order, dtype, and the offset of the data."""
+    form, text = np.lib.format, io.BytesIO(head)
     try:
-        if len(text) < length:
-            raise ValueError("the file ends within the header")
-        header = ast.literal_eval(text.decode("utf-8" if version == 3 else "latin1").strip())
-        shape = tuple(int(size) for size in header["shape"])
-        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        version, _ = form.read_magic(text)
+        if version not in (1, 2, 3):
+            raise ValueError(f"its format is of version {version}, and NumPy has 1, 2 and 3")
+        # Version 3 differs from 2 in the letters of field names alone.
+        read = form.read_array_header_1_0 if version == 1 else form.read_array_header_2_0
+        shape, is_fortran, dtype = read(text, max_header_size=_LONGEST_HEADER)
         if min(shape, default=0) < 0:
             raise ValueError(f"its shape is {shape}")
-        return shape, dtype, bool(header["fortran_order"]), start + length
-    except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
-        raise UnreadableFile(f"{path} has a damaged .npy header: {error}.") from error
+    except Exception as error:
+        raise UnreadableFile(f"{path} is not a .npy file, or its header is damaged: {error}.") from error
+    return shape, is_fortran, dtype, text.tell()
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .lazy_rows import LazyRows, files_of, part_of
+from .lazy_rows import DecodedRows, Fill, files_of, part_of
 
 
-class SideBySide(LazyRows):
+class SideBySide(DecodedRows):
     """A matrix of rows whose columns are arrays of their own.
 
     Args:
@@ -40,26 +40,17 @@ class SideBySide(LazyRows):
         return SideBySide([part_of(array, start, stop) for array in self.arrays], self.dtype)
 
     def tasks(self, most: int) -> list[tuple[int, int]]:
-        """As `TableRows.tasks`."""
         return [(start, min(start + most, len(self))) for start in range(0, len(self), most)]
 
     @property
     def decoder_bytes(self) -> int:
-        """As `TableRows.decoder_bytes`: one column's part of a slot."""
+        # One column's part of a slot.
         return 2**20
 
-    def pieces(
-        self, start: int, stop: int, most: int, threads: bool = False
-    ) -> Iterator[tuple[int, int, Callable[[np.ndarray], None]]]:
-        """As `TableRows.pieces`."""
+    def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
         for at in range(start, stop, most):
             end = min(at + most, stop)
             yield at, end - at, functools.partial(self._read, slice(at, end))
-
-    def _range(self, start: int, stop: int) -> np.ndarray:
-        out = np.empty((stop - start, self.shape[1]), self.dtype)
-        self._read(slice(start, stop), out)
-        return out
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         out = np.empty((len(numbers), self.shape[1]), self.dtype)

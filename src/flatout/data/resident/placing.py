@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.data.device.sinks import MakeSink
-from flatout.data.direct.decoded_rows import DecodedRows
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.npy_files import extents, unmapped
 from flatout.data.stream.chunks import packed

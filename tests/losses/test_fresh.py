@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.check.examine import check_paths
+from flatout.check.examining.examine import check_paths
 from flatout.vectorize.verify import trial_inputs as inputs
 from flatout.vectorize.verify.gradients import value_and_gradient
 

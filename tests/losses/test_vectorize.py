@@ -190,7 +190,7 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
 
 @pytest.mark.backend("jax")  # The source is read, not run.
 def test_the_report_and_the_checker_say_the_same() -> None:
-    from flatout.check.examine import check_paths
+    from flatout.check.examining.examine import check_paths
 
     whole = check_paths([__file__], "jax")
     first = loop.__code__.co_firstlineno

@@ -2,68 +2,60 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import libcst as cst
-
-from flatout.check.reading.abstract_values import Data, Static, Value, merge
-from flatout.check.reading.events import Entered, Loop, Returned
+from flatout.check.reading.events import Entered, Returned, WalkedLoop
 from flatout.check.reading.walk import Walk
-from flatout.check.rules.catalogue import HANDLERS, RULES
+from flatout.check.rules.catalogue import RULES, handlers_for
 from flatout.check.rules.rule import Backend, Finding, Severity
+from flatout.check.values.abstract_values import AbstractValue, Data, Static, merge_all
 from flatout.pysource.source_file import Project, SourceFile
 
 from .root import Root
 from .roots import roots_of
 
-_SKIPPED = frozenset(
-    [
-        "__pycache__",
-        ".git",
-        ".venv",
-        "venv",
-        "env",
-        "node_modules",
-        "build",
-        "dist",
-        ".tox",
-        ".mypy_cache",
-        "site-packages",
-    ]
-)
+_SKIPPED = frozenset({
+    "__pycache__", ".git", ".venv", "venv", "env", "node_modules", "build", "dist", ".tox", ".mypy_cache",
+    "site-packages",
+})  # fmt: skip
 
 
 @dataclass
-class Scene:
+class Examination:
     """Where the rules report, for the function under examination."""
 
     root: Root
     backend: Backend
     file: SourceFile
     findings: dict[tuple[str, str, int, int], Finding]
-    loops: list[Loop] = field(default_factory=list)
+    loops: list[WalkedLoop] = field(default_factory=list)
     in_callback: bool = False
     in_branch: bool = False
+
+    def code(self, node: ast.AST) -> str:
+        """The source text of a node."""
+        return self.file.code(node)
 
     def report(
         self,
         code: str,
-        node: cst.CSTNode,
+        node: ast.AST,
         message: str,
         advice: str = "",
         severity: Severity | dict[str, Severity] | None = None,
-        about: Loop | None = None,
+        about: WalkedLoop | None = None,
     ) -> None:
         """Add a finding, unless a comment on its line excuses it."""
         rule = RULES[code]
         file = about.file if about is not None else self.file
         place = file.place(node)
-        first, last = file.lines(node)
+        first, last = place.line, getattr(node, "end_lineno", place.line)
         # The comment may stand at the end of a call that spans lines, but not somewhere in the body of a loop.
-        reach = {first, last} if not isinstance(node, (cst.For, cst.While, cst.If)) else {first}
+        reach = {first, last} if not isinstance(node, (ast.For, ast.While, ast.If)) else {first}
         for line in reach:
             if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
                 return
@@ -152,19 +144,17 @@ def check_file(
 
 def examine(project: Project, root: Root, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]) -> None:
     """Walk through one loss, metric, step or callback."""
-    scene = Scene(root, backend, root.function.file, findings)
-    walker = Walk(project, root.function.file, HANDLERS, scene)
+    scene = Examination(root, backend, root.function.file, findings)
+    walker = Walk(project, root.function.file, handlers_for(root.kind), scene)
     walker.tell(Entered(root.function.node))
-    returned: list[tuple[cst.CSTNode, Value]] = []
+    returned: list[tuple[ast.AST, AbstractValue]] = []
     walker.on_return = returned
     walker.run(root.function, list(root.arguments), {})
     if returned:
-        value = returned[0][1]
-        for _, other in returned[1:]:
-            value = merge(value, other)
+        value = merge_all(one for _, one in returned)
         complete = all(_is_known(one) for _, one in returned)
         walker.tell(Returned(returned[-1][0], value, complete))
 
 
-def _is_known(value: Value) -> bool:
+def _is_known(value: AbstractValue) -> bool:
     return isinstance(value, Data) or (isinstance(value, Static) and value.tag == "number")

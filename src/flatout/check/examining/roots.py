@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
-from flatout.check.reading.abstract_values import UNKNOWN, Class, Data, Function, Instance, Static, Tuple, Value
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.rule import Backend
-from flatout.pysource.file_facts import Facts, facts_of
-from flatout.pysource.source_file import SourceFile, children_of, dotted, walk
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
+from flatout.pysource.file_facts import FileFacts, facts_of
+from flatout.pysource.source_file import SourceFile
+from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, walk
 
 from .naming import (
     ANNOTATED,
@@ -61,21 +61,18 @@ def roots_of(file: SourceFile, walk_: Walk, backend: Backend) -> list[Root]:
     return found
 
 
-def _made_by_factories(values: dict[str, Value], file: SourceFile, walk_: Walk) -> list[Function]:
+def _made_by_factories(values: dict[str, AbstractValue], file: SourceFile, walk_: Walk) -> list[Function]:
     """Functions inside functions, with the names around them."""
     walk_.made.clear()
     for value in list(values.values()):
         if isinstance(value, Function) and value.file is file and _makes_functions(value.node):
-            reporting, walk_.reporting = walk_.reporting, False
-            try:
+            with walk_.silence():
                 walk_.run(value, [], {})
-            finally:
-                walk_.reporting = reporting
     return list(walk_.made)
 
 
-def _makes_functions(node: cst.FunctionDef | cst.Lambda) -> bool:
-    made = (cst.FunctionDef, cst.Lambda, cst.ClassDef)
+def _makes_functions(node: FunctionNode) -> bool:
+    made = (ast.FunctionDef, ast.Lambda, ast.ClassDef)
     return any(isinstance(one, made) for one in walk(node.body))
 
 
@@ -85,12 +82,12 @@ def _may_have_roots(file: SourceFile) -> bool:
 
 
 def _of_function(
-    function: Function, name: str, facts: Facts, backend: Backend, owner: Instance | None = None
+    function: Function, name: str, facts: FileFacts, backend: Backend, owner: Instance | None = None
 ) -> Root | None:
     kind = facts.lambdas.get(id(function.node)) or facts.compiled.get(name)
-    parameters = _parameters(function, has_owner=owner is not None)
-    names = [parameter.name.value for parameter in parameters]
-    required = [parameter for parameter in parameters if parameter.default is None]
+    given = _parameters(function, has_owner=owner is not None)
+    names = [parameter.arg for parameter in given]
+    required = set(names) - set(defaults(function.node))
     if _returns_a_function(function.node):
         return None
     compiled = kind is not None
@@ -104,7 +101,7 @@ def _of_function(
         by_title = bool(LOSS_END.search(name) or LOSS_START.match(name))
         if NO_ROOT.match(name) and not (by_names and by_title):
             return None
-        if by_title and len(required) >= 2 and not set(names[:2]) & NO_TENSORS and not _annotated(parameters[:2]):
+        if by_title and len(required) >= 2 and not set(names[:2]) & NO_TENSORS and not _annotated(given[:2]):
             kind = "loss"
         elif by_names:
             kind = "metric" if METRIC.search(name) else "loss" if by_title else "function"
@@ -122,12 +119,12 @@ def _of_function(
         return None
     true, pred = (1, 0) if names[0] in PRED_NAMES and names[1] in TRUE_NAMES else (0, 1)
     sure = names[pred] in PRED_NAMES or names[true] in TRUE_NAMES
-    arguments = _arguments(parameters, true, pred, sure)
+    arguments = _arguments(given, defaults(function.node), true, pred, sure)
     decided = "loss" if kind == "function" else kind
     must_learn = (compiled and kind == "loss") or (bool(LOSS_END.search(name) or name == "loss") and kind == "loss")
     return Root(
         decided,
-        name if owner is None else f"{owner.of.node.name.value}.{name}",
+        name if owner is None else f"{owner.of.node.name}.{name}",
         function if owner is None else function.bound(owner),
         arguments,
         backend,
@@ -142,43 +139,42 @@ def _is_of_tensors(function: Function, names: list[str]) -> bool:
     """Whether parameters are called as Keras calls them, or the function calls a library of tensors."""
     if any(name.startswith("y_") for name in names[:2]):
         return True
-    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, cst.Attribute)}
-    return any(root in TENSOR_LIBRARIES for root in roots)
+    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
+    return bool(roots & TENSOR_LIBRARIES)
 
 
-def _annotated(parameters: list[cst.Param]) -> bool:
-    notes = [parameter.annotation.annotation for parameter in parameters if parameter.annotation is not None]
-    return any(ANNOTATED.search(cst.Module([]).code_for_node(note)) for note in notes)
+def _annotated(given: list[ast.arg]) -> bool:
+    return any(one.annotation is not None and ANNOTATED.search(ast.unparse(one.annotation)) for one in given)
 
 
-def _returns_a_function(node: cst.FunctionDef | cst.Lambda) -> bool:
-    if isinstance(node, cst.Lambda):
-        return isinstance(node.body, cst.Lambda)
-    inner = {one.name.value for one in node.body.body if isinstance(one, cst.FunctionDef)}
-    returns = [one.value for one in _own_nodes(node.body) if isinstance(one, cst.Return)]
-    return any(
-        isinstance(value, cst.Lambda) or (isinstance(value, cst.Name) and value.value in inner) for value in returns
-    )
+def _returns_a_function(node: FunctionNode) -> bool:
+    if isinstance(node, ast.Lambda):
+        return isinstance(node.body, ast.Lambda)
+    inner = {one.name for one in node.body if isinstance(one, ast.FunctionDef)}
+    returns = [one.value for part in node.body for one in _own_nodes(part) if isinstance(one, ast.Return)]
+    return any(isinstance(one, ast.Lambda) or (isinstance(one, ast.Name) and one.id in inner) for one in returns)
 
 
-def _own_nodes(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
     yield node
-    if not isinstance(node, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
-        for child in children_of(node):
+    if not isinstance(node, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
+        for child in ast.iter_child_nodes(node):
             yield from _own_nodes(child)
 
 
-def _arguments(parameters: list[cst.Param], true: int, pred: int, sure: bool) -> tuple[Value, ...]:
-    values: list[Value] = []
-    for at, parameter in enumerate(parameters):
-        name = parameter.name.value
+def _arguments(
+    given: list[ast.arg], optional: dict[str, ast.expr], true: int, pred: int, sure: bool
+) -> tuple[AbstractValue, ...]:
+    values: list[AbstractValue] = []
+    for at, parameter in enumerate(given):
+        name = parameter.arg
         if at == true:
             values.append(Data(frozenset({"true"}), differentiable=not sure, rank=0))
         elif at == pred:
-            values.append(Data(frozenset({"pred"}), differentiable=True, rank=0))
-        elif parameter.default is None and not _annotated([parameter]) and name not in NO_TENSORS:
+            values.append(_GUESS)
+        elif name not in optional and not _annotated([parameter]) and name not in NO_TENSORS:
             values.append(Data(frozenset({"x"}), mapping=name in ("x", "inputs")))
-        elif name in EXTRAS and parameter.default is not None:
+        elif name in EXTRAS and name in optional:
             values.append(Data(frozenset({"x"})))
         else:
             break
@@ -191,7 +187,7 @@ _INPUTS = Data(frozenset({"x"}), mapping=True)
 _WEIGHT = Data(frozenset({"weight"}))
 
 
-def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterator[Root]:
+def _of_class(of: Class, walk_: Walk, facts: FileFacts, backend: Backend) -> Iterator[Root]:
     family = family_of(of)
     if not family and not _plain_roots(of, facts):
         return
@@ -202,7 +198,7 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
             yield root
     if not family:
         return
-    title = of.node.name.value
+    title = of.node.name
     for name, method in of.methods.items():
         if not isinstance(method, Function):
             continue
@@ -210,7 +206,7 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
         if found is not None:
             kind, arguments = found
             bound = method.bound(instance)
-            names = [parameter.name.value for parameter in method.node.params.params[1:3]]
+            names = [parameter.arg for parameter in method.node.args.args[1:3]]
             true, pred = (names[1], names[0]) if len(names) > 1 and names[0] in PRED_NAMES else (*names, "", "")[:2]
             yield Root(
                 kind,
@@ -227,13 +223,13 @@ def _of_class(of: Class, walk_: Walk, facts: Facts, backend: Backend) -> Iterato
             )
 
 
-def _plain_roots(of: Class, facts: Facts) -> list[tuple[str, Function]]:
+def _plain_roots(of: Class, facts: FileFacts) -> list[tuple[str, Function]]:
     """The methods that are losses by their own right: compiled into a model, or called and spelled like one."""
     found = []
     for name, method in of.methods.items():
         if not isinstance(method, Function) or name.startswith("__"):
             continue
-        names = [parameter.name.value for parameter in _parameters(method, has_owner=True)]
+        names = [parameter.arg for parameter in _parameters(method, has_owner=True)]
         titled = bool(LOSS_END.search(name) or METRIC.search(name))
         spelled = len(names) > 1 and named_as_loss(names) and min(map(len, names[:2])) > 1
         if name in facts.compiled or (titled and spelled):
@@ -241,13 +237,13 @@ def _plain_roots(of: Class, facts: Facts) -> list[tuple[str, Function]]:
     return found
 
 
-def _parameters(function: Function, has_owner: bool) -> list[cst.Param]:
-    everything = [*function.node.params.posonly_params, *function.node.params.params]
+def _parameters(function: Function, has_owner: bool) -> list[ast.arg]:
+    everything = parameters(function.node)
     return everything[1:] if has_owner and "staticmethod" not in function.decorators else everything
 
 
-def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Value, ...]] | None:
-    names = [parameter.name.value for parameter in method.node.params.params[1:]]
+def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[AbstractValue, ...]] | None:
+    names = [parameter.arg for parameter in method.node.args.args[1:]]
     if family == "loss" and name in ("call", "forward", "__call__") and len(names) >= 2:
         order = (_GUESS, _TRUTH) if names[0] in PRED_NAMES and names[1] not in PRED_NAMES else (_TRUTH, _GUESS)
         return "loss", order
@@ -255,7 +251,7 @@ def _of_method(family: str, name: str, method: Function) -> tuple[str, tuple[Val
         guess = Data(frozenset({"pred"}), rank=0)
         return "metric", (_TRUTH, guess, _WEIGHT) if name == "update_state" else ()
     if family == "model":
-        takes_any = isinstance(method.node.params.star_arg, cst.Param)
+        takes_any = method.node.args.vararg is not None
         if name in ("train_step", "test_step", "predict_step") and (names or takes_any):
             data = Tuple((_INPUTS, _TRUTH))
             return "step", (*([UNKNOWN] * (len(names) - (not takes_any))), data)

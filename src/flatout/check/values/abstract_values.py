@@ -8,14 +8,16 @@ speaks of it.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
+import functools
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    import libcst as cst
+    import ast
 
     from flatout.pysource.source_file import SourceFile
+    from flatout.pysource.trees import FunctionNode
 
 # The labels of the axes of y_true, y_pred and x. The last one is reached from behind (`shape[-1]`) too.
 BATCH, LAST = "batch", "last"
@@ -24,17 +26,17 @@ GROUPS, CLASSES, STATIC, NEW = "groups", "classes", "static", "new"
 
 
 @dataclass(frozen=True)
-class Value:
+class AbstractValue:
     """Anything; see the subclasses."""
 
 
 @dataclass(frozen=True)
-class Unknown(Value):
+class Unknown(AbstractValue):
     """Nothing is known."""
 
 
 @dataclass(frozen=True)
-class Data(Value):
+class Data(AbstractValue):
     """Numbers of the batch, or computed from them, or a constant tensor (no origins).
 
     Attributes:
@@ -63,7 +65,7 @@ class Data(Value):
 
 
 @dataclass(frozen=True)
-class Shape(Value):
+class Shape(AbstractValue):
     """`x.shape`, or the part of it after `start` axes."""
 
     axes: tuple[str, ...]
@@ -71,14 +73,14 @@ class Shape(Value):
 
 
 @dataclass(frozen=True)
-class Size(Value):
+class Size(AbstractValue):
     """The length of an axis: known while tracing."""
 
     label: str
 
 
 @dataclass(frozen=True)
-class Counter(Value):
+class Counter(AbstractValue):
     """The Python integer that a loop counts with."""
 
     label: str
@@ -87,7 +89,7 @@ class Counter(Value):
 
 
 @dataclass(frozen=True)
-class Static(Value):
+class Static(AbstractValue):
     """A Python or NumPy value that does not come from the batch.
 
     Attributes:
@@ -105,16 +107,21 @@ class Static(Value):
     loop: int | None = None
 
 
+def whole_number(value: AbstractValue | None, otherwise: int) -> int:
+    """The integer that a value is known to be."""
+    return int(value.number) if isinstance(value, Static) and value.number is not None else otherwise
+
+
 @dataclass(frozen=True)
-class Bound(Value):
+class Bound(AbstractValue):
     """`range(start, bound)`: counts along what the bound is the length of."""
 
-    bound: Value
+    bound: AbstractValue
     length: int | None = None
 
 
 @dataclass(frozen=True)
-class Sequence(Value):
+class Sequence(AbstractValue):
     """A list or iterator whose length is that of an axis.
 
     Attributes:
@@ -125,7 +132,7 @@ class Sequence(Value):
         is_pairs: It holds a pair for every two steps of that axis.
     """
 
-    element: Value
+    element: AbstractValue
     label: str
     selected: bool = False
     length: int | None = None
@@ -133,15 +140,15 @@ class Sequence(Value):
 
 
 @dataclass(frozen=True)
-class Tuple(Value):
+class Tuple(AbstractValue):
     """A tuple or list of known length."""
 
-    items: tuple[Value, ...]
+    items: tuple[AbstractValue, ...]
     is_list: bool = False
 
 
 @dataclass(frozen=True)
-class Together(Value):
+class Together(AbstractValue):
     """`zip`, `enumerate`, `itertools.product` and `combinations`: several values at a time.
 
     Attributes:
@@ -149,12 +156,12 @@ class Together(Value):
         how: "zip", "enumerate", "product" or "pairs".
     """
 
-    items: tuple[Value, ...]
+    items: tuple[AbstractValue, ...]
     how: str
 
 
 @dataclass(frozen=True)
-class Variable(Value):
+class Variable(AbstractValue):
     """A `keras.Variable` (or `tf.Variable`).
 
     Attributes:
@@ -165,41 +172,41 @@ class Variable(Value):
 
 
 @dataclass(frozen=True)
-class External(Value):
+class External(AbstractValue):
     """A name of an imported library, spelled as "keras.ops.mean"."""
 
     name: str
 
 
 @dataclass(frozen=True, eq=False)
-class Function(Value):
+class Function(AbstractValue):
     """A function or lambda of the user, with the names around it."""
 
-    node: cst.FunctionDef | cst.Lambda
+    node: FunctionNode
     file: SourceFile
     names: Any
-    owner: Value | None = None
+    owner: AbstractValue | None = None
     name: str = "lambda"
     decorators: tuple[str, ...] = ()
 
-    def bound(self, owner: Value) -> Function:
+    def bound(self, owner: AbstractValue) -> Function:
         """As a method of an object; static methods have none."""
         return self if "staticmethod" in self.decorators else dataclasses.replace(self, owner=owner)
 
 
 @dataclass(frozen=True, eq=False)
-class Class(Value):
+class Class(AbstractValue):
     """A class of the user."""
 
-    node: cst.ClassDef
+    node: ast.ClassDef
     file: SourceFile
     names: Any
-    bases: tuple[Value, ...]
+    bases: tuple[AbstractValue, ...]
     methods: Any = dataclasses.field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False)
-class Instance(Value):
+class Instance(AbstractValue):
     """An object of a class of the user; its attributes are found in `attributes` as methods assign them."""
 
     of: Class
@@ -211,46 +218,41 @@ class Instance(Value):
 UNKNOWN = Unknown()
 
 
-def origins_of(values: Iterable[Value]) -> frozenset[str]:
-    """The origins of all data among the values, looking into tuples and lists."""
-    found: frozenset[str] = frozenset()
-    for data in data_in(values):
-        found |= data.origins
-    return found
-
-
-def data_in(values: Iterable[Value]) -> list[Data]:
-    """The data among the values, looking into tuples and lists."""
-    found: list[Data] = []
+def flat(values: Iterable[AbstractValue]) -> Iterator[AbstractValue]:
+    """The values, and those inside of tuples and lists in their place."""
     for value in values:
-        if isinstance(value, Data):
-            found.append(value)
-        elif isinstance(value, (Tuple, Together)):
-            found += data_in(value.items)
+        if isinstance(value, (Tuple, Together)):
+            yield from flat(value.items)
         elif isinstance(value, Sequence):
-            found += data_in([value.element])
-    return found
+            yield from flat([value.element])
+        else:
+            yield value
 
 
-def is_unclear(values: Iterable[Value]) -> bool:
+def data_in(values: Iterable[AbstractValue]) -> list[Data]:
+    """The data among the values, looking into tuples and lists."""
+    return [value for value in flat(values) if isinstance(value, Data)]
+
+
+def origins_of(values: Iterable[AbstractValue]) -> frozenset[str]:
+    """The origins of all data among the values."""
+    return frozenset().union(*(data.origins for data in data_in(values)))
+
+
+def is_unclear(values: Iterable[AbstractValue]) -> bool:
     """Whether something among the values is not known, and may be a tensor with a gradient."""
-    for value in values:
-        if isinstance(value, Unknown) or (isinstance(value, Static) and value.tag == "object"):
-            return True
-        if isinstance(value, (Tuple, Together)) and is_unclear(value.items):
-            return True
-        if isinstance(value, Sequence) and is_unclear([value.element]):
-            return True
-    return False
+    return any(
+        isinstance(value, Unknown) or (isinstance(value, Static) and value.tag == "object") for value in flat(values)
+    )
 
 
-def on_host(value: Value) -> bool:
+def on_host(value: AbstractValue) -> bool:
     """Whether a value was read from the device: host data, or a Python list of such."""
     found = data_in([value])
     return bool(found) and all(data.on_host for data in found)
 
 
-def merge(first: Value, second: Value) -> Value:
+def merge(first: AbstractValue, second: AbstractValue) -> AbstractValue:
     """What is known of a value that is one or the other, after a branch."""
     if first == second:
         return first
@@ -283,9 +285,7 @@ def merge(first: Value, second: Value) -> Value:
     return UNKNOWN
 
 
-def merge_all(values: list[Value]) -> Value:
-    """What is known of a value that is one of several."""
-    result = values[0]
-    for value in values[1:]:
-        result = merge(result, value)
-    return result
+def merge_all(values: Iterable[AbstractValue]) -> AbstractValue:
+    """What is known of a value that is one of several; nothing of one that is none."""
+    found = list(values)
+    return functools.reduce(merge, found) if found else UNKNOWN

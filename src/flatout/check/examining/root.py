@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import libcst as cst
-
-from flatout.check.reading.abstract_values import Class, External, Function, Instance, Value
 from flatout.check.rules.rule import Backend
-from flatout.pysource.file_facts import Facts
-from flatout.pysource.source_file import dotted, walk
+from flatout.check.values.abstract_values import AbstractValue, Class, External, Function, Instance
+from flatout.pysource.file_facts import FileFacts
+from flatout.pysource.trees import defaults, dotted, names_in, walk
 
 from .naming import named_as_loss
+
+_GUARD = re.compile(r"eps|1e-|maximum|clip|clamp|where|eye|relu|max\(", re.IGNORECASE)
 
 
 @dataclass(eq=False)
@@ -33,9 +34,9 @@ class Root:
     kind: str
     name: str
     function: Function
-    arguments: tuple[Value, ...]
+    arguments: tuple[AbstractValue, ...]
     backend: Backend
-    facts: Facts
+    facts: FileFacts
     must_learn: bool = False
     every_batch: bool = True
     holds_no_weights: bool = True
@@ -50,7 +51,7 @@ class Root:
     def _own_names(self) -> set[str]:
         owner = self.function.owner
         name = self.function.name
-        return {name, f"{owner.of.node.name.value}.{name}"} if isinstance(owner, Instance) else {name}
+        return {name, f"{owner.of.node.name}.{name}"} if isinstance(owner, Instance) else {name}
 
     @property
     def gets_equal_ranks(self) -> bool:
@@ -59,31 +60,24 @@ class Root:
 
     def is_outside(self, name: str) -> bool:
         """Whether a name is not the function's own."""
-        node = self.function.node
-        own = {
-            target.value
-            for one in walk(node)
-            if isinstance(one, cst.AssignTarget)
-            for target in walk(one.target)
-            if isinstance(target, cst.Name)
-        }
-        return name not in own and not self.is_parameter(name)
+        own = [target for one in self._assignments() for target in one.targets]
+        return name not in names_in(own) and not self.is_parameter(name)
+
+    def _assignments(self) -> Iterator[ast.Assign]:
+        return (one for one in walk(self.function.node) if isinstance(one, ast.Assign))
 
     def is_parameter(self, name: str) -> bool:
         """Whether a name is a parameter."""
-        return any(parameter.name.value == name for parameter in self.function.node.params.params)
+        return any(parameter.arg == name for parameter in self.function.node.args.args)
 
-    def is_setting(self, node: cst.BaseExpression) -> bool:
+    def is_setting(self, node: ast.expr) -> bool:
         """Whether an expression is a number that was chosen: `self.delta`, `DELTA`, `delta = 1 / 9`, a default."""
-        if isinstance(node, cst.Attribute):
+        if isinstance(node, ast.Attribute):
             return dotted(node.value) == "self"
-        if not isinstance(node, cst.Name):
+        if not isinstance(node, ast.Name):
             return False
-        chosen = {one.name.value for one in self.function.node.params.params if one.default is not None}
-        for one in walk(self.function.node):
-            if isinstance(one, cst.Assign) and not any(isinstance(part, cst.Name) for part in walk(one.value)):
-                chosen |= {dotted(target.target) for target in one.targets}
-        return node.value.isupper() or node.value in chosen
+        fixed = [target for one in self._assignments() if not names_in(one.value) for target in one.targets]
+        return node.id.isupper() or node.id in {*map(dotted, fixed), *defaults(self.function.node)}
 
     def assigned(self, name: str) -> bool:
         """Whether `.assign` is called on a variable of this name somewhere."""
@@ -105,36 +99,24 @@ class Root:
         """Whether an object is the one whose method is examined."""
         return self.function.owner is owner
 
-    def symbolic_inputs(self, node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+    def symbolic_inputs(self) -> Iterator[ast.Attribute]:
         """`model.input` and `model.inputs` inside the function, where `model` is not its own."""
-        if self.kind not in ("loss", "metric"):
-            return
-        for one in walk(node):
-            if (
-                isinstance(one, cst.Attribute)
-                and one.attr.value in ("input", "inputs")
-                and isinstance(one.value, cst.Name)
-            ):
-                name = one.value.value
+        for one in walk(self.function.node) if self.kind in ("loss", "metric") else ():
+            if isinstance(one, ast.Attribute) and one.attr in ("input", "inputs") and isinstance(one.value, ast.Name):
+                name = one.value.id
                 if re.search(r"model|net|encoder", name, re.IGNORECASE) and self.is_outside(name):
                     yield one
 
-    def target_of(self, node: cst.CSTNode) -> str:
+    def target_of(self, node: ast.AST) -> str:
         """The name that the value of an expression is given, if it is given one."""
-        for one in walk(self.function.node):
-            if isinstance(one, cst.Assign) and any(inner is node for inner in walk(one.value)):
-                return dotted(one.targets[0].target)
-        return ""
+        found = (one for one in self._assignments() if any(inner is node for inner in walk(one.value)))
+        return next((dotted(one.targets[0]) for one in found), "")
 
-    def is_guarded(self, node: cst.Call) -> bool:
+    def is_guarded(self, node: ast.Call) -> bool:
         """Whether the names in a call's argument were computed with a guard: a small constant, a maximum, a mask."""
-        names = {one.value for one in walk(node) if isinstance(one, cst.Name)}
-        for one in walk(self.function.node):
-            if isinstance(one, cst.Assign) and {dotted(target.target) for target in one.targets} & names:
-                text = cst.Module([]).code_for_node(one.value)
-                if re.search(r"eps|1e-|maximum|clip|clamp|where|eye|relu|max\(", text, re.IGNORECASE):
-                    return True
-        return False
+        names = names_in(node)
+        made = [one.value for one in self._assignments() if names & set(map(dotted, one.targets))]
+        return any(_GUARD.search(self.function.file.code(value)) for value in made)
 
 
 def family_of(of: Class) -> str:
@@ -154,7 +136,7 @@ def family_of(of: Class) -> str:
             return "model"
         if last == "Callback" or name.startswith("keras.callbacks."):
             return "callback"
-        if last == "Module" and re.search(r"loss|criterion", of.node.name.value, re.IGNORECASE):
+        if last == "Module" and re.search(r"loss|criterion", of.node.name, re.IGNORECASE):
             return "loss"
         if last == "Module" and _takes_targets(of.methods.get("forward")):
             return "loss"
@@ -167,5 +149,5 @@ def _takes_targets(method: object) -> bool:
     """Whether a method's parameters are called like targets and outputs."""
     if not isinstance(method, Function):
         return False
-    names = [parameter.name.value for parameter in method.node.params.params[1:3]]
+    names = [parameter.arg for parameter in method.node.args.args[1:3]]
     return len(names) == 2 and named_as_loss(names)

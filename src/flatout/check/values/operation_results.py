@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from flatout.pysource.operation_names import COMPARISONS, NOT_DIFFERENTIABLE
 
@@ -11,23 +12,25 @@ from .abstract_values import (
     BATCH,
     LAST,
     NEW,
+    AbstractValue,
     Data,
     Sequence,
     Shape,
     Size,
     Static,
     Tuple,
-    Value,
     data_in,
     is_unclear,
     origins_of,
+    whole_number,
 )
 
 _INTEGERS = ("int", "uint", "bool", "long")
 
 
-def elementwise(values: list[Value], name: str = "") -> Data:
+def elementwise(values: Iterable[AbstractValue], name: str = "") -> Data:
     """What an operation gives that works element by element, with broadcasting."""
+    values = list(values)
     data = data_in(values)
     axes: tuple[str, ...] = ()
     for one in data:
@@ -55,7 +58,7 @@ def _broadcast(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ..
     return tuple(b if a == NEW else a for a, b in zip(longer, shorter, strict=True))
 
 
-def reduced(data: Data, axis: Value | None, keepdims: bool, name: str) -> Data:
+def reduced(data: Data, axis: AbstractValue | None, keepdims: bool, name: str) -> Data:
     """What is left after a reduction along an axis (all of them if None)."""
     flows = data.differentiable and name not in NOT_DIFFERENTIABLE
     role = name if name in ("max", "argmax") else "mask" if name in ("any", "all") else ""
@@ -81,9 +84,9 @@ def first_element(data: Data) -> Data:
     return dataclasses.replace(data, axes=data.axes[1:], rank=rank, mapping=False)
 
 
-def unstacked(data: Data, axis: Value | None) -> Sequence:
+def unstacked(data: Data, axis: AbstractValue | None) -> Sequence:
     """A list of the slices along an axis."""
-    at = int(axis.number) if isinstance(axis, Static) and axis.number is not None else 0
+    at = whole_number(axis, 0)
     rank = None if data.rank is None else data.rank - 1
     if at < 0:
         return Sequence(dataclasses.replace(data, rank=rank, thin=False), LAST)
@@ -110,7 +113,7 @@ def reshaped(data: Data) -> Data:
     return dataclasses.replace(data, axes=AXES if data.origins else data.axes, rank=None, thin=False)
 
 
-def created(shape: Value | None) -> Data:
+def created(shape: AbstractValue | None) -> Data:
     """A constant tensor."""
     sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, Size) else ()
     if isinstance(shape, Shape):
@@ -118,14 +121,14 @@ def created(shape: Value | None) -> Data:
     return Data(axes=tuple(size.label if isinstance(size, Size) else "constant" for size in sizes))
 
 
-def cast(data: Data, dtype: Value | None, text: str) -> Data:
+def cast(data: Data, dtype: AbstractValue | None, text: str) -> Data:
     """Of another dtype: integers have no gradient."""
     word = (dtype.text if isinstance(dtype, Static) and dtype.text else text).lower()
     whole = any(word.split(".")[-1].startswith(start) for start in _INTEGERS)
     return dataclasses.replace(data, differentiable=data.differentiable and not whole, role=data.role if whole else "")
 
 
-def stacked(value: Value) -> Data:
+def stacked(value: AbstractValue) -> Data:
     """A list of tensors as one."""
     inside = elementwise([value])
     label = value.label if isinstance(value, Sequence) else "constant"
@@ -138,3 +141,8 @@ def size_of_axis(shape: Shape, number: int) -> Size:
         return Size(LAST if -number < 2 or len(shape.axes) < 2 else AXES[1] if -number == 2 else BATCH)
     at = number + shape.start
     return Size(shape.axes[at] if at < len(shape.axes) else LAST)
+
+
+def read_on_host(data: Data) -> Data:
+    """What is left of data once it was read: no gradient flows."""
+    return dataclasses.replace(data, on_host=True, differentiable=False)

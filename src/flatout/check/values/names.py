@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from .abstract_values import UNKNOWN, Value, merge
+from .abstract_values import UNKNOWN, AbstractValue, merge
 
 
 class Names:
     """A scope. Branches work on copies that are merged afterwards."""
 
-    def __init__(self, values: dict[str, Value], parent: Names | None = None, is_function: bool = True):
+    def __init__(self, values: dict[str, AbstractValue], parent: Names | None = None, is_function: bool = True):
         self.values = values
         self.parent = parent
         self.is_function = is_function
         self.outside: set[str] = set()
 
-    def __setitem__(self, name: str, value: Value) -> None:
+    def __setitem__(self, name: str, value: AbstractValue) -> None:
         scope: Names | None = self
         while scope is not None and not scope.is_function and scope.parent is not None:
             # A walrus in a comprehension binds in the function; its own variables are set in `values` directly.
@@ -27,7 +27,7 @@ class Names:
         else:
             target.values[name] = value
 
-    def lookup(self, name: str) -> tuple[Value | None, int]:
+    def lookup(self, name: str) -> tuple[AbstractValue | None, int]:
         """The value, and how many functions out it was found: 0 for local names."""
         scope: Names | None = self
         distance = 0
@@ -52,7 +52,7 @@ class Names:
             yield scope
             scope = scope.parent
 
-    def get(self, name: str) -> Value:
+    def get(self, name: str) -> AbstractValue:
         """The value, or `UNKNOWN`."""
         found, _ = self.lookup(name)
         return UNKNOWN if found is None else found
@@ -64,11 +64,11 @@ class Names:
             scope = scope.parent
         return scope
 
-    def snapshot(self) -> dict[str, Value]:
+    def snapshot(self) -> dict[str, AbstractValue]:
         """The local values, to come back to."""
         return dict(self.values)
 
-    def join(self, other: dict[str, Value]) -> None:
+    def join(self, other: dict[str, AbstractValue]) -> None:
         """Merge with the local values at the end of another branch."""
         for name, value in other.items():
             self.values[name] = merge(self.values[name], value) if name in self.values else value

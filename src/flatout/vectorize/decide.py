@@ -22,7 +22,7 @@ from flatout.vectorize.verify.gradients import ArgumentChanged
 from flatout.vectorize.verify.verification import find_recipes, verify
 
 from .decorator import Decision
-from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
+from .rewrite import NoRewrite, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
 
 
 def decide(
@@ -52,18 +52,18 @@ def _runs_at_once() -> bool:
 def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
     """The axis or masked form if it is proven, else the map form if that is, else the reason against the first."""
     found = rewrite_function(function, ranks, holder)
-    if isinstance(found, Refusal):
+    if isinstance(found, NoRewrite):
         decision = Decision(None, found)
     else:
         decision = _of_arrays(function, found, ranks, holder, shapes)
     if decision.function is None:
-        refusal = found if isinstance(found, Refusal) else Refusal("", decision.reason.code, hints=found.hints)
+        refusal = found if isinstance(found, NoRewrite) else NoRewrite("", decision.reason.code, hints=found.hints)
         mapped = map_function(function, ranks, holder, refusal)
         if mapped is not None:
             again = prove(function, mapped, holder, shapes)
             if again.function is not None:
                 return again
-            if isinstance(found, Refusal):
+            if isinstance(found, NoRewrite):
                 return replace(again, reason=found)
     return decision
 
@@ -95,7 +95,7 @@ def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decisi
     try:
         parameters = array_parameters(tree_of(function))
     except Refused as refused:
-        return {}, Decision(None, Refusal(refused.reason, refused.code, refused.line))
+        return {}, Decision(None, NoRewrite(refused.reason, refused.code, refused.line))
     best: tuple[dict[str, int], Decision] | None = None
     for ranks in candidate_ranks(parameters):
         decision = decide(function, ranks, holder)
@@ -146,7 +146,7 @@ def prove(
             found = _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
         except ArgumentChanged as changed:
             reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
-            return Decision(None, Refusal(reason, "FO303"), rewrite)
+            return Decision(None, NoRewrite(reason, "FO303"), rewrite)
     if key is not None and found.function is not None:
         kept_proofs.save(key, found.verdict, found.recipe)
     return found
@@ -175,7 +175,7 @@ def _proven(
     )
     recipe = recipes[0] if recipes else None
     if not verdict.equal:
-        refusal = Refusal(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])
+        refusal = NoRewrite(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])
         return Decision(None, refusal, rewrite, verdict, recipe)
     return _accepted(fast, rewrite, verdict, recipe)
 

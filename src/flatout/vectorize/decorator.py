@@ -23,7 +23,7 @@ class Decision:
 
     Attributes:
         function: The rewritten function, or None: the original is used.
-        reason: Why the original is used, as a `Refusal`; None if it is not.
+        reason: Why the original is used, as a `NoRewrite`; None if it is not.
         rewrite: The `Rewrite`, proven or not; None if there is none.
         verdict: What the verifier compared, or None.
         recipe: How inputs were made, to measure with.

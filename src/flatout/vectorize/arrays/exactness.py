@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from .lifted_values import Refused, Static, Tensor
+from .lifted_values import Known, Refused, Tensor
 from .lifting import Lifting
 
 BLURRED = (
@@ -24,7 +24,7 @@ def fits(number: float) -> bool:
 def refuse_remainder(value: Tensor, by: Any) -> None:
     """`float(x) // 0.3`: every multiple of 0.3 in the data would be counted by how it is rounded."""
     is_python = value.is_wide or value.is_blurred
-    if is_python and isinstance(by, Static) and isinstance(by.value, float) and not fits(by.value):
+    if is_python and isinstance(by, Known) and isinstance(by.value, float) and not fits(by.value):
         raise Refused(f"A remainder by {by.value!r}, which Python takes in 64 bits and a tensor in 32.", "FO201")
 
 

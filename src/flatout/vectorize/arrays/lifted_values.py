@@ -105,7 +105,7 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False)
-class Static:
+class Known:
     """A value that is known now: a constant, module, function or table; `path` is its dotted name, if any."""
 
     value: Any
@@ -169,10 +169,10 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class TableRow:
     """The row of a table that a tensor of keys selects."""
 
-    table: Static
+    table: Known
     keys: tuple[Any, ...]
     by_position: bool
 
@@ -181,14 +181,14 @@ class Row:
 class Match:
     """The rows of a table where a column equals a tensor's value: `table[table.key == value]`."""
 
-    on: Static
+    on: Known
     key: Tensor
-    table: Static | None = None
-    column: Static | None = None
+    table: Known | None = None
+    column: Known | None = None
     # Whether it is the first of these rows: `.iloc[0]`.
     is_row: bool = False
     # Further columns, and what they must equal.
-    also: tuple[tuple[Static, Tensor], ...] = ()
+    also: tuple[tuple[Known, Tensor], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +211,7 @@ class Groups:
 class Choice:
     """One of some constants that are no numbers, by its place among them."""
 
-    options: Static
+    options: Known
     code: Tensor
 
 
@@ -232,7 +232,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Unknown:
+class Unreadable:
     """A variable that must not be read: why."""
 
     reason: str

@@ -12,7 +12,7 @@ from flatout.vectorize.calls.spellings import library_of
 
 from .algebra import cast
 from .indexing import select
-from .lifted_values import Items, Places, Refused, Static, Tensor, WrongRank
+from .lifted_values import Items, Known, Places, Refused, Tensor, WrongRank
 from .shaping import tensor
 
 FUNCTIONS = ("where", "nonzero", "flatnonzero", "argwhere")
@@ -42,7 +42,7 @@ def places_of(run: Any, path: str, condition: Any, kwargs: dict[str, Any]) -> An
             raise WrongRank("flatnonzero() of an array of more than one dimension.")
         return along(run, mask)
     is_column = name == "argwhere" or library == "tensorflow" or (library == "torch" and name == "nonzero")
-    if is_column and not (isinstance(as_tuple, Static) and as_tuple.value):
+    if is_column and not (isinstance(as_tuple, Known) and as_tuple.value):
         return Places(mask)
     if mask.rank == 1:
         return Items((along(run, mask),))
@@ -77,7 +77,7 @@ def function_of_places(run: Any, name: str, args: list[Any], kwargs: dict[str, A
 def picked_places(run: Any, of: Places, items: list[Any]) -> Any:
     """`places[:, 0]`."""
     is_whole = len(items) == 2 and isinstance(items[0], slice) and items[0] == slice(None)
-    if of.dimension is not None or not is_whole or not isinstance(items[1], Static):
+    if of.dimension is not None or not is_whole or not isinstance(items[1], Known):
         raise Refused("The places of a mask are indexed.", "FO108")
     if of.mask.rank == 1:
         return along(run, of.mask)

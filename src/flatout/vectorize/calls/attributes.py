@@ -13,15 +13,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Groups,
     Host,
     Items,
+    Known,
     Listing,
     Match,
     Method,
     Places,
     Record,
     Refused,
-    Row,
-    Static,
     Sum,
+    TableRow,
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
@@ -36,11 +36,11 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         if name == "shape":
             return shape(value, run.lift)
         if name == "ndim":
-            return Static(value.rank, graph.const(value.rank))
+            return Known(value.rank, graph.const(value.rank))
         if name in ("T", "mT"):
             return replace(value, inner=value.inner[::-1])
         if name == "dtype":
-            return Static("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
+            return Known("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
         if name == "data":
             return detached(run, value)
         if name == "values":
@@ -50,16 +50,16 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):
             return Method(value, name)
         node = graph.const(name)
-        return pick_column(run, value, Static(name, node))
+        return pick_column(run, value, Known(name, node))
     if isinstance(value, (Record, Groups)):
         return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
-    if isinstance(value, Row):
+    if isinstance(value, TableRow):
         return Method(value, name) if name in ("item", "to_dict") else _column(run, value, name)
     if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, Places) and name == "shape":
         return Items(
-            (counted(run.lift, value.mask, value.mask.inner), Static(value.mask.rank, graph.const(value.mask.rank)))
+            (counted(run.lift, value.mask, value.mask.inner), Known(value.mask.rank, graph.const(value.mask.rank)))
         )
     if isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
@@ -69,7 +69,7 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
     if isinstance(value, Host):
         raise Refused(f"The attribute {name!r} of a number.")
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         return _of_static(run, value, name)
     raise Refused(f"The attribute {name!r} of something that has none.")
 
@@ -100,7 +100,7 @@ def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
 
 def _size(node: Any) -> Any:
     if node.kind == "const":
-        return Static(int(node.parts[0]), node)
+        return Known(int(node.parts[0]), node)
     return Host(node)
 
 
@@ -111,23 +111,23 @@ def detached(run: Any, value: Tensor) -> Tensor:
     return replace(value, node=run.lift.graph.call("ops.stop_gradient", value.node))
 
 
-def pick_column(run: Any, match: Match, name: Static) -> Any:
+def pick_column(run: Any, match: Match, name: Known) -> Any:
     from .subscripts import pick
 
     return pick(run, match, [name], False)
 
 
-def _column(run: Any, row: Row, name: str) -> Any:
+def _column(run: Any, row: TableRow, name: str) -> Any:
     from .subscripts import column_of_row
 
     return column_of_row(run, row, name)
 
 
-def _of_static(run: Any, value: Static, name: str) -> Any:
+def _of_static(run: Any, value: Known, name: str) -> Any:
     graph = run.lift.graph
     if (is_frame(value) or is_series(value)) and name in ("loc", "iloc", "at", "iat", "values", "get", "map"):
         if name == "values":
-            return Static(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
+            return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
         return Method(value, name)
     if isinstance(value.value, (dict, list)) and name in (
         "get",
@@ -161,4 +161,4 @@ def _of_static(run: Any, value: Static, name: str) -> Any:
         and not isinstance(found, types.FunctionType)
     ):
         return Method(value, name)
-    return Static(found, node, path)
+    return Known(found, node, path)

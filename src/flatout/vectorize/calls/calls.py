@@ -14,12 +14,12 @@ from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import (
     Items,
+    Known,
     Local,
     Method,
     Partial,
     Places,
     Refused,
-    Static,
     Sum,
     Tensor,
     WrongRank,
@@ -62,9 +62,9 @@ def _is_read(function: Any) -> bool:
     """Whether a function is the user's own, whose body is read in place of the call."""
     if isinstance(function, Partial):
         return _is_read(function.function)
-    if isinstance(function, Method) and isinstance(function.of, Static):
+    if isinstance(function, Method) and isinstance(function.of, Known):
         return _is_users(getattr(getattr(function.of.value, function.name, None), "__func__", None))
-    return isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
+    return isinstance(function, Local) or (isinstance(function, Known) and _is_users(function.value))
 
 
 def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:
@@ -74,7 +74,7 @@ def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:
     several = run.expression(node.value, scope)
     if isinstance(several, Items):
         return list(several.values)
-    if isinstance(several, Static) and isinstance(several.value, (list, tuple)):
+    if isinstance(several, Known) and isinstance(several.value, (list, tuple)):
         return unpacked(run, several, len(several.value))
     raise Refused("A call with a varying number of arguments.")
 
@@ -83,15 +83,15 @@ def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]
     value = run.expression(word.value, scope)
     if word.arg is not None:
         return [(word.arg, value)]
-    if isinstance(value, Static) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
+    if isinstance(value, Known) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
         graph = run.lift.graph
-        return [(key, Static(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
+        return [(key, Known(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
     raise Refused("A call with a varying number of arguments.")
 
 
 def path_to(function: Any) -> str | None:
     """The dotted name of a function of a library; None: it is none."""
-    if not isinstance(function, Static):
+    if not isinstance(function, Known):
         return None
     path = function.path or path_of(function.value)
     return None if path is None else path.replace("tensorflow._api.v2.", "tensorflow.")
@@ -116,12 +116,12 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
         return run.function(function, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
-    if isinstance(function, Static) and isinstance(function.value, functools.partial):
+    if isinstance(function, Known) and isinstance(function.value, functools.partial):
         function = _opened(run, function)
     if isinstance(function, Partial):
         held = function.function
         return apply(run, held, path_to(held), [*function.args, *args], {**function.kwargs, **kwargs})
-    if not isinstance(function, Static):
+    if not isinstance(function, Known):
         raise Refused("Something is called that is no function.")
     if is_random(path):
         raise Refused(
@@ -155,21 +155,21 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
 
 
-def _opened(run: Any, function: Static) -> Partial:
+def _opened(run: Any, function: Known) -> Partial:
     """A `functools.partial` that was made outside the loss."""
     graph, made = run.lift.graph, function.value
     args, words = (graph.make("attribute", function.node, name) for name in ("args", "keywords"))
     return Partial(
-        Static(made.func, graph.make("attribute", function.node, "func")),
-        tuple(Static(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
-        {key: Static(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
+        Known(made.func, graph.make("attribute", function.node, "func")),
+        tuple(Known(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
+        {key: Known(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
     )
 
 
 def _is_static(value: Any) -> bool:
     if isinstance(value, Items):
         return all(_is_static(item) for item in value.values)
-    return isinstance(value, Static)
+    return isinstance(value, Known)
 
 
 def _is_users(function: Any) -> bool:
@@ -197,7 +197,7 @@ def _joined(run: Any, path: str, args: list[Any]) -> Any:
     return run.join(how, left, right)
 
 
-def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Static:
+def _constant(run: Any, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Known:
     """A call whose arguments are all constants, made now; the rewritten source makes it again."""
     name = (path or "").rpartition(".")[2]
     root = (path or "").partition(".")[0]
@@ -222,8 +222,8 @@ def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwa
         kept = f"_{name}_{len(run.injected)}"
         run.injected[kept] = value
         run.hoisted[kept] = node
-        return Static(value, graph.name(kept))
-    return Static(value, node)
+        return Known(value, graph.name(kept))
+    return Known(value, node)
 
 
 def _plain(value: Any) -> Any:
@@ -239,7 +239,7 @@ def _node(run: Any, value: Any) -> Node:
     return value.node  # type: ignore[no-any-return]
 
 
-def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _array_function(run: Any, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = canonical(path)
     if places.asks_for_places(name, args, kwargs):
         return places.places_of(run, path, args[0], kwargs)
@@ -275,22 +275,22 @@ def _is_keras_loss(value: Any) -> bool:
     return is_own and getattr(value, "reduction", None) == "sum_over_batch_size"
 
 
-def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _loss_object(run: Any, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A loss object of Keras': its `call` gives one number for each row, of which it takes the mean."""
     rows = _row_function(
-        run, Static(function.value.call, run.lift.graph.make("attribute", function.node, "call")), args, kwargs
+        run, Known(function.value.call, run.lift.graph.make("attribute", function.node, "call")), args, kwargs
     )
     return reduce(run.lift, "mean", rows, rows.inner)
 
 
-def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _row_function(run: Any, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
     lift: Lifting = run.lift
     tensors = [tensor(lift, value) for value in args]
     if any(value.valid is not None for value in tensors):
         raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
     if any(word.startswith("axis") for word in kwargs) or not all(
-        isinstance(value, Static) for value in kwargs.values()
+        isinstance(value, Known) for value in kwargs.values()
     ):
         raise Refused("A loss of Keras' with an axis.")
     last = tensors[-1]
@@ -328,7 +328,7 @@ def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:
             holder = run.expression(node.func.value, scope)
         except Refused:
             return False
-        if isinstance(holder, Static):
+        if isinstance(holder, Known):
             if isinstance(holder.value, logging.Logger):
                 return True
             path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, number, relabelled, where
-from flatout.vectorize.arrays.lifted_values import Axis, Bag, Host, Items, Partial, Refused, Static, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Bag, Host, Items, Known, Partial, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
@@ -22,7 +22,7 @@ def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`pandas.cut(x, bins, labels=False)`."""
     words = dict(zip(("x", "bins", "right", "labels"), args, strict=False)) | kwargs
     labels, right = words.get("labels"), words.get("right")
-    if labels is None or not isinstance(labels, Static) or labels.value is not False:
+    if labels is None or not isinstance(labels, Known) or labels.value is not False:
         raise Refused("pandas.cut() with labels.", "FO401")
     return _binned(run, words["x"], words["bins"], right is None or bool(right.value))
 
@@ -52,10 +52,10 @@ def _bisect(side: str) -> Callable[..., Any]:
 
 
 def _binned(run: Any, values: Any, edges: Any, right: bool, nan_is_last: bool = False) -> Tensor:
-    if isinstance(edges, Items) and all(isinstance(item, Static) for item in edges.values):
+    if isinstance(edges, Items) and all(isinstance(item, Known) for item in edges.values):
         node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
-        edges = Static([item.value for item in edges.values], node)
-    if not isinstance(edges, Static) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
+        edges = Known([item.value for item in edges.values], node)
+    if not isinstance(edges, Known) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
     return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right, nan_is_last)
 
@@ -109,7 +109,7 @@ def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
     words = dict(zip(("func1d", "axis", "arr"), args, strict=False)) | kwargs
     values = on_host(run, tensor(run.lift, words["arr"]))
-    if set(words) != {"func1d", "axis", "arr"} or not isinstance(words["axis"], Static):
+    if set(words) != {"func1d", "axis", "arr"} or not isinstance(words["axis"], Known):
         raise Refused("numpy.apply_along_axis() with further arguments.", "FO205")
     place = words["axis"].value
     if not -values.rank <= place < values.rank:
@@ -136,7 +136,7 @@ def _bincount(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = dict(zip(("x", "weights", "minlength"), args, strict=False)) | kwargs
     values = tensor(run.lift, words.get("x", words.get("input")))
     count, weights = words.get("minlength"), words.get("weights")
-    if not isinstance(count, (Static, Host)) or (isinstance(count, Static) and not count.value):
+    if not isinstance(count, (Known, Host)) or (isinstance(count, Known) and not count.value):
         raise Refused("bincount() into as many bins as the data say.", "FO108")
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("bincount() of an array that is no vector.")
@@ -147,7 +147,7 @@ def _bincount(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     bins = Axis("bin", count.node)
     same = elementwise(run.lift, "equal", (replace(values, inner=()), positions(run.lift, bins)), "bool", "==")
     each = cast(run.lift, same, "float32")
-    if weights is not None and not (isinstance(weights, Static) and weights.value is None):
+    if weights is not None and not (isinstance(weights, Known) and weights.value is None):
         given = tensor(run.lift, weights)
         each = binary(run.lift, "*", each, replace(relabelled(given, {given.inner[0]: values.inner[0]}), inner=()))
     return replace(reduce(run.lift, "sum", each, values.inner), inner=(bins,), is_host=values.is_host)
@@ -157,7 +157,7 @@ def _select(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
     words = dict(zip(("condlist", "choicelist", "default"), args, strict=False)) | kwargs
     conditions, choices = words["condlist"], words["choicelist"]
-    if isinstance(choices, Static) and isinstance(choices.value, (list, tuple)):
+    if isinstance(choices, Known) and isinstance(choices.value, (list, tuple)):
         choices = Items(tuple(number(run.lift, value) for value in choices.value))
     if not isinstance(conditions, Items) or not isinstance(choices, Items):
         raise Refused("numpy.select() of lists that are not written out.", "FO205")
@@ -172,7 +172,7 @@ def _vectorize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.vectorize(f)`: f of every entry."""
     if len(args) != 1 or set(kwargs) - {"otypes"}:
         raise Refused("numpy.vectorize() with further arguments.", "FO205")
-    return Partial(Static(_each, run.lift.graph.const(None), "numpy.vectorize.each"), (args[0],), {})
+    return Partial(Known(_each, run.lift.graph.const(None), "numpy.vectorize.each"), (args[0],), {})
 
 
 def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -8,7 +8,7 @@ import numpy as np
 
 from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 
 from .spellings import library_of
@@ -23,7 +23,7 @@ _OF_MATRICES = (
 _TRIED = tuple((size, whole) for whole in ("int32", "int64") for size in (3, 4, 6, 2))
 
 
-def mapped_call(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+def mapped_call(run: Any, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
     """A library's function as the user calls it: as it is outside every loop, mapped over the steps inside one."""
     lift: Lifting = run.lift
     args = [_constant(lift, value) for value in args]
@@ -31,7 +31,7 @@ def mapped_call(run: Any, function: Static, path: str, args: list[Any], kwargs: 
     values = [*args, *kwargs.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
     fits = all(value.valid is None and not value.is_loose and value.kind != "number" for value in tensors)
-    known = all(isinstance(value, (Tensor, Static, Host)) for value in values)
+    known = all(isinstance(value, (Tensor, Known, Host)) for value in values)
     if library_of(path) not in _LIBRARIES or not tensors or not fits or not known:
         raise Refused(f"{path} has no array form here.")
     rank, kind = _result(function.value, path, args, kwargs)
@@ -48,11 +48,11 @@ def _constant(lift: Lifting, value: Any) -> Any:
     if not isinstance(value, Items):
         return value
     parts = [_constant(lift, part) for part in value.values]
-    if not all(isinstance(part, Static) for part in parts):
+    if not all(isinstance(part, Known) for part in parts):
         return value
     content = [part.value for part in parts]
     node = lift.graph.sequence(tuple(part.node for part in parts), value.is_list)
-    return Static(content if value.is_list else tuple(content), node)
+    return Known(content if value.is_list else tuple(content), node)
 
 
 def _mapped(
@@ -118,7 +118,7 @@ def _tried(function: Any, args: list[Any], kwargs: dict[str, Any], size: int, wh
     def stand_in(value: Any) -> Any:
         if isinstance(value, Host):
             return size
-        if isinstance(value, Static):
+        if isinstance(value, Known):
             return value.value
         drawn = np.random.default_rng(0).uniform(0.5, 1.0, (size,) * value.rank)
         dtype = whole if value.kind == "int" else _dtype(value)

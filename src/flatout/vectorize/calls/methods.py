@@ -14,15 +14,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Choice,
     Groups,
     Items,
+    Known,
     Listing,
     Match,
     Method,
     Places,
     Record,
     Refused,
-    Row,
-    Static,
     Sum,
+    TableRow,
     Tensor,
 )
 from flatout.vectorize.arrays.reductions import reduce
@@ -58,7 +58,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
         return places.function_of_places(run, name, [of, *args], kwargs)
     if isinstance(of, Tensor):
         return _of_tensor(run, of, name, args, kwargs)
-    if isinstance(of, Static):
+    if isinstance(of, Known):
         return _of_static(run, of, name, args, kwargs)
     if isinstance(of, Bag) and name == "intersection" and args and all(isinstance(value, Bag) for value in args):
         return Bag(of.entries, (*of.others, *(one for value in args for one in (value.entries, *value.others))))
@@ -66,7 +66,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
         return entry(run.lift, of)
     if isinstance(of, Match) and name == "to_numpy":
         return of
-    if isinstance(of, Row):
+    if isinstance(of, TableRow):
         raise Refused(f"A row of a table is used by .{name}().", "FO401")
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
@@ -80,7 +80,7 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
     if name in _READS:
         return replace(on_host(run, of), is_series=False, is_wide=name in ("item", "tolist") or of.is_wide)
     if name in _CASTS:
-        return operations.apply(lift, "cast", [of, Static(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
+        return operations.apply(lift, "cast", [of, Known(_CASTS[name], lift.graph.const(_CASTS[name]))], {})
     if name == "astype":
         return operations.apply(lift, "cast", [of, *args], kwargs)
     if name in _NOTHING:
@@ -93,7 +93,7 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
         return frames.grouped_by(run, of, args[0])
     if name in ("size", "get_shape", "dim", "numel"):
         if name == "dim":
-            return Static(of.rank, lift.graph.const(of.rank))
+            return Known(of.rank, lift.graph.const(of.rank))
         if name == "numel":
             return python_calls.SHAPES["numel"](run, of)
         sizes = shape(of, lift)
@@ -121,19 +121,13 @@ def _of_tensor(run: Any, of: Tensor, name: str, args: list[Any], kwargs: dict[st
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 
-def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if (
-        is_table(of)
-        and name == "get"
-        and len(args) == 2
-        and isinstance(args[0], Choice)
-        and isinstance(args[1], Static)
-    ):
+def _of_static(run: Any, of: Known, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    if is_table(of) and name == "get" and len(args) == 2 and isinstance(args[0], Choice) and isinstance(args[1], Known):
         return choices.read_at(run, of, args[0], args[1])
     if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
         keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
         default = args[1] if len(args) > 1 else kwargs.get("default")
-        if default is None or (isinstance(default, Static) and default.value is None):
+        if default is None or (isinstance(default, Known) and default.value is None):
             raise Refused("A table is read with get() and no default.", "FO401")
         return lookup(run.lift, of, keys, default)
     if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
@@ -147,7 +141,7 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
         graph = run.lift.graph
         return Items(
             tuple(
-                Items((Static(k, graph.const(k)), Static(v, graph.index(of.node, (graph.const(k),))))) for k, v in pairs
+                Items((Known(k, graph.const(k)), Known(v, graph.index(of.node, (graph.const(k),))))) for k, v in pairs
             )
         )
     if draws(of.value):
@@ -168,18 +162,18 @@ def _of_static(run: Any, of: Static, name: str, args: list[Any], kwargs: dict[st
     from .calls import _constant
 
     graph = run.lift.graph
-    bound = Static(getattr(of.value, name), graph.make("attribute", of.node, name))
+    bound = Known(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return _constant(run, bound, path, args, kwargs)
 
 
-def _listed(run: Any, of: Static, name: str) -> Static:
+def _listed(run: Any, of: Known, name: str) -> Known:
     """`table.keys()`, `table.values()` of a dict, as a list."""
     graph = run.lift.graph
-    return Static(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
+    return Known(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
 
 
-def _rows(run: Any, of: Static, name: str, kwargs: dict[str, Any]) -> Items:
+def _rows(run: Any, of: Known, name: str, kwargs: dict[str, Any]) -> Items:
     """The rows of a short table, one by one: `for key, row in table.iterrows()`."""
     graph = run.lift.graph
     if kwargs:
@@ -187,10 +181,10 @@ def _rows(run: Any, of: Static, name: str, kwargs: dict[str, Any]) -> Items:
     if name == "itertuples":
         every = graph.call("list", graph.method(of.node, "itertuples"))
         rows = enumerate(of.value.itertuples())
-        return Items(tuple(Static(row, graph.index(every, (graph.const(at),))) for at, row in rows))
+        return Items(tuple(Known(row, graph.index(every, (graph.const(at),))) for at, row in rows))
     pairs = []
     for at, (key, row) in enumerate(of.value.iterrows()):
         place = graph.index(graph.make("attribute", of.node, "index"), (graph.const(at),))
         found = graph.index(graph.make("attribute", of.node, "iloc"), (graph.const(at),))
-        pairs.append(Items((Static(key, place), Static(row, found))))
+        pairs.append(Items((Known(key, place), Known(row, found))))
     return Items(tuple(pairs))

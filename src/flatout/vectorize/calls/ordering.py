@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import cast, elementwise, number, relabelled, where
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Listing, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Known, Listing, Refused, Tensor
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.interpreter.iterated_axes import Stream, stream
 from flatout.vectorize.lookups.host_values import on_host
@@ -20,9 +20,9 @@ def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
     if isinstance(args[0], Bag) and key is None:
         return args[0]  # What follows may not depend on the order; the proof sees to it.
-    if kwargs or (reverse is not None and not isinstance(reverse, Static)):
+    if kwargs or (reverse is not None and not isinstance(reverse, Known)):
         raise Refused("sorted() in an order that depends on the data.", "FO205")
-    if key is not None and not (isinstance(key, Static) and key.value is None):
+    if key is not None and not (isinstance(key, Known) and key.value is None):
         return _sorted_by(run, key, args[0], reverse is not None and bool(reverse.value))
     values = tensor(run.lift, args[0])
     if values.rank != 1 or values.valid is not None:

@@ -14,15 +14,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Host,
     Items,
+    Known,
     Listing,
     Places,
     Range,
     Record,
     Refused,
     Several,
-    Static,
     Tensor,
-    Unknown,
+    Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.reductions import reduce
@@ -41,8 +41,8 @@ def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, Host):
         return Host(run.lift.graph.call("float", value.node))
-    if isinstance(value, Static):
-        return Static(float(value.value), run.lift.graph.call("float", value.node))
+    if isinstance(value, Known):
+        return Known(float(value.value), run.lift.graph.call("float", value.node))
     if not isinstance(value, Tensor):
         raise Refused("float() of something that is no number.", "FO201")
     if value.rank:
@@ -53,9 +53,9 @@ def _float(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _int(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
-    if isinstance(value, (Host, Static)):
+    if isinstance(value, (Host, Known)):
         node = run.lift.graph.call("int", value.node)
-        return Host(node) if isinstance(value, Host) else Static(int(value.value), node)
+        return Host(node) if isinstance(value, Host) else Known(int(value.value), node)
     if not isinstance(value, Tensor):
         raise Refused("int() of something that is no number.", "FO201")
     if value.rank:
@@ -99,8 +99,8 @@ def _len(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         assert isinstance(flow, Stream)
         size = steps_of(lift, flow.axes[0].size)  # type: ignore[arg-type]
         return Host(size) if flow.keep is None else counted(lift, flow.keep, flow.axes)  # type: ignore[arg-type]
-    if isinstance(value, Static):
-        return Static(len(value.value), lift.graph.call("len", value.node))
+    if isinstance(value, Known):
+        return Known(len(value.value), lift.graph.call("len", value.node))
     raise Refused("len() of something that is no list.")
 
 
@@ -131,9 +131,9 @@ def _reducing(how: str) -> Callable[..., Any]:
             if value.rank != 1 and how in ("max", "min", "any", "all"):
                 raise WrongRank(f"{how}() of an array of rank {value.rank}.")
             total = reduce(lift, how, value, value.inner[:1])
-        elif isinstance(value, Static):
+        elif isinstance(value, Known):
             python: Any = {"sum": sum, "max": max, "min": min, "any": any, "all": all}[how]
-            return Static(python(value.value), lift.graph.call(how, value.node))
+            return Known(python(value.value), lift.graph.call(how, value.node))
         else:
             raise Refused(f"{how}() of something that is no list.")
         return total if begin is None else join(lift, "sum", begin, total)
@@ -155,25 +155,25 @@ def _over_listing(run: Any, how: str, listing: Listing) -> Any:
 
 def _largest(run: Any, how: str, args: list[Any]) -> Any:
     graph = run.lift.graph
-    if all(isinstance(value, Static) for value in args):
+    if all(isinstance(value, Known) for value in args):
         python: Any = {"max": max, "min": min}[how]
-        return Static(python(value.value for value in args), graph.call(how, *(value.node for value in args)))
-    if all(isinstance(value, (Static, Host)) for value in args):
+        return Known(python(value.value for value in args), graph.call(how, *(value.node for value in args)))
+    if all(isinstance(value, (Known, Host)) for value in args):
         return Host(graph.call(how, *(value.node for value in args)))
     total = args[0]
     for value in args[1:]:
         total = elementwise(run.lift, {"max": "maximum", "min": "minimum"}[how], (total, value), "any")
     is_wide = any(isinstance(value, Tensor) and (value.is_wide or value.is_blurred) for value in args)
     is_rounded = any(
-        isinstance(value, Static) and isinstance(value.value, float) and not fits(value.value) for value in args
+        isinstance(value, Known) and isinstance(value.value, float) and not fits(value.value) for value in args
     )
     return replace(total, is_blurred=True) if is_wide and is_rounded else total
 
 
 def _abs(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
-    if isinstance(value, Static):
-        return Static(abs(value.value), run.lift.graph.call("abs", value.node))
+    if isinstance(value, Known):
+        return Known(abs(value.value), run.lift.graph.call("abs", value.node))
     if isinstance(value, Host):
         return Host(run.lift.graph.call("abs", value.node))
     return operations.apply(run.lift, "abs", [value], {})
@@ -182,8 +182,8 @@ def _abs(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not args:
         raise Refused("A set that is filled in a loop.")
-    if isinstance(args[0], Static):
-        return Static(set(args[0].value), run.lift.graph.call("set", args[0].node))
+    if isinstance(args[0], Known):
+        return Known(set(args[0].value), run.lift.graph.call("set", args[0].node))
     entries = on_host(run, tensor(run.lift, args[0]))
     if entries.rank != 1:
         raise WrongRank(f"A set of an array of rank {entries.rank}.")
@@ -192,22 +192,22 @@ def _set(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _dict(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`dict(zip(keys, values))` of constants, and `dict(table)`."""
-    if not args and all(isinstance(value, Static) for value in kwargs.values()):
+    if not args and all(isinstance(value, Known) for value in kwargs.values()):
         made = run.lift.graph.make(
             "calling", run.lift.graph.name("dict"), (), tuple((k, v.node) for k, v in kwargs.items())
         )
-        return Static({key: value.value for key, value in kwargs.items()}, made)
+        return Known({key: value.value for key, value in kwargs.items()}, made)
     if not args:
         return Record(dict(kwargs))
     if len(args) != 1 or kwargs:
         raise Refused("A dict is made of other than constants.")
     (value,) = args
     graph = run.lift.graph
-    if isinstance(value, Several) and value.how == "zip" and all(isinstance(one, Static) for one in value.values):
+    if isinstance(value, Several) and value.how == "zip" and all(isinstance(one, Known) for one in value.values):
         pairs = graph.call("zip", *(one.node for one in value.values))
-        return Static(dict(zip(*(one.value for one in value.values), strict=False)), graph.call("dict", pairs))
-    if isinstance(value, Static):
-        return Static(dict(value.value), graph.call("dict", value.node))
+        return Known(dict(zip(*(one.value for one in value.values), strict=False)), graph.call("dict", pairs))
+    if isinstance(value, Known):
+        return Known(dict(value.value), graph.call("dict", value.node))
     raise Refused("A dict is made of other than constants.")
 
 
@@ -223,7 +223,7 @@ def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if values.domain:
         run.lift.hints.append(("whole", values.domain))
     found = distinct(run.lift, values)
-    if not isinstance(counts, Static) or not counts.value:
+    if not isinstance(counts, Known) or not counts.value:
         return found
     twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
     same = elementwise(run.lift, "equal", (found.element, twin), "bool", "==")
@@ -233,7 +233,7 @@ def _distinct(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _distinct_and_places(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`tf.unique(x)`: the values, and for every entry the place of its own, which has no array form here."""
-    places = Unknown("The places that tf.unique() gives depend on the order of the values.", "FO107")
+    places = Unreadable("The places that tf.unique() gives depend on the order of the values.", "FO107")
     return Items((_distinct(run, args[:1], {}), places))
 
 
@@ -241,7 +241,7 @@ def _quantile(share: float) -> Callable[..., Any]:
     """`percentile(x, q)` and `quantile(x, q)` of a whole array."""
 
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        if kwargs or len(args) != 2 or not isinstance(args[1], (Static, Host)):
+        if kwargs or len(args) != 2 or not isinstance(args[1], (Known, Host)):
             raise Refused("A percentile along an axis, or one from the data.", "FO205")
         values = front(run.lift, on_host(run, tensor(run.lift, args[0])))
         if values.valid is not None or (values.axes and values.rank != 1):

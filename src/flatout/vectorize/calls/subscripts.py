@@ -17,15 +17,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Groups,
     Host,
     Items,
+    Known,
     Listing,
     Match,
     Method,
     Places,
     Record,
     Refused,
-    Row,
-    Static,
     Sum,
+    TableRow,
     Tensor,
     WrongRank,
 )
@@ -50,13 +50,13 @@ def _item(run: Any, node: ast.expr, scope: Scope) -> Any:
         bounds = (node.lower, node.upper, node.step)
         return slice(*(None if bound is None else _none(run.expression(bound, scope)) for bound in bounds))
     value = run.expression(node, scope)
-    if isinstance(value, Static) and value.value in (None, Ellipsis) and not hasattr(value.value, "shape"):
+    if isinstance(value, Known) and value.value in (None, Ellipsis) and not hasattr(value.value, "shape"):
         return value.value
     return value
 
 
 def _none(value: Any) -> Any:
-    return None if isinstance(value, Static) and value.value is None else value
+    return None if isinstance(value, Known) and value.value is None else value
 
 
 def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
@@ -78,9 +78,9 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         return _of_match(run, value, items)
     if is_frame(value) and isinstance(items[0], Match):
         return replace(items[0], table=value)
-    if isinstance(value, Row) and is_nested(value.table):
+    if isinstance(value, TableRow) and is_nested(value.table):
         return nested_entry(lift, value, items[0])
-    if isinstance(value, Row):
+    if isinstance(value, TableRow):
         return column_of_row(run, value, items[0].value)
     if isinstance(value, Method):
         return _of_indexer(run, value, items, is_tuple)
@@ -88,7 +88,7 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise Refused(f"{value.name!r} is read at one step and written at another.", "FO106")
     if isinstance(value, Host):
         raise WrongRank("A number is indexed.")
-    if not isinstance(value, Static):
+    if not isinstance(value, Known):
         raise Refused("Something is indexed that is no array, list or table.")
     if all(_is_known(item) for item in items):
         return _known(run, value, items, is_tuple)
@@ -98,7 +98,7 @@ def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
     if chosen is not None:
         return chosen
     if is_nested(value):
-        return Row(value, (items[0],), False)
+        return TableRow(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
         keys = items[0].values if isinstance(items[0], Items) else items
         return lookup(lift, value, [_index_item(run, key) if isinstance(key, Listing) else key for key in keys])
@@ -117,20 +117,20 @@ def _index_item(run: Any, item: Any) -> Any:
             after = replace(only, position=(only.position[0], only.position[1] + 1))
             return slice(only, after)  # `a[:, [i]]` keeps the dimension, as `a[:, i : i + 1]` does.
         return only  # `a[np.where(mask)]`.
-    if isinstance(item, Items) or (isinstance(item, Static) and isinstance(item.value, (list, np.ndarray))):
+    if isinstance(item, Items) or (isinstance(item, Known) and isinstance(item.value, (list, np.ndarray))):
         raise Refused("An array is indexed by a list.", "FO108")
     return item
 
 
 def _is_known(item: Any) -> bool:
     if isinstance(item, slice):
-        return all(part is None or isinstance(part, Static) for part in (item.start, item.stop, item.step))
+        return all(part is None or isinstance(part, Known) for part in (item.start, item.stop, item.step))
     if isinstance(item, Items):
-        return all(isinstance(part, Static) for part in item.values)
-    return item is None or item is Ellipsis or isinstance(item, Static)
+        return all(isinstance(part, Known) for part in item.values)
+    return item is None or item is Ellipsis or isinstance(item, Known)
 
 
-def _known(run: Any, value: Static, items: list[Any], is_tuple: bool) -> Static:
+def _known(run: Any, value: Known, items: list[Any], is_tuple: bool) -> Known:
     """A constant indexed by constants."""
     graph = run.lift.graph
 
@@ -139,28 +139,28 @@ def _known(run: Any, value: Static, items: list[Any], is_tuple: bool) -> Static:
             return slice(*(None if part is None else part.value for part in (item.start, item.stop, item.step)))
         if isinstance(item, Items):
             return tuple(part.value for part in item.values)
-        return item.value if isinstance(item, Static) else item
+        return item.value if isinstance(item, Known) else item
 
     def node(item: Any) -> Any:
         if isinstance(item, slice):
             return tuple(None if part is None else part.node for part in (item.start, item.stop, item.step))
         if isinstance(item, Items):
             return graph.sequence(tuple(part.node for part in item.values))
-        return item.node if isinstance(item, Static) else "..." if item is Ellipsis else item
+        return item.node if isinstance(item, Known) else "..." if item is Ellipsis else item
 
     key = tuple(plain(item) for item in items)
     try:
         found = value.value[key if is_tuple else key[0]]
     except Exception as error:
         raise Refused(f"A constant is read at {key}, which fails: {error}") from error
-    return Static(found, graph.index(value.node, tuple(node(item) for item in items)))
+    return Known(found, graph.index(value.node, tuple(node(item) for item in items)))
 
 
 def _of_items(run: Any, value: Items, item: Any) -> Any:
     if isinstance(item, slice) and _is_known(item):
         bounds = (None if part is None else part.value for part in (item.start, item.stop, item.step))
         return Items(value.values[slice(*bounds)], value.is_list)
-    if isinstance(item, Static):
+    if isinstance(item, Known):
         try:
             return value.values[item.value]
         except IndexError as error:
@@ -181,7 +181,7 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
     if isinstance(item, slice):
         if value.keep is not None:
             raise Refused("A part of a selection is taken; which one depends on the data.", "FO108")
-        if isinstance(item.step, Static) and item.step.value == -1 and item.start is item.stop is None:
+        if isinstance(item.step, Known) and item.step.value == -1 and item.start is item.stop is None:
             return index(lift, listing_to_tensor(lift, value), items)
         places, keep = positions(lift, axis), None
         if item.step is not None:
@@ -189,7 +189,7 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
         for bound, symbol in ((item.start, ">="), (item.stop, "<")):
             if bound is None:
                 continue
-            if isinstance(bound, Static) and bound.value < 0:
+            if isinstance(bound, Known) and bound.value < 0:
                 raise Refused("A list is cut, counted from its end.")
             name = {">=": "greater_equal", "<": "less"}[symbol]
             keep = both(lift, keep, elementwise(lift, name, (places, bound), "bool", symbol))
@@ -203,7 +203,7 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
         raise Refused("An element of a selection is read; which one depends on the data.", "FO108")
     if isinstance(value.element, Listing):  # A list of lists: the element of each.
         row = value.element
-        if row.keep is not None or not isinstance(item, (Static, Host)):
+        if row.keep is not None or not isinstance(item, (Known, Host)):
             raise Refused("A list of lists is read at a place that is not known.", "FO108")
         picked = _of_listing(run, Listing(row.element, value.axes), [item])
         return pick(run, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
@@ -228,7 +228,7 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
     table, name = method.of, method.name
     if isinstance(table, Match) and name in ("iloc", "values", "iat") and table.column is not None:
         return _of_match(run, table, items)
-    if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Static) and items[0].value == 0:
+    if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Known) and items[0].value == 0:
         return replace(table, is_row=True)
     if is_frame(table) and name == "loc" and isinstance(items[0], Match):
         match = replace(items[0], table=table)
@@ -237,35 +237,35 @@ def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> A
         raise Refused(f"Something is indexed that cannot be: .{name}")
     by_position = name in ("iloc", "iat")
     if all(_is_known(item) for item in items):
-        indexer = Static(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
+        indexer = Known(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
         return _known(run, indexer, items, is_tuple)
     if isinstance(items[0], Choice) and name in ("loc", "at"):
         found = read_at(run, table, items[0])
-        return column_of_row(run, found, items[1].value) if len(items) > 1 and isinstance(found, Row) else found
+        return column_of_row(run, found, items[1].value) if len(items) > 1 and isinstance(found, TableRow) else found
     items = [listing_to_tensor(run.lift, item) if isinstance(item, Listing) else item for item in items]
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):
         if is_tuple and len(items) == 2 and isinstance(items[1], Tensor):
             return _cell(run, table, items, by_position)
         if is_tuple and len(items) == 2:
-            return column_of_row(run, Row(table, keys, by_position), items[1].value)
-        return Row(table, tuple(items) if is_tuple else keys, by_position)
+            return column_of_row(run, TableRow(table, keys, by_position), items[1].value)
+        return TableRow(table, tuple(items) if is_tuple else keys, by_position)
     return lookup(run.lift, table, list(items if is_tuple else keys), by_position=by_position)
 
 
-def _cell(run: Any, frame: Static, items: list[Any], by_position: bool) -> Tensor:
+def _cell(run: Any, frame: Known, items: list[Any], by_position: bool) -> Tensor:
     """`frame.iloc[i, j]` with both from the data: the frame is a matrix."""
     counted = all(list(labels) == list(range(len(labels))) for labels in (frame.value.index, frame.value.columns))
     if not (by_position or counted):
         raise Refused("A row and a column of a DataFrame are picked by labels from the data.", "FO401")
     run.lift.changes.add("FO401")
-    matrix = operand(run.lift, Static(frame.value.to_numpy(), run.lift.graph.method(frame.node, "to_numpy")))
+    matrix = operand(run.lift, Known(frame.value.to_numpy(), run.lift.graph.method(frame.node, "to_numpy")))
     return index(run.lift, matrix, items)
 
 
 def _of_match(run: Any, match: Match, items: list[Any]) -> Any:
     """A column of the rows that match, or the first entry of such a column."""
-    at = items[0].value if isinstance(items[0], Static) else None
+    at = items[0].value if isinstance(items[0], Known) else None
     if match.column is not None:
         if at == 0:
             return entry(run.lift, match)
@@ -273,11 +273,11 @@ def _of_match(run: Any, match: Match, items: list[Any]) -> Any:
     if match.table is None or at not in match.table.value.columns:
         raise Refused("The rows of a table that match are used as a table of their own.", "FO401")
     node = run.lift.graph.index(match.table.node, (run.lift.graph.const(at),))
-    chosen = replace(match, column=Static(match.table.value[at], node))
+    chosen = replace(match, column=Known(match.table.value[at], node))
     return entry(run.lift, chosen) if match.is_row else chosen
 
 
-def column_of_row(run: Any, row: Row, column: Any) -> Tensor:
+def column_of_row(run: Any, row: TableRow, column: Any) -> Tensor:
     """`table.loc[key][column]`."""
     graph, table = run.lift.graph, row.table
     if isinstance(column, (int, np.integer)) and column not in table.value.columns:
@@ -285,23 +285,23 @@ def column_of_row(run: Any, row: Row, column: Any) -> Tensor:
     if column not in table.value.columns:
         raise Refused(f"A table has no column {column!r}.", "FO401")
     node = graph.index(table.node, (graph.const(column),))
-    series = Static(table.value[column], node)
+    series = Known(table.value[column], node)
     return lookup(run.lift, series, list(row.keys), by_position=row.by_position, frame=table)
 
 
 def contains(run: Any, item: Any, group: Any, negate: bool) -> Any:
     """`item in group`."""
     lift = run.lift
-    if isinstance(item, Static) and isinstance(group, Static):
+    if isinstance(item, Known) and isinstance(group, Known):
         is_in = (item.value in group.value) != negate
-        return Static(is_in, lift.graph.const(is_in))
-    if isinstance(group, Static) and isinstance(item, Tensor):
+        return Known(is_in, lift.graph.const(is_in))
+    if isinstance(group, Known) and isinstance(item, Tensor):
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):
             raise Refused("Membership in a group that holds other than numbers.")
         if item.domain:
             lift.hints.append(("keys", item.domain, tuple(content), True))
-        known = operand(lift, Static(content, lift.graph.call("list", group.node)))
+        known = operand(lift, Known(content, lift.graph.call("list", group.node)))
         rows = known.inner[0]
         found = reduce(lift, "any", elementwise(lift, "equal", (item, replace(known, inner=())), "bool", "=="), (rows,))
         return elementwise(lift, "logical_not", (found,), "bool") if negate else found

@@ -10,12 +10,12 @@ from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Host,
     Items,
+    Known,
     Listing,
     Local,
     Range,
     Refused,
     Several,
-    Static,
     Sum,
     Tensor,
 )
@@ -39,7 +39,7 @@ def _call(run: Any, function: Any, args: list[Any]) -> Any:
 
 def _words(names: tuple[str, ...], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return {name: value for name, value in given.items() if not (isinstance(value, Static) and value.value is None)}
+    return {name: value for name, value in given.items() if not (isinstance(value, Known) and value.value is None)}
 
 
 def _rows(run: Any, value: Any) -> Stream:
@@ -77,7 +77,7 @@ def _fold(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     after = stepped(run, flow, lambda: _call(run, words["fn"], [_carried(begin), flow.element]))
     if begin is None:
         is_own = isinstance(after, Sum) and len(after.terms) == 1 and after.terms[0] is flow.element
-        begin = Static(None, run.lift.graph.const(None))
+        begin = Known(None, run.lift.graph.const(None))
         if not is_own:
             raise Refused("foldl() begins with the first row, which is not what its function makes of a row.", "FO106")
     return _behind(run, begin, after, flow)
@@ -95,7 +95,7 @@ def _scan(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() of a function that does not give two values.")
     carry, each = after.values
     last = _behind(run, words["init"], carry, flow)
-    if isinstance(each, Static) and each.value is None:
+    if isinstance(each, Known) and each.value is None:
         return Items((last, each))
     return Items((last, _every(run, each, flow)))
 
@@ -120,7 +120,7 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     is_plain = isinstance(after, Sum) and after.name == _CARRIED and after.how in ("sum", "prod")
     if not is_plain or len(after.terms) != 1 or (begin is None and after.terms[0] is not flow.element):
         raise Refused("scan() by other than a sum or product: a recurrence is not a map.", "FO106")
-    before = Static(None, run.lift.graph.const(None)) if begin is None else begin
+    before = Known(None, run.lift.graph.const(None)) if begin is None else begin
     one = Running(_CARRIED, after.how, ast.Constant(None))
     each, _ = advanced(run.lift, one, before, after.terms[0], flow)
     return listing_to_tensor(run.lift, Listing(each, flow.axes, None))
@@ -149,7 +149,7 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words |= {"body": words.pop("body_fun")} if "body_fun" in words else {}
     words |= {"loop_vars": words.pop("init_val")} if "init_val" in words else {}
     begin, test = words["loop_vars"], words["cond"]
-    if isinstance(begin, Static) and isinstance(begin.value, (tuple, list)):
+    if isinstance(begin, Known) and isinstance(begin.value, (tuple, list)):
         begin = Items(tuple(unpacked(run, begin, len(begin.value))))
     if not isinstance(begin, Items) or not isinstance(test, Local):
         raise Refused("A while loop that does not count: how many steps it takes depends on the data.")
@@ -178,8 +178,8 @@ def _number(value: Any) -> Any:
     if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
         inside = value.node.parts[1][0]
         if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
-            return Static(int(inside.parts[0]), inside)
-    if not isinstance(value, (Static, Host)):
+            return Known(int(inside.parts[0]), inside)
+    if not isinstance(value, (Known, Host)):
         raise Refused("A while loop whose counter begins with a value of the data.")
     return value
 

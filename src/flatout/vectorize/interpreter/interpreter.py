@@ -9,11 +9,11 @@ from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
     Items,
+    Known,
     Listing,
     Local,
     Refused,
     Splice,
-    Static,
     Sum,
     Tensor,
 )
@@ -98,7 +98,7 @@ class Interpreter(Branching, Looping):
                 self.statement(statement, scope)
             except _Returned as returned:
                 return returned.value
-        return Static(None, self.lift.graph.const(None))
+        return Known(None, self.lift.graph.const(None))
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
@@ -137,7 +137,7 @@ class Interpreter(Branching, Looping):
             case ast.AugAssign():
                 load = ast.parse(ast.unparse(node.target), mode="eval").body
                 old = self.expression(load, scope)
-                if isinstance(old, Static) and old.node.kind in _HELD and _changes_in_place(old.value):
+                if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
                     raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
                 value = self.expression(node.value, scope)
                 if (
@@ -151,7 +151,7 @@ class Interpreter(Branching, Looping):
             case ast.Return():
                 if self._loops > self._outer_loops:
                     raise Refused("The function returns from inside a loop: early exit.", "FO101")
-                none = Static(None, self.lift.graph.const(None))
+                none = Known(None, self.lift.graph.const(None))
                 raise _Returned(self.expression(node.value, scope) if node.value else none)
             case ast.For():
                 self._for(node, scope)
@@ -190,7 +190,7 @@ class Interpreter(Branching, Looping):
             value = scope.variables.get(name)
             if isinstance(value, Tensor):
                 scope.variables[name] = attributes.detached(self, value)
-            elif not isinstance(value, (Host, Static)):
+            elif not isinstance(value, (Host, Known)):
                 raise Refused(f"{name!r} is filled where no gradient is kept.", "FO101")
 
     def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
@@ -229,7 +229,7 @@ class Interpreter(Branching, Looping):
             self.lift.note(f"Left out, because it needs a value on the host at every step: {ast.unparse(node)}")
             return
         value = self.expression(node, scope)
-        if not (isinstance(value, Static) and value.value is None):
+        if not (isinstance(value, Known) and value.value is None):
             raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
 
     def _appended(self, held: Any, added: Any, target: ast.expr) -> Any:

@@ -10,13 +10,13 @@ from flatout.vectorize.arrays.algebra import number, operand
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Items,
+    Known,
     Listing,
     Local,
     Partial,
     Range,
     Refused,
     Several,
-    Static,
     Sum,
     Tensor,
 )
@@ -39,7 +39,7 @@ def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
     from .comprehensions import few_steps
 
     count = args[1] if len(args) > 1 else None
-    if (count is not None and (not isinstance(count, Static) or count.value == 2)) or len(args) > 2:
+    if (count is not None and (not isinstance(count, Known) or count.value == 2)) or len(args) > 2:
         return None
     steps = few_steps(run, args[0], _MOST_WRITTEN)
     if steps is None:
@@ -61,7 +61,7 @@ def _several(how: str) -> Callable[..., Several | Items]:
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several | Items:
         if how == "enumerate":
             begin = kwargs.pop("start", args[1] if len(args) > 1 else number(run.lift, 0))
-            if not isinstance(begin, Static) or not isinstance(begin.value, int):
+            if not isinstance(begin, Known) or not isinstance(begin.value, int):
                 raise Refused("enumerate() with a start that depends on the data.")
             return Several(how, (args[0], begin))
         kwargs.pop("strict", None)
@@ -72,7 +72,7 @@ def _several(how: str) -> Callable[..., Several | Items]:
             written = _written_out(run, how, args)
             if written is not None:
                 return written
-            if len(args) != 2 or not isinstance(args[1], Static) or args[1].value != 2:
+            if len(args) != 2 or not isinstance(args[1], Known) or args[1].value != 2:
                 raise Refused(f"{how.capitalize()} of other than two.", "FO103")
             args = args[:1]
         return Several(how, tuple(args))
@@ -84,7 +84,7 @@ def _pairwise(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
     """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
     (value,) = args
     values = listing_to_tensor(run.lift, value) if isinstance(value, Listing) else value
-    if isinstance(values, Static):
+    if isinstance(values, Known):
         values = operand(run.lift, values)
     if not isinstance(values, Tensor):
         raise Refused("pairwise() of something that is no array.")
@@ -99,9 +99,9 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(value, (Range, Several)):
         flow = stream(run.lift, value)
         return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         content = list(value.value)
-        return Static(content, run.lift.graph.call("list", value.node))
+        return Known(content, run.lift.graph.call("list", value.node))
     if isinstance(value, (Items, Listing, Tensor)):
         return value
     raise Refused("A list of something that is no list.")
@@ -172,7 +172,7 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
     if not isinstance(joined, Sum) or not joined.terms or not is_own:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
-    nothing = Static(None, run.lift.graph.const(None))
+    nothing = Known(None, run.lift.graph.const(None))
     return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
@@ -196,7 +196,7 @@ def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`slice(a, b)`, as an index that is written `a:b`."""
-    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
+    bounds = [None if isinstance(one, Known) and one.value is None else one for one in args]
     return slice(*bounds)
 
 

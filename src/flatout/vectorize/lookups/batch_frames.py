@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import both, cast, elementwise, number, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
-from flatout.vectorize.arrays.lifted_values import Groups, Items, Listing, Record, Refused, Static, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.attributes import counted
@@ -35,7 +35,7 @@ def frame_of(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def column_of(of: Record | Groups, name: Any) -> Any:
     """`frame["name"]`, `groups["name"]`."""
-    if not isinstance(name, Static) or name.value not in of.columns:
+    if not isinstance(name, Known) or name.value not in of.columns:
         raise Refused("A column of a DataFrame is asked for that it has not.", "FO205")
     column = of.columns[name.value]
     return replace(of, column=column) if isinstance(of, Groups) else column
@@ -44,7 +44,7 @@ def column_of(of: Record | Groups, name: Any) -> Any:
 def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A method of a DataFrame, or of its groups."""
     if isinstance(of, Record):
-        if name == "groupby" and len(args) == 1 and isinstance(args[0], Static) and args[0].value in of.columns:
+        if name == "groupby" and len(args) == 1 and isinstance(args[0], Known) and args[0].value in of.columns:
             return _groups(run, of.columns[args[0].value], of.columns)
         if name == "merge" and args and is_frame(args[0]):
             return _merged(run, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
@@ -55,7 +55,7 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
         raise Refused(f"A DataFrame of the batch is used by .{name}().", "FO205")
     if of.column is None and name in of.columns and not args:
         return replace(of, column=of.columns[name])
-    how = args[0].value if name in ("agg", "aggregate") and args and isinstance(args[0], Static) else name
+    how = args[0].value if name in ("agg", "aggregate") and args and isinstance(args[0], Known) else name
     if (how not in _REDUCTIONS and how not in ("count", "size")) or (of.column is None and how != "size"):
         raise Refused(f"Groups are reduced by .{name}().", "FO406")
     return _reduced(run, of, how)
@@ -63,19 +63,19 @@ def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs:
 
 def _listed(run: Any, of: Record, name: str) -> Items:
     """`parts.items()`, `.values()` and `.keys()` of a dict of tensors."""
-    pairs = [(Static(key, run.lift.graph.const(key)), value) for key, value in of.columns.items()]
+    pairs = [(Known(key, run.lift.graph.const(key)), value) for key, value in of.columns.items()]
     if name == "items":
         return Items(tuple(Items(pair) for pair in pairs))
     return Items(tuple(pair[name == "values"] for pair in pairs), True)
 
 
-def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Record:
+def _merged(run: Any, of: Record, table: Known, words: dict[str, Any]) -> Record:
     """`frame.merge(table, on="key", how="left")` with a table that has every key once: a lookup for each column."""
     how, on = words.pop("how", None), words.pop("on", None)
     words.pop("right")
-    if words or not isinstance(on, Static) or not isinstance(on.value, str) or on.value not in of.columns:
+    if words or not isinstance(on, Known) or not isinstance(on.value, str) or on.value not in of.columns:
         raise Refused("A merge by other than one column of both frames.", "FO402")
-    if how is not None and not (isinstance(how, Static) and how.value in ("left", "inner")):
+    if how is not None and not (isinstance(how, Known) and how.value in ("left", "inner")):
         raise Refused("A merge that may add rows.", "FO402")
     key, content = on.value, table.value
     if key not in content.columns or content[key].duplicated().any():
@@ -86,7 +86,7 @@ def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Recor
     if how is None or how.value == "inner":
         run.lift.note("A row whose key is not in the table is left out by the original; the rewrite gives NaN for it.")
     by_key = run.lift.graph.method(table.node, "set_index", run.lift.graph.const(key))
-    indexed = Static(content.set_index(key), by_key)
+    indexed = Known(content.set_index(key), by_key)
     found = {
         name: replace(
             lookup(run.lift, _column(run, indexed, name), [replace(of.columns[key], inner=())], frame=indexed),
@@ -97,8 +97,8 @@ def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Recor
     return Record({**of.columns, **found})
 
 
-def _column(run: Any, frame: Static, name: str) -> Static:
-    return Static(frame.value[name], run.lift.graph.index(frame.node, (run.lift.graph.const(name),)))
+def _column(run: Any, frame: Known, name: str) -> Known:
+    return Known(frame.value[name], run.lift.graph.index(frame.node, (run.lift.graph.const(name),)))
 
 
 def grouped_by(run: Any, column: Tensor, keys: Any) -> Groups:
@@ -148,7 +148,7 @@ def partition(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Items:
     words = dict(zip(("data", "partitions", "num_partitions"), args, strict=False)) | kwargs
     rows, labels = (tensor(run.lift, words[name]) for name in ("data", "partitions"))
     count = words["num_partitions"]
-    if not isinstance(count, Static) or count.value > _MOST_PARTS:
+    if not isinstance(count, Known) or count.value > _MOST_PARTS:
         raise Refused("dynamic_partition() into many parts, or a number of them from the data.", "FO108")
     if labels.rank > rows.rank or not labels.rank:
         raise WrongRank("dynamic_partition() by labels of a higher rank than the data.")

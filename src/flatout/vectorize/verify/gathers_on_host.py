@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 
-class CannotRun(Exception):
+class NotOnHost(Exception):
     """NumPy would not give what XLA gives, or it is not known how to."""
 
 
@@ -50,7 +50,7 @@ def scattered(combine: Callable[..., Any] | None) -> Callable[..., np.ndarray]:
             if not is_inside:
                 continue
             if combine is None and tuple(start) in written:
-                raise CannotRun("several updates of one place")  # Which of them stays is not defined.
+                raise NotOnHost("several updates of one place")  # Which of them stays is not defined.
             written.add(tuple(start))
             window_of_x = _window(start, sizes)
             part = parts[at].reshape(sizes)
@@ -71,7 +71,7 @@ def _windows(
     """The place of each index, where its window starts, and whether that is to be read or written."""
     mode = str(params["mode"]).rpartition(".")[2].upper()
     if not any(known in mode for known in ("CLIP", "FILL", "DROP", "PROMISE")):
-        raise CannotRun(f"mode {mode}")
+        raise NotOnHost(f"mode {mode}")
     for at in itertools.product(*map(range, indices.shape[:-1])):
         start = [0] * len(shape)
         for axis, index in zip(index_map, indices[at], strict=True):
@@ -81,7 +81,7 @@ def _windows(
         last = [whole - size for whole, size in zip(shape, sizes, strict=True)]
         is_inside = all(0 <= one <= most for one, most in zip(start, last, strict=True))
         if not is_inside and "PROMISE" in mode:
-            raise CannotRun("an index out of range")
+            raise NotOnHost("an index out of range")
         if not is_inside and "CLIP" in mode:
             start = [min(max(0, one), most) for one, most in zip(start, last, strict=True)]
             is_inside = True

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from . import jaxpr_on_host
-from .gathers_on_host import CannotRun
+from .gathers_on_host import NotOnHost
 
 Arrays = Mapping[str, np.ndarray]
 Answer = tuple[np.ndarray, np.ndarray | None]
@@ -97,7 +97,7 @@ def quick_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer | Non
         return None
     try:
         return program.on_host(arrays)
-    except CannotRun:
+    except NotOnHost:
         return program.compiled(arrays) if program.is_small else None
 
 
@@ -110,7 +110,7 @@ class _Traced:
 
     def on_host(self, arrays: Arrays) -> Answer:
         if not self._is_known:
-            raise CannotRun
+            raise NotOnHost
         # jax flattens a dict in the order of its keys.
         return _answer(jaxpr_on_host.run(self._traced.jaxpr, [arrays[name] for name in sorted(arrays)]))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from .gathers_on_host import CannotRun
+from .gathers_on_host import NotOnHost
 from .primitives_on_host import OPERATIONS
 
 # Others are left to jax: NumPy has no bfloat16, and what it makes of the rest was not compared with XLA's.
@@ -53,16 +53,16 @@ def run(closed: Any, arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
     """What a closed jaxpr returns.
 
     Raises:
-        CannotRun: If NumPy would not give what XLA gives.
+        NotOnHost: If NumPy would not give what XLA gives.
     """
     with np.errstate(all="ignore"):
         try:
             return _run(closed.jaxpr, [np.asarray(one) for one in closed.consts], arguments)
-        except CannotRun:
+        except NotOnHost:
             raise
         except Exception as error:
             # No traced program raises: it is this file that does not know a form of an operation.
-            raise CannotRun(str(error)) from error
+            raise NotOnHost(str(error)) from error
 
 
 def _run(jaxpr: Any, constants: Sequence[np.ndarray], arguments: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -93,5 +93,5 @@ def apply(primitive: Any, params: Any, values: Sequence[np.ndarray], results: Se
 def _as(value: Any, aval: Any) -> np.ndarray:
     made = np.asarray(value)
     if made.shape != aval.shape:
-        raise CannotRun(f"shape {made.shape} for {aval}")
+        raise NotOnHost(f"shape {made.shape} for {aval}")
     return made if made.dtype == aval.dtype else made.astype(aval.dtype)

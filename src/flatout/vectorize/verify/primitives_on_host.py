@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .gathers_on_host import CannotRun, gathered, scattered
+from .gathers_on_host import NotOnHost, gathered, scattered
 
 Operation = Callable[..., Any]
 
@@ -18,7 +18,7 @@ def _by_entries(function: Callable[[float], float]) -> Operation:
 
     def of_all(params: Any, x: np.ndarray) -> np.ndarray:
         if not np.all(np.isfinite(x)):
-            raise CannotRun(function.__name__)
+            raise NotOnHost(function.__name__)
         return np.asarray([function(entry) for entry in x.ravel().tolist()], x.dtype).reshape(x.shape)
 
     return of_all
@@ -33,7 +33,7 @@ def _numbers(function: Any) -> Operation:
 
     def of_floats(params: Any, *values: np.ndarray) -> Any:
         if any(value.dtype.kind != "f" for value in values):
-            raise CannotRun(function.__name__)
+            raise NotOnHost(function.__name__)
         return function(*values)
 
     return of_floats
@@ -43,7 +43,7 @@ def _converted(params: Any, x: np.ndarray) -> np.ndarray:
     dtype = np.dtype(params["new_dtype"])
     if x.dtype.kind == "f" and dtype.kind in "iu":
         if dtype.itemsize > 4:
-            raise CannotRun("a conversion to 64 bits")
+            raise NotOnHost("a conversion to 64 bits")
         limits = np.iinfo(dtype)
         # XLA saturates, and makes 0 of NaN. In float64 the limits are exact.
         return np.nan_to_num(np.clip(x.astype("float64"), limits.min, limits.max), nan=0.0).astype(dtype)
@@ -54,19 +54,19 @@ def _divided(params: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind == "f":
         return x / y
     if np.any(y == 0):
-        raise CannotRun("division of an integer by zero")
+        raise NotOnHost("division of an integer by zero")
     return np.asarray(np.sign(x) * np.sign(y) * (np.abs(x) // np.abs(y))) if x.dtype.kind == "i" else x // y
 
 
 def _remainder(params: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind != "f" and np.any(y == 0):
-        raise CannotRun("remainder of an integer by zero")
+        raise NotOnHost("remainder of an integer by zero")
     return np.fmod(x, y)
 
 
 def _power(params: Any, x: np.ndarray, y: np.ndarray) -> np.ndarray:
     if x.dtype.kind != "f":
-        raise CannotRun("power of an integer")
+        raise NotOnHost("power of an integer")
     return np.power(x, y.astype(x.dtype))
 
 
@@ -93,7 +93,7 @@ def _chosen(params: Any, which: np.ndarray, *cases: np.ndarray) -> np.ndarray:
 
 def _broadcast(params: Any, x: np.ndarray, *sizes: np.ndarray) -> np.ndarray:
     if sizes:
-        raise CannotRun("a size that is computed")
+        raise NotOnHost("a size that is computed")
     shape, places = params["shape"], params["broadcast_dimensions"]
     spread = [1] * len(shape)
     for place, size in zip(places, x.shape, strict=True):
@@ -103,7 +103,7 @@ def _broadcast(params: Any, x: np.ndarray, *sizes: np.ndarray) -> np.ndarray:
 
 def _reshaped(params: Any, x: np.ndarray, *sizes: np.ndarray) -> np.ndarray:
     if params.get("dimensions") is not None or sizes:
-        raise CannotRun("a reshape with an order")
+        raise NotOnHost("a reshape with an order")
     return x.reshape(params["new_sizes"])
 
 

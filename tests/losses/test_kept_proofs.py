@@ -24,9 +24,9 @@ import pytest
 import flatout
 from flatout.base import disk_cache
 from flatout.vectorize import decide
-from flatout.vectorize.rewrite import Rewrite
 from flatout.vectorize.verify import kept_verdicts as kept_proofs
 from flatout.vectorize.verify.code_digest import NoDigest, digest
+from flatout.vectorize.verify.rewrites import Rewrite
 
 _HEADER = "import enum, functools, types\nimport numpy as np\nimport pandas as pd\nfrom keras import ops\n"
 # Pairs of sources that define `f`, of which a proof for one is none for the other.

@@ -19,10 +19,11 @@ from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.interpreter.scopes import outside_of, tree_of
 from flatout.vectorize.verify import kept_verdicts as kept_proofs
 from flatout.vectorize.verify.gradients import ArgumentChanged
+from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 from flatout.vectorize.verify.verification import find_recipes, verify
 
 from .decorator import Decision
-from .rewrite import NoRewrite, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
+from .rewrite import _text, array_parameters, candidate_ranks, map_function, rewrite_function
 
 
 def decide(

@@ -10,7 +10,7 @@ import numpy as np
 
 from .exactness import refuse_remainder
 from .expression_graph import FUNCTIONS, Node
-from .lifted_values import Axis, Host, Known, Refused, Tensor
+from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
 from .lifting import Lifting, Made
 
 # A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
@@ -71,6 +71,17 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
         if tensor.position is None
         else (labels.get(tensor.position[0], tensor.position[0]), tensor.position[1]),
     )
+
+
+def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
+    if isinstance(value, Tensor):
+        return relabelled(value, labels)
+    if isinstance(value, Items):
+        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
+    if isinstance(value, Listing):
+        keep = None if value.keep is None else relabelled(value.keep, labels)
+        return Listing(relabelled_value(value.element, labels), value.axes, keep)
+    return value
 
 
 def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]:
@@ -284,6 +295,14 @@ def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
 
 def number(lift: Lifting, value: float | int) -> Known:
     return Known(value, lift.graph.const(value))
+
+
+def known_items(lift: Lifting, listed: Known) -> list[Known]:
+    """The entries of a list or tuple that is known now, with how the source says each."""
+    graph = lift.graph
+    if listed.node.kind in ("tuple", "list"):
+        return [Known(item, node) for item, node in zip(listed.value, listed.node.parts[0], strict=True)]
+    return [Known(item, graph.index(listed.node, (graph.const(k),))) for k, item in enumerate(listed.value)]
 
 
 def named(tensor: Tensor) -> Tensor:

@@ -148,6 +148,15 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
+class Stream:
+    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
+
+    axes: tuple[Axis, ...]
+    element: Any
+    keep: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Splice:
     """Elements that are appended one by one, not as a list of their own."""
 

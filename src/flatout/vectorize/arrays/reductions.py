@@ -105,3 +105,14 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
 
 def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
     return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")
+
+
+def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+    """How many elements are selected."""
+    total = replace(cast(lift, keep, "float32"), inner=())
+    for axis in axes:
+        if axis in total.dims:
+            total = reduce(lift, "sum", total, (axis,))
+        else:
+            total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
+    return replace(total, is_host=True)

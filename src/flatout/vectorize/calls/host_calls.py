@@ -9,7 +9,19 @@ from typing import Any
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, number, relabelled, where
-from flatout.vectorize.arrays.lifted_values import Axis, Bag, Host, Items, Known, Partial, Refused, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Bag,
+    Host,
+    Items,
+    Known,
+    Partial,
+    Refused,
+    Stream,
+    Tensor,
+    WrongRank,
+)
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
@@ -17,56 +29,59 @@ from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import intervals
 
+from . import operations
+from .reader import Handler, Reader
 
-def _cut(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+
+def _cut(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`pandas.cut(x, bins, labels=False)`."""
     words = dict(zip(("x", "bins", "right", "labels"), args, strict=False)) | kwargs
     labels, right = words.get("labels"), words.get("right")
     if labels is None or not isinstance(labels, Known) or labels.value is not False:
         raise Refused("pandas.cut() with labels.", "FO401")
-    return _binned(run, words["x"], words["bins"], right is None or bool(right.value))
+    return _binned(run.lift, words["x"], words["bins"], right is None or bool(right.value))
 
 
-def _digitize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _digitize(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = dict(zip(("x", "bins", "right"), args, strict=False)) | kwargs
     right = words.get("right")
-    below = _binned(run, words["x"], words["bins"], right is not None and bool(right.value), nan_is_last=True)
+    below = _binned(run.lift, words["x"], words["bins"], right is not None and bool(right.value), nan_is_last=True)
     return binary(run.lift, "+", below, number(run.lift, 1))
 
 
-def _searchsorted(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _searchsorted(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = dict(zip(("a", "v", "side"), args, strict=False)) | kwargs
     side = words.get("side")
     edges = words.get("a", words.get("sorted_sequence"))
     is_left = side is None or side.value == "left"
-    below = _binned(run, words.get("v", words.get("values")), edges, is_left, nan_is_last=True)
+    below = _binned(run.lift, words.get("v", words.get("values")), edges, is_left, nan_is_last=True)
     return binary(run.lift, "+", below, number(run.lift, 1))
 
 
 def _bisect(side: str) -> Callable[..., Any]:
-    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        below = _binned(run, args[1], args[0], side == "left", nan_is_last=side == "right")
+    def function(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        below = _binned(run.lift, args[1], args[0], side == "left", nan_is_last=side == "right")
         return binary(run.lift, "+", below, number(run.lift, 1))
 
     return function
 
 
-def _binned(run: Any, values: Any, edges: Any, right: bool, nan_is_last: bool = False) -> Tensor:
+def _binned(lift: Lifting, values: Any, edges: Any, right: bool, nan_is_last: bool = False) -> Tensor:
     if isinstance(edges, Items) and all(isinstance(item, Known) for item in edges.values):
-        node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
+        node = lift.graph.sequence(tuple(item.node for item in edges.values), True)
         edges = Known([item.value for item in edges.values], node)
     if not isinstance(edges, Known) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return intervals(run.lift, edges, on_host(run, tensor(run.lift, values)), right, nan_is_last)
+    return intervals(lift, edges, on_host(lift, tensor(lift, values)), right, nan_is_last)
 
 
-def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _roc_auc(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """Area under the ROC curve: the share of pairs (positive, negative) in the right order; a tie counts half."""
     if kwargs or len(args) != 2:
         raise Refused("roc_auc_score() with further arguments.", "FO205")
     lift = run.lift
     lift.changes.add("FO205")
-    truth, score = (on_host(run, tensor(lift, value)) for value in args)
+    truth, score = (on_host(run.lift, tensor(lift, value)) for value in args)
     if truth.rank != 1 or score.rank != 1:
         raise WrongRank("roc_auc_score() of arrays that are no vectors.")
     if truth.domain:
@@ -92,23 +107,25 @@ def _roc_auc(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return replace(elementwise(lift, "divide", (top, total), "float", "/"), is_host=True)
 
 
-def _series(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _series(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`pandas.Series(x)` of a vector: its values, to be mapped or reduced."""
     if len(args) != 1 or kwargs:
         raise Refused("A Series with an index of its own is made of the data.", "FO205")
-    values = on_host(run, tensor(run.lift, args[0]))
+    values = on_host(run.lift, tensor(run.lift, args[0]))
     if values.rank != 1:
         raise WrongRank("A Series of an array that is no vector.")
     run.lift.changes.add("FO205")
     return replace(values, is_series=True)
 
 
-def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`numpy.apply_along_axis(f, axis, x)`: f of every vector along an axis."""
-    from .calls import apply, path_to
+def _frame(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    return frames.frame_of(run.lift, args, kwargs)
 
+
+def _along_axis(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`numpy.apply_along_axis(f, axis, x)`: f of every vector along an axis."""
     words = dict(zip(("func1d", "axis", "arr"), args, strict=False)) | kwargs
-    values = on_host(run, tensor(run.lift, words["arr"]))
+    values = on_host(run.lift, tensor(run.lift, words["arr"]))
     if set(words) != {"func1d", "axis", "arr"} or not isinstance(words["axis"], Known):
         raise Refused("numpy.apply_along_axis() with further arguments.", "FO205")
     place = words["axis"].value
@@ -119,19 +136,15 @@ def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run.lift.changes.add("FO205")
     own = values.inner[place]
     others = tuple(axis for axis in values.inner if axis is not own)
-    run._loops += 1
-    try:
-        vector = replace(values, inner=(own,), position=None)
-        result = tensor(run.lift, apply(run, words["func1d"], path_to(words["func1d"]), [vector], {}))
-    finally:
-        run._loops -= 1
+    vector = replace(values, inner=(own,), position=None)
+    result = tensor(run.lift, run.each_step(Stream(others, vector), lambda: run.call(words["func1d"], [vector])))
     if result.valid is not None or not set(others) <= set(result.dims):
         raise Refused("numpy.apply_along_axis() of a function that does not depend on its vector.", "FO205")
     at = place % values.rank
     return replace(result, inner=(*others[:at], *result.inner, *others[at:]), is_host=True, position=None)
 
 
-def _bincount(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _bincount(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`bincount(x, weights, minlength=k)` of labels below k."""
     words = dict(zip(("x", "weights", "minlength"), args, strict=False)) | kwargs
     values = tensor(run.lift, words.get("x", words.get("input")))
@@ -153,7 +166,7 @@ def _bincount(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return replace(reduce(run.lift, "sum", each, values.inner), inner=(bins,), is_host=values.is_host)
 
 
-def _select(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _select(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
     words = dict(zip(("condlist", "choicelist", "default"), args, strict=False)) | kwargs
     conditions, choices = words["condlist"], words["choicelist"]
@@ -164,41 +177,35 @@ def _select(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run.lift.changes.add("FO205")
     chosen: Any = words.get("default", number(run.lift, 0))
     for condition, choice in reversed(list(zip(conditions.values, choices.values, strict=True))):
-        chosen = where(run.lift, *(on_host(run, tensor(run.lift, one)) for one in (condition, choice, chosen)))
+        chosen = where(run.lift, *(on_host(run.lift, tensor(run.lift, one)) for one in (condition, choice, chosen)))
     return replace(chosen, is_host=True)
 
 
-def _vectorize(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _vectorize(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.vectorize(f)`: f of every entry."""
     if len(args) != 1 or set(kwargs) - {"otypes"}:
         raise Refused("numpy.vectorize() with further arguments.", "FO205")
     return Partial(Known(_each, run.lift.graph.const(None), "numpy.vectorize.each"), (args[0],), {})
 
 
-def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    from .calls import apply, path_to
-
+def _each(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, *values = args
-    arrays = [on_host(run, tensor(run.lift, value)) for value in values]
+    arrays = [on_host(run.lift, tensor(run.lift, value)) for value in values]
     shape = next((array.inner for array in arrays if array.rank), ())
     if kwargs or any(array.rank not in (0, len(shape)) for array in arrays):
         raise Refused("numpy.vectorize() of arrays of different ranks.", "FO205")
     run.lift.changes.add("FO205")
     # Every dimension is that of a loop while the function is read: it sees one entry.
     entries = [replace(relabelled(array, dict(zip(array.inner, shape, strict=False))), inner=()) for array in arrays]
-    run._loops += 1
-    try:
-        result = tensor(run.lift, apply(run, function, path_to(function), entries, {}))
-    finally:
-        run._loops -= 1
+    result = tensor(run.lift, run.each_step(Stream(shape, entries), lambda: run.call(function, entries)))
     if result.rank or not set(shape) <= set(result.dims):
         raise Refused("numpy.vectorize() of a function that does not give a number for each entry.", "FO205")
     return replace(result, inner=shape, is_host=True)
 
 
-def _intersection(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _intersection(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`numpy.intersect1d(a, b)`, of which the size is asked."""
-    sets = [on_host(run, tensor(run.lift, value)) for value in args]
+    sets = [on_host(run.lift, tensor(run.lift, value)) for value in args]
     if kwargs or len(sets) != 2 or any(one.rank != 1 for one in sets):
         raise Refused("numpy.intersect1d() of other than two vectors.", "FO205")
     return Bag(sets[0], (sets[1],))
@@ -207,23 +214,21 @@ def _intersection(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 def _partition(name: str) -> Callable[..., Any]:
     """`numpy.partition(x, k)`, `argpartition`: the whole order has every entry in its place, the k-th as well."""
 
-    def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        from . import operations
-
+    def function(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
         words = dict(zip(("x", "kth", "axis"), args, strict=False)) | {k: v for k, v in kwargs.items() if k != "a"}
-        values = on_host(run, tensor(run.lift, words["x"]))
+        values = on_host(run.lift, tensor(run.lift, words["x"]))
         run.lift.changes.add("FO205")
         return operations.apply(run.lift, name, [values], {"axis": words["axis"]} if "axis" in words else {})
 
     return function
 
 
-HANDLERS: dict[str, Callable[..., Any]] = {
+HANDLERS: dict[str, Handler] = {
     "numpy.partition": _partition("sort"), "numpy.argpartition": _partition("argsort"),
     "numpy.bincount": _bincount, "torch.bincount": _bincount, "keras.ops.bincount": _bincount,
     "tensorflow.math.bincount": _bincount, "numpy.intersect1d": _intersection, "numpy.apply_along_axis": _along_axis,
-    "pandas.DataFrame": frames.frame_of, "pandas.core.frame.DataFrame": frames.frame_of,
-    "tensorflow.dynamic_partition": frames.partition,
+    "pandas.DataFrame": _frame, "pandas.core.frame.DataFrame": _frame,
+    "tensorflow.dynamic_partition": lambda run, args, kwargs: frames.partition(run.lift, args, kwargs),
     "numpy.select": _select, "numpy.vectorize": _vectorize, "numpy.vectorize.each": _each,
     "pandas.Series": _series, "pandas.core.series.Series": _series,
     "pandas.cut": _cut, "pandas.core.reshape.tile.cut": _cut, "numpy.digitize": _digitize,

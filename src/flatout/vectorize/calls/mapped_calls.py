@@ -23,9 +23,8 @@ _OF_MATRICES = (
 _TRIED = tuple((size, whole) for whole in ("int32", "int64") for size in (3, 4, 6, 2))
 
 
-def mapped_call(run: Any, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
+def mapped_call(lift: Lifting, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
     """A library's function as the user calls it: as it is outside every loop, mapped over the steps inside one."""
-    lift: Lifting = run.lift
     args = [_constant(lift, value) for value in args]
     kwargs = {key: _constant(lift, value) for key, value in kwargs.items()}
     values = [*args, *kwargs.values()]

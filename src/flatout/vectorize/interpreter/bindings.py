@@ -7,7 +7,7 @@ import importlib
 import types
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.algebra import known_items, number
 from flatout.vectorize.arrays.lifted_values import Items, Known, Refused, Tensor
 
 from .scopes import Scope
@@ -35,10 +35,7 @@ def unpacked(run: Any, value: Any, count: int) -> list[Any]:
     if isinstance(value, Items) and len(value.values) == count:
         return list(value.values)
     if isinstance(value, Known) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
-        graph = run.lift.graph
-        if value.node.kind in ("tuple", "list"):
-            return [Known(item, node) for item, node in zip(value.value, value.node.parts[0], strict=True)]
-        return [Known(item, graph.index(value.node, (graph.const(k),))) for k, item in enumerate(value.value)]
+        return list(known_items(run.lift, value))
     if isinstance(value, Tensor) and value.rank:
         from flatout.vectorize.arrays.indexing import index
 

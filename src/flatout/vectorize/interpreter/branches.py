@@ -59,7 +59,7 @@ class Branching:
 
         if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
             return False
-        if not all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body):
+        if not all(isinstance(one, ast.Expr) and is_log(self.expression, one.value, scope) for one in node.body):
             return False
         called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
         return bool(called) and all(isinstance(one, ast.Attribute) and one.attr == "isEnabledFor" for one in called)

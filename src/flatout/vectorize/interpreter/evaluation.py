@@ -81,7 +81,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Subscript():
             return subscripts.subscript(run, evaluate(run, node.value, scope), node.slice, scope)
         case ast.Attribute():
-            return attributes.attribute(run, evaluate(run, node.value, scope), node.attr)
+            return attributes.attribute(run.lift, evaluate(run, node.value, scope), node.attr)
         case ast.Call():
             return calls.call(run, node, scope)
         case ast.Lambda():
@@ -228,7 +228,7 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
             return number(lift, same == isinstance(op, ast.Is))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
-        return subscripts.contains(run, left, right, isinstance(op, ast.NotIn))
+        return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     symbol = SYMBOLS[type(op)]
     for value in (left, right):
         if isinstance(value, Sum):

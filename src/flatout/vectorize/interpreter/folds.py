@@ -16,25 +16,20 @@ from flatout.vectorize.arrays.lifted_values import (
     Range,
     Refused,
     Several,
+    Stream,
     Sum,
     Tensor,
 )
 from flatout.vectorize.arrays.shaping import tensor
 
 from .bindings import unpacked
-from .iterated_axes import Stream, stream
+from .iterated_axes import stream
 from .iterating import stepped
 from .loop_totals import finished
 from .running_totals import Running, advanced
 from .scopes import Scope
 
 _CARRIED = "what the loop carries"
-
-
-def _call(run: Any, function: Any, args: list[Any]) -> Any:
-    from flatout.vectorize.calls.calls import apply, path_to
-
-    return apply(run, function, path_to(function), args, {})
 
 
 def _words(names: tuple[str, ...], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -74,7 +69,7 @@ def _fold(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
     begin = words.get("initializer")
-    after = stepped(run, flow, lambda: _call(run, words["fn"], [_carried(begin), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(begin), flow.element]))
     if begin is None:
         is_own = isinstance(after, Sum) and len(after.terms) == 1 and after.terms[0] is flow.element
         begin = Known(None, run.lift.graph.const(None))
@@ -90,7 +85,7 @@ def _scan(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments, or without rows.")
     flow = _rows(run, words["xs"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: _call(run, words["f"], [_carried(words["init"]), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["f"], [_carried(words["init"]), flow.element]))
     if not isinstance(after, Items) or len(after.values) != 2:
         raise Refused("scan() of a function that does not give two values.")
     carry, each = after.values
@@ -115,7 +110,7 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments.")
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: _call(run, words["fn"], [_carried(None), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(None), flow.element]))
     begin = words.get("initializer")
     is_plain = isinstance(after, Sum) and after.name == _CARRIED and after.how in ("sum", "prod")
     if not is_plain or len(after.terms) != 1 or (begin is None and after.terms[0] is not flow.element):
@@ -128,8 +123,8 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _fori(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = _words(("lower", "upper", "body_fun", "init_val"), args, kwargs)
-    return _counting(run, Range(words["lower"], words["upper"]), words["init_val"], lambda at, held: _call(
-        run, words["body_fun"], [at, held]
+    return _counting(run, Range(words["lower"], words["upper"]), words["init_val"], lambda at, held: run.call(
+        words["body_fun"], [at, held]
     ))  # fmt: skip
 
 
@@ -159,7 +154,7 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     def body(at: Any, held: Any) -> Any:
         given = list(held.values)
         given.insert(place, at)
-        made = _call(run, words["body"], given)
+        made = run.call(words["body"], given)
         if not isinstance(made, Items) or len(made.values) != len(begin.values):
             raise Refused("A loop gives something else on than it was given.", "FO106")
         moved = made.values[place]
@@ -213,12 +208,12 @@ def _cond(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("cond() with further arguments.", "FO202")
     test = run.truth(words["pred"])
     if isinstance(test, bool):
-        return _call(run, words["true_fn" if test else "false_fn"], [])
+        return run.call(words["true_fn" if test else "false_fn"], [])
     run.lift.changes.add("FO202")
     sides = []
     for function, condition in ((words["true_fn"], test), (words["false_fn"], run.inverse(test))):
         with Masked(run.lift, condition):
-            sides.append(_call(run, function, []))
+            sides.append(run.call(function, []))
     return run.choose(test, *sides)
 
 
@@ -227,12 +222,12 @@ def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, value = args
     flow = stream(run.lift, value)
     if isinstance(flow, Items):
-        return Items(tuple(_call(run, function, list(item.values)) for item in flow.values), True)
+        return Items(tuple(run.call(function, list(item.values)) for item in flow.values), True)
     if not isinstance(flow.element, Items):
         raise Refused("starmap() of rows that are not written out.")
     run.lift.changes.add("FO101")
     given = list(flow.element.values)
-    return Listing(stepped(run, flow, lambda: _call(run, function, given)), flow.axes, flow.keep)
+    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled, relabelled_value
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
@@ -23,20 +23,12 @@ from flatout.vectorize.arrays.lifted_values import (
     Record,
     Refused,
     Several,
+    Stream,
     Tensor,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.lookups import distinct, is_table
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
-
-    axes: tuple[Axis, ...]
-    element: Any
-    keep: Tensor | None = None
 
 
 def stream(lift: Lifting, value: Any) -> Stream | Items:
@@ -93,17 +85,6 @@ def parts_of(lift: Lifting, groups: Groups) -> Stream:
     return Stream(listing.axes, Items((listing.element, part)), listing.keep)
 
 
-def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
-    if isinstance(value, Tensor):
-        return relabelled(value, labels)
-    if isinstance(value, Items):
-        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
-    if isinstance(value, Listing):
-        keep = None if value.keep is None else relabelled(value.keep, labels)
-        return Listing(relabelled_value(value.element, labels), value.axes, keep)
-    return value
-
-
 def variable(lift: Lifting, axis: Axis) -> Tensor:
     """All values of a loop's variable."""
     graph = lift.graph
@@ -151,13 +132,6 @@ def _range(lift: Lifting, value: Range) -> Stream:
     if isinstance(stop, Tensor):
         keep = both(lift, keep, elementwise(lift, "less", (at, stop), "bool", "<"))
     return Stream((axis,), at, keep)
-
-
-def steps_of(lift: Lifting, size: Node) -> Node:
-    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
-    if size.kind == "binary" and size.parts[0] == "-":
-        return lift.graph.call("max", size, lift.graph.const(0))
-    return size
 
 
 def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:

@@ -17,11 +17,12 @@ from flatout.vectorize.arrays.lifted_values import (
     Range,
     Refused,
     Several,
+    Stream,
     Sum,
     Tensor,
 )
 
-from .iterated_axes import Stream, stream
+from .iterated_axes import stream
 from .loop_totals import finished
 
 
@@ -109,23 +110,17 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
-    from flatout.vectorize.calls.calls import apply, path_to
-
     function, *values = args
     value = values[0] if len(values) == 1 else Several("zip", tuple(values))
     if isinstance(value, Items) and not kwargs.get("python"):
         value = Several("zip", value.values)
     flow = stream(run.lift, value)
     if isinstance(flow, Items):
-        return Items(tuple(apply(run, function, path_to(function), [item], {}) for item in flow.values), True)
+        return Items(tuple(run.call(function, [item]) for item in flow.values), True)
     run.lift.changes.add("FO105")
     spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
     given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
-    run._loops += 1
-    try:
-        return Listing(apply(run, function, path_to(function), given, {}), flow.axes, flow.keep)
-    finally:
-        run._loops -= 1
+    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 def _takes(function: Any) -> int:
@@ -156,18 +151,16 @@ def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
-    from flatout.vectorize.calls.calls import apply, path_to
-
     function, value, *begin = args
     flow = value if isinstance(value, Items) else stream(run.lift, value)
     if isinstance(flow, Items):
         total = begin[0] if begin else flow.values[0]
         for item in flow.values if begin else flow.values[1:]:
-            total = apply(run, function, path_to(function), [total, item], {})
+            total = run.call(function, [total, item])
         return total
     run.lift.changes.add("FO101")
     carried = Sum("the value of reduce()")
-    joined = stepped(run, flow, lambda: apply(run, function, path_to(function), [carried, flow.element], {}))
+    joined = stepped(run, flow, lambda: run.call(function, [carried, flow.element]))
     # Without a beginning the first element is one, not what the function makes of it.
     is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
     if not isinstance(joined, Sum) or not joined.terms or not is_own:

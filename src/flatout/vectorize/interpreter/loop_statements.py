@@ -16,17 +16,19 @@ from flatout.vectorize.arrays.lifted_values import (
     Local,
     Range,
     Refused,
+    Stream,
     Sum,
     Tensor,
     Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import steps_of
 
 from .branches import Masked
 from .comprehensions import few_steps
 from .counting import counted
-from .iterated_axes import Stream, steps_of, stream, variable
+from .iterated_axes import stream, variable
 from .loop_totals import MOST_UNROLLED, assigned_names, finished
 from .running_totals import advanced, running_totals, steady
 from .scopes import Scope

@@ -8,13 +8,25 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, named, number, operand, where
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Refused, Splice, Sum, Tensor, Unreadable
+from flatout.vectorize.arrays.lifted_values import (
+    Host,
+    Items,
+    Known,
+    Listing,
+    Refused,
+    Splice,
+    Stream,
+    Sum,
+    Tensor,
+    Unreadable,
+)
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 
 from .entries import entries_set
-from .iterated_axes import Stream, in_order, steps_of
+from .iterated_axes import in_order
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16

@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, negative, number, operand, relabelled
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 
-from .iterated_axes import Stream, variable
+from .iterated_axes import variable
 from .loop_totals import join, over_axes
 
 _HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}

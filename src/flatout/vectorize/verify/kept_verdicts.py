@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base import disk_cache
-from flatout.vectorize.rewrite import Rewrite
 
 from .code_digest import LIBRARIES, digest
+from .rewrites import Rewrite
 from .trial_inputs import Recipe
 from .verification import Verdict
 

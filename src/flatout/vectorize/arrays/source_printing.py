@@ -6,7 +6,7 @@ import ast
 import keyword
 from typing import Any
 
-from flatout.vectorize.arrays.expression_graph import FUNCTIONS, ExpressionGraph, Node
+from .expression_graph import FUNCTIONS, ExpressionGraph, Node
 
 _BINARY = {
     "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod, "**": ast.Pow,

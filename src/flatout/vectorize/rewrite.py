@@ -1,4 +1,4 @@
-"""The rewrite of a loss as array code: source in, source out; nothing is run, nothing is proven (see `verify`)."""
+"""The rewrite of a loss as array code: source in, source out; nothing is run or compared (see `verify`)."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from .exactness import refuse_remainder
+from .exact_comparisons import refuse_remainder
 from .expression_graph import FUNCTIONS, Node
 from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
 from .lifting import Lifting, Made

@@ -17,7 +17,7 @@ _serial = itertools.count()
 
 
 class Refused(Exception):
-    """The code cannot be lifted, or cannot be proven equal; carries what the user is told.
+    """The code cannot be lifted, or is not equal to its array form; carries what the user is told.
 
     Attributes:
         reason: One sentence.

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 
 # What a function gives for lifted arguments, given by place and by name.
@@ -52,3 +53,26 @@ class Reader(Protocol):
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         """A value that the rewrite makes once, and not at every call."""
+
+
+def bound(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
+    """Handlers of functions that declare their own arguments, by the names of what they stand for."""
+    return {path: _bound(path, function) for path, function in functions.items()}
+
+
+def _bound(path: str, function: Callable[..., Any]) -> Handler:
+    def handler(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            given = inspect.signature(function).bind(run, *args, **kwargs)
+        except TypeError as error:
+            raise Refused(f"{path}() with arguments that are not known here: {error}.", "FO205") from error
+        return function(*given.args, **given.kwargs)
+
+    return handler
+
+
+def is_set(flag: Any, otherwise: bool = False) -> bool:
+    """Whether an argument that is True or False is True; `otherwise`: where it is not given."""
+    if flag is not None and not isinstance(flag, Known):
+        raise Refused("An argument that is True or False depends on the data.")
+    return otherwise if flag is None else bool(flag.value)

@@ -19,12 +19,12 @@ _REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min"}
 _MOST_PARTS = 16
 
 
-def frame_of(lift: Lifting, args: list[Any], words: dict[str, Any]) -> Any:
+def frame_of(lift: Lifting, data: Any) -> Record:
     """`pandas.DataFrame({"name": vector, ...})`."""
-    if len(args) != 1 or words or not isinstance(args[0], Record):
+    if not isinstance(data, Record):
         raise Refused("A DataFrame is made of other than vectors by name.", "FO205")
     columns = {}
-    for name, value in args[0].columns.items():
+    for name, value in data.columns.items():
         column = on_host(lift, tensor(lift, value))
         if column.rank != 1 or column.valid is not None:
             raise WrongRank("A column of a DataFrame that is no vector.")
@@ -143,11 +143,9 @@ def filled(lift: Lifting, of: Tensor, value: Any) -> Tensor:
     return replace(where(lift, missing, tensor(lift, value), of), is_host=True)
 
 
-def partition(lift: Lifting, args: list[Any], words: dict[str, Any]) -> Items:
+def partition(lift: Lifting, data: Any, partitions: Any, count: Any) -> Items:
     """`tf.dynamic_partition(x, labels, k)`: k selections."""
-    words = dict(zip(("data", "partitions", "num_partitions"), args, strict=False)) | words
-    rows, labels = (tensor(lift, words[name]) for name in ("data", "partitions"))
-    count = words["num_partitions"]
+    rows, labels = tensor(lift, data), tensor(lift, partitions)
     if not isinstance(count, Known) or count.value > _MOST_PARTS:
         raise Refused("dynamic_partition() into many parts, or a number of them from the data.", "FO108")
     if labels.rank > rows.rank or not labels.rank:

@@ -230,8 +230,8 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
     return gather(lift, column, 0, row), found
 
 
-def intervals(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
-    """The number of the interval that each value lies in, from 0; -1 below the first edge.
+def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+    """How many of the edges of intervals each value lies above.
 
     Args:
         lift: What is known of the function.
@@ -256,8 +256,7 @@ def intervals(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_l
     else:
         above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
-    one_less = elementwise(lift, "subtract", (count, number(lift, 1)), "int", "-")
-    return replace(one_less, inner=values.inner, is_host=True, kind="int")
+    return replace(count, inner=values.inner, is_host=True, kind="int")
 
 
 def distinct(lift: Lifting, values: Tensor) -> Listing:

@@ -1,4 +1,4 @@
-"""Programs of a proof on jax: an original that NumPy runs as it was traced, a rewrite that XLA compiles beforehand."""
+"""Programs of a verification on jax: an original run as it was traced, a rewrite that XLA compiles beforehand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One trial of a proof: what the original gives for an input, and whether a rewrite gives the same."""
+"""One trial of a verification: what the original gives for an input, and whether a rewrite gives the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Proof by trial: a rewrite equals its original in value and gradient on adversarial inputs, or is rejected."""
+"""Verification by trial: a rewrite equals its original in value and gradient on adversarial inputs, or is rejected."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -161,9 +161,13 @@ def front(lift: Lifting, tensor: Tensor) -> Tensor:
 
 
 def elementwise(
-    lift: Lifting, function: str, values: Sequence[Any], kind: str = "any", symbol: str | None = None
+    lift: Lifting,
+    function: str | Callable[..., Node],
+    values: Sequence[Any],
+    kind: str = "any",
+    symbol: str | None = None,
 ) -> Tensor:
-    """`function(*values)` or, with a symbol, the operator between two values."""
+    """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
     if symbol in COMPARISONS:
         tensors = [_without_stop(tensor) for tensor in tensors]
@@ -172,7 +176,7 @@ def elementwise(
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
         node = lift.graph.binary(symbol, *nodes)
     else:
-        node = lift.graph.call(f"ops.{function}", *nodes)
+        node = lift.graph.call(f"ops.{function}", *nodes) if isinstance(function, str) else function(*nodes)
     for place, axis in enumerate(pattern.dims):
         if axis.size is None:
             axis.size = lift.graph.size(node, place)

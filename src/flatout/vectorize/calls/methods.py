@@ -35,6 +35,7 @@ from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_tab
 from . import mask_places as places
 from . import operations, spellings
 from .constants import constant
+from .mapped_calls import mapped_method
 from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES, shape
@@ -121,7 +122,7 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return both
     if operations.known(canonical):
         return operations.apply(lift, canonical, [of, *args], spellings.keywords(kwargs))
-    raise Refused(f"A call of .{name}(), which has no array form here.")
+    return mapped_method(lift, of, name, args, kwargs)
 
 
 def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -24,9 +24,9 @@ import pytest
 import flatout
 from flatout.base import disk_cache
 from flatout.vectorize import decide
-from flatout.vectorize.rewrite import Rewrite
-from flatout.vectorize.verify import kept_verdicts as kept_proofs
+from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.code_digest import NoDigest, digest
+from flatout.vectorize.verify.rewrites import Rewrite
 
 _HEADER = "import enum, functools, types\nimport numpy as np\nimport pandas as pd\nfrom keras import ops\n"
 # Pairs of sources that define `f`, of which a proof for one is none for the other.
@@ -269,8 +269,8 @@ def test_nothing_else_is_raised_for_a_key() -> None:
 
     rewrite = Rewrite("", "axis")
     for value in (nested, 1 << 20_000, Strange(), type("C", (), {"__module__": None})):
-        assert kept_proofs.key_of(lambda x, value=value: (x, value), None, rewrite, None, False) is None
-    assert kept_proofs.key_of(lambda x: x, None, rewrite, None, False) is not None
+        assert kept_verdicts.key_of(lambda x, value=value: (x, value), None, rewrite, None, False) is None
+    assert kept_verdicts.key_of(lambda x: x, None, rewrite, None, False) is not None
 
 
 def test_plain_holders_have_one() -> None:
@@ -295,7 +295,7 @@ def loss(y_true, y_pred):
 
 quick = flatout.vectorize(loss)
 assert quick.applied, quick.reason
-print("remembered" if "by an earlier process" in quick.explain(measure=False) else "proven")
+print("remembered" if "by an earlier process" in quick.explain(measure=False) else "verified")
 """
 
 
@@ -318,9 +318,9 @@ def test_a_script_that_is_run_again(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    assert run() == "proven"
+    assert run() == "verified"
     assert run() == "remembered"
-    assert run(statistics=files["statistics.py"].replace("2.0", "3.0")) == "proven"
+    assert run(statistics=files["statistics.py"].replace("2.0", "3.0")) == "verified"
 
 
 def looped(y_true: Any, y_pred: Any) -> Any:
@@ -331,7 +331,7 @@ def looped(y_true: Any, y_pred: Any) -> Any:
 
 
 @pytest.mark.backend("torch")
-def test_the_same_answers_with_a_proof_that_was_kept(kept_proofs_are_used: None) -> None:
+def test_the_same_answers_with_a_proof_that_was_kept(kept_verdicts_are_used: None) -> None:
     first, second = flatout.vectorize(looped), flatout.vectorize(looped)
     x = keras.random.normal((5, 3), seed=1)
     values = [float(one(x, x * 2)) for one in (first, second, looped)]
@@ -344,7 +344,7 @@ def test_the_same_answers_with_a_proof_that_was_kept(kept_proofs_are_used: None)
 
 @pytest.mark.backend("torch")
 def test_without_a_place_for_them_proofs_are_made_all_the_same(
-    kept_proofs_are_used: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kept_verdicts_are_used: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -353,9 +353,9 @@ def test_without_a_place_for_them_proofs_are_made_all_the_same(
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"verdict": {}, "recipe": {}}', '{"verdict": 1}'])
-def test_a_damaged_file_is_no_proof(kept_proofs_are_used: None, content: str) -> None:
+def test_a_damaged_file_is_no_proof(kept_verdicts_are_used: None, content: str) -> None:
     assert flatout.vectorize(looped).applied
-    for file in disk_cache.folder("proofs").iterdir():
+    for file in disk_cache.folder("verdicts").iterdir():
         file.write_text(content)
     again = flatout.vectorize(looped)
     assert again.applied
@@ -363,14 +363,14 @@ def test_a_damaged_file_is_no_proof(kept_proofs_are_used: None, content: str) ->
 
 
 @pytest.mark.backend("torch")
-def test_what_was_not_equal_is_not_kept(kept_proofs_are_used: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_equal_is_not_kept(kept_verdicts_are_used: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite = decide.rewrite_function(looped, {"y_true": 2, "y_pred": 2})
     wrong = decide.replace(rewrite, source=rewrite.source.replace("square", "abs"))
     for _ in range(2):
-        decision = decide.prove(looped, wrong)
+        decision = decide.verified(looped, wrong)
         assert decision.function is None
         assert not decision.verdict.is_remembered
-    assert not list(disk_cache.folder("proofs").iterdir())
+    assert not list(disk_cache.folder("verdicts").iterdir())
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, g
 from flatout.vectorize.arrays.along_axis import KINDS, along, cumulative_logsumexp, top_k
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.norms import norm, unit_of_tensorflow, unit_of_torch
 from flatout.vectorize.arrays.reductions import reduce
@@ -101,7 +101,7 @@ def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any
     if x.kind == "number":
         return x
     over = axes_of(x, axis)
-    keep = isinstance(keepdims, Static) and bool(keepdims.value)
+    keep = isinstance(keepdims, Known) and bool(keepdims.value)
     if name in ("argmax", "argmin"):
         if len(over) != 1 or x.valid is not None:
             raise Refused(f"ops.{name} over several dimensions or a selection is not known here.")
@@ -153,7 +153,7 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
-    x_min, x_max = (None if isinstance(one, Static) and one.value is None else one for one in (x_min, x_max))
+    x_min, x_max = (None if isinstance(one, Known) and one.value is None else one for one in (x_min, x_max))
     low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
     if x_min is None or x_max is None:
         function, bound = ("minimum", high) if x_min is None else ("maximum", low)
@@ -164,7 +164,7 @@ def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor
 def _cast(lift: Lifting, x: Any, dtype: Any = None) -> Any:
     name = (
         str(getattr(dtype.value, "__name__", getattr(dtype.value, "name", dtype.value)))
-        if isinstance(dtype, Static)
+        if isinstance(dtype, Known)
         else ""
     )
     name = {"float": "float32", "int": "int32", "bool": "bool", "torch.float32": "float32", "torch.long": "int64"}.get(
@@ -203,7 +203,7 @@ def _masked_fill(lift: Lifting, x: Any, mask: Any, value: Any, **rest: Any) -> T
 def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
     classes = num_classes if num_classes is not None else rest.get("depth")
-    if classes is None or not isinstance(classes, (Host, Static)):
+    if classes is None or not isinstance(classes, (Host, Known)):
         raise Refused("one_hot() with a number of classes that depends on the data.", "FO108")
     if x.domain:
         lift.hints.append(("index", x.domain, classes.node))
@@ -217,7 +217,7 @@ def _take(lift: Lifting, x: Any, indices: Any, axis: Any = None, **rest: Any) ->
     x, codes = tensor(lift, x), tensor(lift, indices)
     if axis is None and x.rank != 1:
         raise WrongRank("take() without an axis flattens the array.")
-    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
+    place = axis.value if isinstance(axis, Known) and axis.value is not None else 0
     return gather(lift, x, place % x.rank, codes)
 
 

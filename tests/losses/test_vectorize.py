@@ -13,7 +13,7 @@ from losses.spellings import MarginLoss, batch_helper, batch_zip
 
 import flatout
 from flatout.check.loaded_function import findings_of
-from flatout.training.losses_of_model import _found
+from flatout.runner.explain import about_loss
 
 SCALE = 2.0
 SQUARED = False
@@ -206,7 +206,7 @@ def test_what_cannot_be_compiled_is_named_in_the_report(forced: None) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
     with pytest.raises(Exception, match="numpy"):
         flatout.fit(_model(reads_on_the_host), x, y[:, :3], batch_size=8, verbose=0)
-    said = [str(why) for function in [reads_on_the_host] for why in _found(function)]
+    said = [str(why) for why in about_loss(reads_on_the_host)]
     assert any("cannot be compiled here: FO201 in line" in text for text in said), said
 
 

@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 import flatout
-from flatout.native.launch.launcher import why_not_here
+from flatout.native.launch.select_launcher import why_not_here
 
 pytestmark = pytest.mark.slow
 

@@ -6,8 +6,7 @@ from typing import Any
 
 from flatout.base.errors import TableError
 from flatout.seam.variable_state import is_stateless
-
-from .value_columns import ValueColumn
+from flatout.tables.columns.value_columns import ValueColumn
 
 
 def write_rows(variable: Any, rows: Any, found: Any, values: Any, column: ValueColumn) -> None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from flatout.data.workers.background import ITEMS_AHEAD, Background
 from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
 
-from .overwriting import Watch, copied
+from .overwriting import OverwriteWatch, copied
 
 if TYPE_CHECKING:
     from flatout.data.workers.pool import InOrder
@@ -164,7 +164,7 @@ class FromAdapter:
         self.adapter = adapter
         self._kind = type(adapter).__name__
         self._items = items
-        self._watch = Watch()
+        self._watch = OverwriteWatch()
 
     def open(self, form: str) -> Background:
         # `iter` is called here, by the thread that trains: a DataLoader draws a random number in it.

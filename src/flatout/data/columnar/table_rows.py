@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from flatout.data.files.lazy_rows import LazyRows
+
 from .frame_columns import common_dtype, require_columns, shortened
 from .stored_columns import stored_rows
 from .stored_tables import Tables
@@ -28,7 +30,7 @@ _COLUMN_BYTES = 3 * 2**20
 Fill = Callable[[np.ndarray], None]
 
 
-class TableRows:
+class TableRows(LazyRows):
     """An array of rows: one column, or several side by side.
 
     Args:
@@ -57,7 +59,7 @@ class TableRows:
         self._stop = len(tables) if stop is None else stop
         widths = [math.prod(column.shape) for column in fields]
         row = (sum(widths),) if is_matrix else self.fields[0].shape
-        self.shape: tuple[int, ...] = (self._stop - first, *row)
+        self.shape = (self._stop - first, *row)
         self.dtype = common_dtype([column.dtype for column in fields])
         self.decoded_bytes = 0
         self._ends = np.cumsum(widths).tolist()
@@ -67,20 +69,7 @@ class TableRows:
         self._rest: Any = None
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return len(self) * self.row_bytes
-
-    @property
     def paths(self) -> tuple[Path, ...]:
-        """The files, in the order of their rows."""
         return self.tables.paths
 
     @property
@@ -88,36 +77,17 @@ class TableRows:
         """What the rows are, but for what is in the files."""
         return f"{self.fields} {self._is_matrix} {self._first} {self._stop}"
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        names = shortened([column.name for column in self.fields])
-        return f"TableRows({names} of {len(self.paths)} files, shape={self.shape}, dtype={self.dtype})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("Rows of a table in a file cannot become an array without a copy.")
-        return self[:] if dtype is None else self[:].astype(dtype, copy=False)
-
-    def __getitem__(self, rows: Any) -> Any:
-        if not isinstance(rows, slice):
-            numbers = np.asarray(rows)
-            numbers = np.where(numbers < 0, numbers + len(self), numbers)
-            low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
-            if low < 0 or high > len(self):
-                raise IndexError(f"Rows {low} to {high - 1} are asked for. Expected rows from 0 to {len(self) - 1}.")
-            return self[low:high][numbers.astype(np.int64) - low]
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            return self[np.arange(start, stop, step)]
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
         for at, count, fill in self.pieces(start, stop, self._piece_rows, threads=True):
             fill(out[at - start : at - start + count])
         return out
 
+    def _gathered(self, numbers: np.ndarray) -> np.ndarray:
+        low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
+        return self._range(low, high)[numbers - low]
+
     def part(self, start: int, stop: int) -> TableRows:
-        """Some of the rows as an array of their own; nothing is read."""
         return TableRows(self.tables, self.fields, self._is_matrix, self._first + start, self._first + stop)
 
     def read_into(self, start: int, out: np.ndarray) -> None:

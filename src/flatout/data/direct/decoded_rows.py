@@ -13,10 +13,10 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from flatout.data.columnar.side_by_side import SideBySide
 from flatout.data.device.pinned_memory import borrowed, view
 from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
 from flatout.data.files.page_cache import PAGE
+from flatout.data.files.side_by_side import SideBySide
 
 from .load_report import COLUMNS, DECODED
 from .reader_threads import share_out

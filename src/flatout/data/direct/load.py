@@ -87,10 +87,10 @@ def load(
         direct_decoded.read(rows, sink, count, slot_bytes, tally, watch.sample)
     else:
         rows = direct_npy.select(_files(source), start, stop)
-        sink = make_sink(rows.shape, rows.dtype, rows.spans[0].offset % direct_posix.ALIGNMENT if rows.spans else 0)
+        sink = make_sink(rows.shape, rows.dtype, rows.files[0].offset % direct_posix.ALIGNMENT if rows.files else 0)
         engine_used = _read_past_host(rows, sink, engine, count, tally, watch.sample) or "posix"
         if engine_used == "posix":
-            direct_posix.read(rows.spans, sink, count, slot_bytes, tally, watch.sample)
+            direct_posix.read(rows.files, sink, count, slot_bytes, tally, watch.sample)
     array = sink.finish()
     seconds = time.perf_counter() - begun
     watch.sample()
@@ -121,13 +121,13 @@ def _read_past_host(
     for name, gpu_direct in _GPU_DIRECT.items():
         if engine not in ("auto", name):
             continue
-        if memory is None or any(span.file.is_swapped for span in rows.spans):
+        if memory is None or any(file.is_swapped for file in rows.files):
             why = "the array has no device memory that may be written by its address"
         else:
             why = gpu_direct.unavailable(insist=engine == name)
         if not why and memory is not None:
             try:
-                gpu_direct.read(rows.spans, memory, threads, tally, look)
+                gpu_direct.read(rows.files, memory, threads, tally, look)
                 return name
             except GpuDirectFailed as failure:
                 why = str(failure)

@@ -7,6 +7,7 @@ read past it (O_DIRECT), so that host memory stays flat; files that are in it ar
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +17,7 @@ import numpy as np
 from flatout.base.errors import UnreadableFile
 from flatout.data.device.pinned_memory import borrowed, view
 from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
-from flatout.data.files.npy_blocks import Block, NpyFile, Span, blocks
+from flatout.data.files.npy_blocks import Block, NpyFile, blocks
 from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
 
 from .load_report import BUFFERED, POSIX_DIRECT
@@ -33,12 +34,12 @@ _SMALLEST_BLOCK = 2**20
 
 
 def read(
-    spans: Sequence[Span], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
+    files: Sequence[NpyFile], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
 ) -> None:
-    """Read spans of files into a sink.
+    """Read files into a sink.
 
     Args:
-        spans: What to read.
+        files: What to read.
         sink: Where to.
         threads: Reader threads.
         slot_bytes: Size of each of the two slots of a thread.
@@ -49,14 +50,15 @@ def read(
         UnreadableFile: A file cannot be read, or shrank while it was read.
     """
     # A page before and one after the data, which O_DIRECT reads along.
-    itemsize = max((span.file.dtype.itemsize for span in spans), default=1)
+    itemsize = max((file.dtype.itemsize for file in files), default=1)
     payload = max(slot_bytes - 2 * ALIGNMENT, 1)
-    total = sum(span.nbytes for span in spans)
+    total = sum(file.nbytes for file in files)
     most_bytes = max(min(payload, max(-(-total // (_SLOTS_PER_THREAD * threads)), _SMALLEST_BLOCK)), itemsize)
     tasks: list[tuple[_OpenFile, Block]] = []
-    for span in spans:
-        pieces = list(blocks(span, most_bytes))
-        opened = _OpenFile(span.file, len(pieces), tally)
+    starts = itertools.accumulate((file.shape[0] for file in files), initial=0)
+    for file, start in zip(files, starts, strict=False):
+        pieces = list(blocks(file, start, most_bytes))
+        opened = _OpenFile(file, len(pieces), tally)
         tasks += [(opened, piece) for piece in pieces]
     tally.threads = min(threads, max(len(tasks), 1))
     count = tally.threads * _SLOTS_PER_THREAD

@@ -16,7 +16,7 @@ import numpy as np
 from flatout.seam.adapters import foreseeing_adapter_class
 from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
 
-from .drawn_ahead import NumPyForesight, are_same, state
+from .drawn_ahead import NumPyDrawnAhead, are_same, state
 
 
 class Order:
@@ -46,8 +46,8 @@ class Order:
         trainer_module: Any,
         strategy: Any = None,
     ):
-        self._foresight = _foresight(trainer_module, shuffle)
-        adapter = _index_adapter(rows, batch_size, shuffle, self._foresight)
+        self._drawn_ahead = _drawn_ahead_of(trainer_module, shuffle)
+        adapter = _index_adapter(rows, batch_size, shuffle, self._drawn_ahead)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
@@ -100,15 +100,15 @@ class Order:
             self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
         return first, count, begins
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         """Draw the order of the next pass, as far as it can be foreseen."""
-        if self._foresight is not None:
-            self._foresight.look(self._rows)
+        if self._drawn_ahead is not None:
+            self._drawn_ahead.look(self._rows)
 
     def close(self) -> None:
         """Have nothing left over of what was foreseen."""
-        if self._foresight is not None:
-            self._foresight.close()
+        if self._drawn_ahead is not None:
+            self._drawn_ahead.close()
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
@@ -146,7 +146,7 @@ class FileOrder:
         """As `Order.begin_epoch`."""
         return 0, self.count, True
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         pass
 
     def close(self) -> None:
@@ -201,22 +201,22 @@ def _begun_when_asked(kind: Any) -> Any:
     return read_by(kind, lambda _, begin: Begun(begin()))
 
 
-def _foresight(trainer_module: Any, shuffle: Any) -> Any:
+def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> Any:
     """What draws orders ahead of time, where that can be done."""
     if not shuffle or shuffle == "batch":
         return None
     if trainer_module.__name__.endswith("jax.trainer"):
-        return NumPyForesight() if _draws_alike() else None
+        return NumPyDrawnAhead() if _draws_alike() else None
     if trainer_module.__name__.endswith("torch.trainer"):
-        from .torch_order import TorchForesight
+        from .torch_order import TorchDrawnAhead
 
-        return TorchForesight()
+        return TorchDrawnAhead()
     return None
 
 
 @functools.cache
 def _draws_alike() -> bool:
-    """Whether the installed Keras draws its order as `NumPyForesight` thinks, and nothing else."""
+    """Whether the installed Keras draws its order as `NumPyDrawnAhead` thinks, and nothing else."""
     rows, before = 100, state()
     try:
         numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
@@ -227,7 +227,7 @@ def _draws_alike() -> bool:
         np.random.set_state(before)
 
 
-def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> Any:
+def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -> Any:
     """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
 
     A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
@@ -256,11 +256,11 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
             # Keras makes one for each pass, which takes half a millisecond and draws nothing.
             if self._loader is None:
                 loader = super().get_torch_dataloader()
-                self._loader = loader if foresight is None else in_one_piece(loader, foresight)
+                self._loader = loader if drawn_ahead is None else in_one_piece(loader, drawn_ahead)
             return self._loader
 
         def foreseen(self) -> Any:
-            numbers = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
+            numbers = drawn_ahead.take(rows) if isinstance(drawn_ahead, NumPyDrawnAhead) else None
             return None if numbers is None else [(numbers,)]
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)

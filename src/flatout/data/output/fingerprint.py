@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from flatout.data.columnar.side_by_side import SideBySide
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.files.npy_files import extents, files_of
+from flatout.data.files.lazy_rows import files_of
+from flatout.data.files.npy_files import extents
+from flatout.data.files.side_by_side import SideBySide
 from flatout.data.stream.chunks import as_host_array
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
@@ -95,7 +96,7 @@ def _add_leaf(digest: Any, leaf: Any) -> None:
         return
     parts = extents(leaf)
     for part in parts:
-        digest.update(f"{part.path.absolute()} {part.offset} {part.rows}".encode())
+        digest.update(f"{part.path.absolute()} {part.offset} {part.shape[0]}".encode())
     if isinstance(leaf, TableRows):
         digest.update(leaf.description.encode())
     if parts or isinstance(leaf, TableRows):

@@ -55,5 +55,4 @@ def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
         # Pages of a map would count as this process' memory.
         rows: DecodedRows = unmapped(leaf)
         return rows
-    parts = [part for part in extents(leaf) if part.rows]
-    return [NpyFile(part.path, (part.rows, *leaf.shape[1:]), leaf.dtype, part.offset) for part in parts] or None
+    return [part for part in extents(leaf) if part.shape[0]] or None

@@ -15,8 +15,8 @@ import numpy as np
 
 from flatout.data.batches.plain_batches import is_plain
 from flatout.data.direct.load_report import StreamReport
+from flatout.data.order.row_feed import RowFeed
 from flatout.data.order.row_order import FileOrder, Order
-from flatout.data.resident.resident_feed import RowFeed
 from flatout.data.workers.background import Background
 from flatout.seam.adapters import as_numpy_batches
 from flatout.seam.epoch_iterators import batches_of_pass, passes, steps_seen
@@ -225,7 +225,7 @@ class BatchStream:
             stack.enter_context(self._source.paused())
             yield
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         """Batches are fetched ahead all the time."""
 
     def end_epoch(self, steps: int, finished: bool) -> None:

@@ -86,7 +86,7 @@ class StockBatches:
         self._batches = self._make(self.first_step)
         self._held = self.first_step - 1
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         pass
 
     def ready(self, step: int) -> tuple[int, int] | None:

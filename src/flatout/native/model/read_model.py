@@ -4,55 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 
 from flatout.base.errors import Refusal, reason
 from flatout.seam.compiled_parts import compile_metrics, loss_tracker
 from flatout.seam.layers import functional_class, functional_of, made_by, outputs_structure
 
+from .binding import Binding
 from .network import Activation, Dense, Layer, Network
-from .read_layers import Place, Read, names_of, read_layer
+from .read_layers import LayerReading, PlaceInChain, names_of, read_layer
 from .read_loss import read_loss
 from .read_metrics import read_metrics
 from .read_optimizer import read_optimizer
 
 # Methods with which a user changes what a step does.
 _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__")
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Which Keras objects belong to which buffers.
-
-    Attributes:
-        weights: Variables of layers by the names of their buffers.
-        constants: Functions that give constants of layers, by the names of their buffers.
-        slots: Variables of the optimizer by the names of their buffers.
-        seeds: The seed generators of the Dropout layers.
-        metrics: The loss' tracker, then the metrics in order.
-        log_names: The metrics' names in the logs.
-    """
-
-    weights: dict[str, Any] = field(default_factory=dict)
-    constants: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
-    slots: dict[str, Any] = field(default_factory=dict)
-    seeds: list[Any] = field(default_factory=list)
-    metrics: list[Any] = field(default_factory=list)
-    log_names: list[str] = field(default_factory=list)
-
-    def names_the_same_as(self, other: Binding) -> bool:
-        """Whether both name the same objects."""
-
-        def ids(one: Binding) -> list[int]:
-            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
-            return [id(each) for each in found]
-
-        return ids(self) == ids(other) and self.log_names == other.log_names
 
 
 def read(model: Any, task: str) -> tuple[Network, Binding]:
@@ -67,7 +35,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     specs: list[Layer] = []
     features = math.prod(shape)
     for layer, name in zip(layers, names_of(layers), strict=True):
-        for found in read_layer(layer, Place(name, shape, len(binding.seeds))):
+        for found in read_layer(layer, PlaceInChain(name, shape, len(binding.seeds))):
             _collect(binding, found)
             specs = _joined(specs, found.layer) if found.layer is not None else specs
             shape = found.shape
@@ -95,7 +63,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     return network, binding
 
 
-def _collect(binding: Binding, found: Read) -> None:
+def _collect(binding: Binding, found: LayerReading) -> None:
     binding.weights.update(found.weights)
     binding.constants.update(found.constants)
     binding.seeds.extend(found.seeds)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flatout.base.errors import Refusal, reason
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.optimizers import decays, position_of, slot_variables
 
+from .binding import Binding
 from .network import Network, Optimizer, OptimizerKind
-
-if TYPE_CHECKING:
-    from .read_model import Binding
 
 Clip = Literal["none", "value", "norm", "global_norm"]
 _KINDS: dict[str, OptimizerKind] = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "RMSprop": "rmsprop"}

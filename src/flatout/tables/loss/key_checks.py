@@ -8,8 +8,9 @@ import numpy as np
 
 from flatout.base.errors import TableError
 from flatout.seam.adapters import arrays_behind
-from flatout.tables.keys import INT32
-from flatout.tables.table_state import tables_of
+from flatout.tables.columns.keys import INT32
+
+from .table_state import tables_of
 
 
 def check_adapter(model: Any, adapter: Any) -> None:

@@ -14,7 +14,8 @@ from typing import Any
 from flatout.base.errors import TableError
 from flatout.seam.compiled_parts import compile_loss, given_loss
 from flatout.seam.layers import inputs_structure
-from flatout.tables.table_state import tables_of
+
+from .table_state import tables_of
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,12 @@ from typing import Any
 
 from flatout.seam import patches
 from flatout.seam.trainers import COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH, SYMBOLIC_BUILD, trainer_base
-from flatout.tables.discover import reachable_tables
-from flatout.tables.table_state import attach, tables_of
 
+from .discover import reachable_tables
 from .key_checks import check_adapter
 from .model_inputs import for_model
 from .step_context import StepContext, current_step, inside_step
+from .table_state import attach, tables_of
 
 
 def install() -> None:

@@ -37,7 +37,7 @@ def _ready(launcher: Any, case: Case = _CASE) -> Session:
     assert session.fused is not None
     table = RateTable(session.program.model.optimizer, optimizer).rows(0, _STEPS)
     session.buffers["scalars"].part((_STEPS, 2), 0).assign(table)
-    session.fused._split(session)
+    session.fused._split()
     session.fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))
     return session
 

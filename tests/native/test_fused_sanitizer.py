@@ -82,7 +82,7 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, case
     assert session.fused is not None
     done, found = _run(session, _with_buffers(cpu_source(session.fused.program), buffers), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    session.fused._launch(session, [TRAIN], _CASE.batch_size)
+    session.fused._launch([TRAIN], _CASE.batch_size)
     buffers = {**session.buffers, **session.fused._buffers}
     assert np.frombuffer(found["fused/failed"], np.int32)[0] == 0
     for name in ("weights", "momentum", "velocity", "fused/row_sums"):

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.calls.spellings import library_of
+from flatout.pysource.library_functions import library_of
 
 from .algebra import cast
 from .indexing import select

@@ -9,6 +9,8 @@ import types
 from dataclasses import replace
 from typing import Any
 
+from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
+from flatout.pysource.spellings import canonical, keywords
 from flatout.vectorize.arrays import mask_places as places
 from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
@@ -34,7 +36,6 @@ from flatout.vectorize.lookups.host_values import on_host
 from . import methods, operations, python_calls
 from .mapped_calls import mapped_call
 from .pairs import pair
-from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .torch_losses import torch_loss
 
 # A file is read once, when the rewrite is made, and not at every call.

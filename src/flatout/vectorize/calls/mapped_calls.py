@@ -6,12 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from flatout.pysource.library_functions import library_of
 from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-
-from .spellings import library_of
 
 _LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 # They take matrices, or stacks of them: no map is needed.

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from flatout.pysource import spellings
+from flatout.pysource.library_functions import draws, library_of
 from flatout.vectorize.arrays import mask_places as places
 from flatout.vectorize.arrays.algebra import cast, elementwise
 from flatout.vectorize.arrays.lifted_values import (
@@ -34,10 +36,9 @@ from flatout.vectorize.lookups import choices
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
 
-from . import operations, python_calls, spellings
+from . import operations, python_calls
 from .attributes import shape
 from .pairs import pair
-from .spellings import draws, library_of
 from .subscripts import pick
 
 # They give the same numbers, elsewhere or otherwise typed.

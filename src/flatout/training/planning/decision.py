@@ -8,7 +8,7 @@ from flatout.base.errors import Reason, reason
 from flatout.base.options import Options
 from flatout.base.sizes import as_size
 from flatout.data.stream.chunks import even_chunks, steps_per_chunk
-from flatout.seam.versions import is_tested, range_of_tested
+from flatout.seam.versions import is_tested, tested_versions
 
 from .plan import CallFacts, Plan
 
@@ -78,7 +78,7 @@ def _refusals(facts: CallFacts, options: Options) -> list[Reason]:
         return [reason("backend", facts.backend)]
     why: list[Reason] = []
     if not is_tested(facts.keras_version) and not options.force:
-        why.append(reason("keras_version", facts.keras_version, range_of_tested()))
+        why.append(reason("keras_version", facts.keras_version, tested_versions()))
     why.extend(facts.obstacles)
     if why:
         return why

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
+from flatout.pysource.spellings import canonical, keywords
 from flatout.seam.keras_names import is_loss_wrapper, public_path
 from flatout.vectorize.arrays.algebra import front, known_items
 from flatout.vectorize.arrays.lifted_values import (
@@ -36,7 +38,6 @@ from .mapped_calls import mapped_call
 from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES
-from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
 from .torch_losses import torch_loss
 
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")

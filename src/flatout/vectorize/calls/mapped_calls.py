@@ -11,12 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from flatout.pysource.library_functions import is_random, library_of
 from flatout.vectorize.arrays.algebra import elementwise, front, guarded
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-
-from .spellings import is_random, library_of
 
 _LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 # They take matrices, or stacks of them: no map is needed.

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from flatout.pysource import spellings
+from flatout.pysource.library_functions import draws, library_of
 from flatout.vectorize.arrays.algebra import cast, elementwise
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -33,13 +35,12 @@ from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
 
 from . import mask_places as places
-from . import operations, spellings
+from . import operations
 from .constants import constant
 from .mapped_calls import mapped_method
 from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES, shape
-from .spellings import draws, library_of
 from .subscripts import pick
 
 # They give the same numbers, elsewhere or otherwise typed.

@@ -28,19 +28,22 @@ def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
     """The inner dimensions that an `axis` argument names."""
     if axis is None or (isinstance(axis, Known) and axis.value is None):
         return x.inner
-    values = axis.values if isinstance(axis, Items) else (axis,)
-    if isinstance(axis, Known) and isinstance(axis.value, (tuple, list)):
-        numbers = list(axis.value)
-    else:
-        numbers = [value.value if isinstance(value, Known) else None for value in values]
     chosen = []
-    for place in numbers:
+    for place in _places(axis):
         if not isinstance(place, int):
             raise Refused("The axis of a reduction is not a constant.")
         if not -x.rank <= place < x.rank:
             raise WrongRank(f"Axis {place} of an array of rank {x.rank}.")
         chosen.append(x.inner[place])
     return tuple(chosen)
+
+
+def _places(axes: Any, *more: Any) -> list[Any]:
+    """The numbers that one or several arguments hold; None for one that is not known."""
+    if isinstance(axes, Known) and isinstance(axes.value, (tuple, list)):
+        return list(axes.value)
+    values = axes.values if isinstance(axes, Items) else (axes, *more)
+    return [value.value if isinstance(value, Known) else None for value in values]
 
 
 def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
@@ -130,16 +133,11 @@ def squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
     return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
 
 
-def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) -> Tensor:
+def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any) -> Tensor:
     x = tensor(lift, x)
-    order = axes if axes is not None else rest.get("perm", rest.get("dims"))
-    if order is None:
+    if axes is None:
         return replace(x, inner=x.inner[::-1])
-    if isinstance(order, Known) and isinstance(order.value, (list, tuple)):
-        places = list(order.value)
-    else:
-        values = order.values if isinstance(order, Items) else (order, *more)
-        places = [value.value if isinstance(value, Known) else None for value in values]
+    places = _places(axes, *more)
     if sorted(place % x.rank if isinstance(place, int) else -1 for place in places) != list(range(x.rank)):
         raise WrongRank("The dimensions of an array are put into an order that does not fit it.")
     return replace(x, inner=tuple(x.inner[place] for place in places))
@@ -157,8 +155,7 @@ def flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
     """`reshape`, `ravel` and `flatten`; to one dimension it is allowed where a whole reduction follows."""
     x = tensor(lift, x)
     sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
-    numbers = [size.value if isinstance(size, Known) else None for size in sizes]
-    numbers = list(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
+    numbers = _places(*sizes) if sizes else []
     if numbers in ([], [-1]):
         return x if x.rank == 1 else replace(x, is_loose=True)
     return _reshaped(
@@ -216,15 +213,11 @@ def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
     raise Refused("arange() with a step, or with bounds that are no whole numbers, is not known here.")
 
 
-def linspace(lift: Lifting, start: Any, stop: Any = None, num: Any = None, **rest: Any) -> Tensor:
-    stop, count = (
-        stop if stop is not None else rest.pop("end", None),
-        num if num is not None else rest.pop("steps", None),
-    )
-    if rest or any(not isinstance(value, (Known, Host)) for value in (start, stop, count)):
+def linspace(lift: Lifting, start: Any, stop: Any, num: Any) -> Tensor:
+    if any(not isinstance(value, (Known, Host)) for value in (start, stop, num)):
         raise Refused("linspace() with bounds or a length that depend on the data.", "FO108")
-    axis = Axis("place", count.node)
-    node = lift.graph.call("ops.linspace", start.node, stop.node, count.node)
+    axis = Axis("place", num.node)
+    node = lift.graph.call("ops.linspace", start.node, stop.node, num.node)
     return Tensor(node, (axis,), (axis,), "float", is_host=True)
 
 

@@ -16,7 +16,7 @@ from .shaping import axes_of, tensor
 
 
 def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bool = False) -> Items | Listing:
-    """`split(x, sections, axis)`: as many parts of the same size, parts of given sizes, or single slices.
+    """`ops.split`, `np.split`, `torch.chunk`: as many parts of the same size, parts of given sizes, or single slices.
 
     Args:
         lift: What is known of the function.
@@ -63,53 +63,34 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
     return Items(tuple(part(*pair) for pair in itertools.pairwise(bounds)), True)
 
 
-def _named(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
-    """`ops.split`, `np.split`, `torch.chunk`: a list says where to cut."""
-    sections, axis = _arguments(args, words, ("indices_or_sections", "chunks"))
-    return split(lift, x, sections, axis)
-
-
-def _by_size(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
+def _by_size(lift: Lifting, x: Any, sections: Any, axis: Any = None) -> Items | Listing:
     """`torch.split`: a number is the size of every part, a list has the sizes."""
-    sections, axis = _arguments(args, words, ("split_size_or_sections", "split_size"))
     return split(lift, x, sections, axis, is_size=True)
 
 
-def _by_count_or_sizes(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
+def _by_count_or_sizes(
+    lift: Lifting, x: Any = None, sections: Any = None, axis: Any = None, value: Any = None
+) -> Items | Listing:
     """`tf.split`: a number is how many parts, a list has the sizes."""
-    x = words.pop("value", x)
-    sections, axis = _arguments(args, words, ("num_or_size_splits",))
     is_count = isinstance(sections, Host) or (isinstance(sections, Known) and isinstance(sections.value, int))
-    return split(lift, x, sections, axis, is_size=not is_count)
+    return split(lift, x if value is None else value, sections, axis, is_size=not is_count)
 
 
-def _arguments(args: tuple[Any, ...], words: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
-    given = [*args, *(words[name] for name in names if name in words)]
-    if not given:
-        raise Refused("An array is split, and into what is not known.")
-    return given[0], words.get("axis", given[1] if len(given) > 1 else None)
-
-
-def _select(lift: Lifting, x: Any, axis: Any, at: Any = None, **words: Any) -> Tensor:
+def _select(lift: Lifting, x: Any, axis: Any, indices: Any) -> Tensor:
     """`torch.select(x, dim, index)`."""
     x = tensor(lift, x)
     (over,) = axes_of(x, axis)
-    at = at if at is not None else words["index"]
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), at])
+    return index(lift, x, [*[slice(None)] * x.inner.index(over), indices])
 
 
-def _narrow(lift: Lifting, x: Any, axis: Any, start: Any, length: Any, **words: Any) -> Tensor:
+def _narrow(lift: Lifting, x: Any, axis: Any, start: Any, length: Any) -> Tensor:
     """`torch.narrow(x, dim, start, length)`."""
-    x = tensor(lift, x)
-    (over,) = axes_of(x, axis)
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), _part(lift, start, length)])
+    return _select(lift, x, axis, _part(lift, start, length))
 
 
-def _slice(lift: Lifting, x: Any, *args: Any, **words: Any) -> Tensor:
+def _slice(lift: Lifting, x: Any, start_indices: Any, shape: Any) -> Tensor:
     """`tf.slice(x, begin, size)` and `ops.slice`; a size of -1 is the rest."""
-    begin = args[0] if args else words.get("begin", words.get("start_indices"))
-    sizes = args[1] if len(args) > 1 else words.get("size", words.get("shape"))
-    starts, lengths = (_listed(lift, value) for value in (begin, sizes))
+    starts, lengths = (_listed(lift, value) for value in (start_indices, shape))
     if starts is None or lengths is None or len(starts) != len(lengths):
         raise Refused("A slice of which the bounds are not known.", "FO108")
     return index(lift, tensor(lift, x), [_part(lift, *pair) for pair in zip(starts, lengths, strict=True)])
@@ -133,6 +114,6 @@ def _part(lift: Lifting, start: Any, length: Any) -> slice:
 
 
 SPLITTING: dict[str, Callable[..., Any]] = {
-    "split": _named, "chunk": _named, "split_by_size": _by_size, "split_by_count_or_sizes": _by_count_or_sizes,
+    "split": split, "chunk": split, "split_by_size": _by_size, "split_by_count_or_sizes": _by_count_or_sizes,
     "select_one": _select, "narrow": _narrow, "slice": _slice,
 }  # fmt: skip

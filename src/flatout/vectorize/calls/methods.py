@@ -36,6 +36,7 @@ from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_tab
 
 from . import mask_places as places
 from . import operations
+from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
 from .pairs import pair
@@ -43,10 +44,11 @@ from .reader import Reader
 from .shapes import SHAPES, shape
 from .subscripts import pick
 
-# They give the same numbers, elsewhere or otherwise typed.
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16
+# They give the same numbers, elsewhere or otherwise typed.
 _NOTHING = ("cpu", "cuda", "to", "contiguous", "clone", "copy", "requires_grad_", "squeeze_", "get_shape_", "double_")
+_NEW = {"new_zeros": "zeros", "new_ones": "ones", "new_tensor": "convert_to_tensor"}
 _READS = ("numpy", "item", "tolist", "to_numpy")
 _CASTS = {"float": "float32", "double": "float64", "int": "int32", "long": "int64", "bool": "bool", "half": "float16"}
 
@@ -104,17 +106,16 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         sizes = shape(lift, of)
         return pick(run.lift, sizes, args, False) if args else sizes
     if name == "detach":
-        return operations.apply(lift, "stop_gradient", [of], {}) if lift.carries_gradient(of.node) else of
-    if name in ("new_zeros", "new_ones", "new_tensor"):
-        function = {"new_zeros": "zeros", "new_ones": "ones", "new_tensor": "convert_to_tensor"}[name]
-        return operations.apply(lift, function, args, {})
+        return detached(lift, of)
+    if name in _NEW:
+        return operations.apply(lift, _NEW[name], args, {})
     if name == "unique":
         return run.handlers["torch.unique"](run, [of, *args], kwargs)
     if name == "index" and of.is_host and of.rank == 1 and len(args) == 1 and not kwargs and of.valid is None:
         same = elementwise(lift, "equal", (of, args[0]), "bool", "==")
         return replace(reduce(lift, "argmax", cast(lift, same, "int32"), same.inner), is_host=True, kind="int")
-    if name in ("t",):
-        return replace(of, inner=of.inner[::-1])
+    if name == "t":
+        return attribute(lift, of, "T")
     if places.asks_for_places(name, [of, *args], kwargs):
         return places.places_of(run.lift, f"{'numpy' if of.is_host else 'torch'}.{name}", of, kwargs)
     canonical = spellings.canonical(f"torch.{name}")

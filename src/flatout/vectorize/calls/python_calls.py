@@ -254,7 +254,7 @@ def _to_host(run: Reader, x: Any) -> Any:
 
 
 def _leaves(run: Reader, *args: Any, **words: Any) -> Any:
-    raise Refused("A call leaves the graph (py_function).", "FO204")
+    raise Refused("A call leaves the graph (py_function, numpy_function).", "FO204")
 
 
 HANDLERS: dict[str, Handler] = {

@@ -261,15 +261,18 @@ def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is
 
 def distinct(lift: Lifting, values: Tensor) -> Listing:
     """The distinct entries of a vector, as a list over all entries of which the first of each kind are kept."""
-    (axis,) = values.inner
-    loop, twin = Axis("value", axis.size), Axis("twin", axis.size)
-    own = replace(relabelled(values, {axis: loop}), inner=())
-    again = replace(relabelled(values, {axis: twin}), inner=())
-    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, loop)), "bool", "<")
-    same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
+    loop = Axis("value", values.inner[0].size)
+    own = replace(relabelled(values, {values.inner[0]: loop}), inner=())
+    return Listing(own, (loop,), _is_first(lift, own, loop))
+
+
+def _is_first(lift: Lifting, own: Tensor, axis: Axis) -> Tensor:
+    """Whether an entry along an axis has none like it before it."""
+    twin = Axis("twin", axis.size)
+    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
+    same = both(lift, elementwise(lift, "equal", (own, relabelled(own, {axis: twin})), "bool", "=="), earlier)
     assert same is not None
-    first = elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
-    return Listing(own, (loop,), first)
+    return elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
 
 
 def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
@@ -277,19 +280,11 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
     lift.changes.add("FO205")
     (axis,) = entries.inner
     own = replace(entries, inner=(), valid=None)
-    keep: Tensor | None = entries.valid
-    if not entries.is_distinct:
-        twin = Axis("twin", axis.size)
-        again = replace(own, dims=tuple(twin if other is axis else other for other in own.dims))
-        earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
-        same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
-        assert same is not None
-        keep = both(lift, keep, elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool"))
+    keep = entries.valid if entries.is_distinct else both(lift, entries.valid, _is_first(lift, own, axis))
     for other in others:
-        (theirs,) = other.inner
-        fresh = Axis("other", theirs.size)
-        named = replace(other, dims=tuple(fresh if a is theirs else a for a in other.dims), inner=(), valid=None)
-        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, named), "bool", "=="), (fresh,)))
+        fresh = Axis("other", other.inner[0].size)
+        theirs = replace(relabelled(other, {other.inner[0]: fresh}), inner=(), valid=None)
+        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, theirs), "bool", "=="), (fresh,)))
     if keep is None:
         raise Refused("The size of a set of a whole array is its length.", "FO205")
     return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())

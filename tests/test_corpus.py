@@ -25,7 +25,7 @@ from flatout.vectorize.rewrite import rewrite_function
 from flatout.vectorize.verify.gradients import value_and_gradient
 from flatout.vectorize.verify.verification import find_recipes, verify
 
-_ROOT = Path(__file__).parents[2]
+_ROOT = Path(__file__).parents[1]
 _PLACES = (Path(os.environ.get("FLATOUT_CORPUS", "none")), _ROOT.parent / "shared/corpus", _ROOT / "shared/corpus")
 _CORPUS = next((place for place in _PLACES if (place / "cases.py").is_file()), None)
 pytestmark = [

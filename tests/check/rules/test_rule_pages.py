@@ -13,7 +13,7 @@ from flatout.check.rules.rule import BACKENDS, SEVERITIES
 from flatout.check.rules.rule_pages import page, pages, with_imports, with_table
 
 pytestmark = pytest.mark.backend("jax")  # The rules are the same for all of them.
-_DOCS = Path(__file__).parents[2] / "docs"
+_DOCS = Path(__file__).parents[3] / "docs"
 
 
 def test_every_page_is_what_the_rules_say() -> None:

@@ -8,8 +8,6 @@ import flatout
 from flatout import cli
 from flatout.runner.script import Target
 
-from .conftest import Folder
-
 pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.
 
 
@@ -55,8 +53,3 @@ def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.C
         cli.main(arguments)
     assert exit_.value.code == 2
     assert message in capsys.readouterr().err
-
-
-def test_run_is_the_default_command(folder: Folder) -> None:
-    folder.write("program.py", "import sys; print(sys.argv)")
-    assert folder.flatout("run", "program.py", "a").stdout == folder.flatout("program.py", "a").stdout

@@ -6,11 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from losses import spellings
 
 import flatout
 from flatout.vectorize.verify import trial_inputs as inputs
 from flatout.vectorize.verify.gradients import value_and_gradient
+
+from .losses import spellings
 
 pytestmark = pytest.mark.slow
 
@@ -57,7 +58,7 @@ def test_is_rewritten_and_equal(function) -> None:
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("name", ["rows", "entries", "elements", "selected", "norms"])
 def test_torch_spelling(name: str) -> None:
-    from losses import torch_spellings
+    from .losses import torch_spellings
 
     _check(getattr(torch_spellings, name))
 
@@ -65,6 +66,6 @@ def test_torch_spelling(name: str) -> None:
 @pytest.mark.backend("tensorflow")
 @pytest.mark.parametrize("name", ["rows", "steps", "mapped", "legacy", "selected"])
 def test_tensorflow_spelling(name: str) -> None:
-    from losses import tensorflow_spellings
+    from .losses import tensorflow_spellings
 
     _check(getattr(tensorflow_spellings, name))

@@ -9,11 +9,12 @@ import keras
 import numpy as np
 import pytest
 from keras import ops
-from losses.spellings import MarginLoss, batch_helper, batch_zip
 
 import flatout
 from flatout.check.loaded_function import findings_of
 from flatout.training.losses_of_model import _found
+
+from .losses.spellings import MarginLoss, batch_helper, batch_zip
 
 SCALE = 2.0
 SQUARED = False

@@ -331,7 +331,7 @@ def looped(y_true: Any, y_pred: Any) -> Any:
 
 
 @pytest.mark.backend("torch")
-def test_the_same_answers_with_a_proof_that_was_kept(kept_proofs_are_used: None) -> None:
+def test_the_same_answers_with_a_proof_that_was_kept(verdicts_are_kept: None) -> None:
     first, second = flatout.vectorize(looped), flatout.vectorize(looped)
     x = keras.random.normal((5, 3), seed=1)
     values = [float(one(x, x * 2)) for one in (first, second, looped)]
@@ -344,7 +344,7 @@ def test_the_same_answers_with_a_proof_that_was_kept(kept_proofs_are_used: None)
 
 @pytest.mark.backend("torch")
 def test_without_a_place_for_them_proofs_are_made_all_the_same(
-    kept_proofs_are_used: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verdicts_are_kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
@@ -353,7 +353,7 @@ def test_without_a_place_for_them_proofs_are_made_all_the_same(
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"verdict": {}, "recipe": {}}', '{"verdict": 1}'])
-def test_a_damaged_file_is_no_proof(kept_proofs_are_used: None, content: str) -> None:
+def test_a_damaged_file_is_no_proof(verdicts_are_kept: None, content: str) -> None:
     assert flatout.vectorize(looped).applied
     for file in disk_cache.folder("proofs").iterdir():
         file.write_text(content)
@@ -363,7 +363,7 @@ def test_a_damaged_file_is_no_proof(kept_proofs_are_used: None, content: str) ->
 
 
 @pytest.mark.backend("torch")
-def test_what_was_not_equal_is_not_kept(kept_proofs_are_used: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_was_not_equal_is_not_kept(verdicts_are_kept: None, monkeypatch: pytest.MonkeyPatch) -> None:
     rewrite = decide.rewrite_function(looped, {"y_true": 2, "y_pred": 2})
     wrong = decide.replace(rewrite, source=rewrite.source.replace("square", "abs"))
     for _ in range(2):

@@ -7,8 +7,9 @@ import keras
 import numpy as np
 import pandas as pd
 from keras import ops
-from losses.fresh import forum_parts
-from losses.fresh.forum_parts import Weighting, hinge, rows_of
+
+from . import forum_parts
+from .forum_parts import Weighting, hinge, rows_of
 
 PRICES = pd.DataFrame({"sku": [3, 5, 9], "price": [1.0, 2.5, 0.5], "tax": [0.1, 0.2, 0.0]})
 BY_SKU = PRICES.set_index("sku")

@@ -18,7 +18,7 @@ from flatout.vectorize.verify.gradients import value_and_gradient
 
 pytestmark = pytest.mark.slow
 
-_FOLDER = Path(__file__).parent / "fresh"
+_FOLDER = Path(__file__).parent / "losses"
 _OPS = (
     "with_ops",
     "more_ops",
@@ -73,7 +73,7 @@ def _cases() -> list[Any]:
 @pytest.mark.backend("tensorflow", "torch")
 @pytest.mark.parametrize(("file", "name"), _cases())
 def test_is_rewritten_and_equal(file: str, name: str) -> None:
-    loss = getattr(importlib.import_module(f"losses.fresh.{file}"), name)
+    loss = getattr(importlib.import_module(f".losses.{file}", __package__), name)
     loss = loss() if isinstance(loss, type) else loss
     quick = flatout.vectorize(loss)
     assert quick.applied, f"{quick.reason}\n{quick.source}"
@@ -100,7 +100,7 @@ _REFUSED = [
 
 @pytest.mark.parametrize(("file", "name", "codes"), _REFUSED)
 def test_is_refused_with_the_reason(file: str, name: str, codes: list[str]) -> None:
-    loss = getattr(importlib.import_module(f"losses.fresh.{file}"), name)
+    loss = getattr(importlib.import_module(f".losses.{file}", __package__), name)
     quick = flatout.vectorize(loss() if isinstance(loss, type) else loss)
     assert not quick.applied, quick.source
     assert quick.reason.split(":")[0] in codes, quick.reason

@@ -14,7 +14,8 @@ import flatout
 from flatout.check.loaded_function import findings_of
 from flatout.training.losses_of_model import _found
 
-from .losses.spellings import MarginLoss, batch_helper, batch_zip
+from .losses.helpers import MarginLoss, batch_helper
+from .losses.loops import batch_zip
 
 SCALE = 2.0
 SQUARED = False

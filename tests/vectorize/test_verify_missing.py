@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from keras import ops
+from same_loss import assert_same_loss
 
 import flatout
 from flatout.vectorize.verify.gradients import value_and_gradient
@@ -59,12 +60,10 @@ def test_the_gradient_is_that_of_the_loop(loss: Callable[..., Any], rank: int) -
     rng = np.random.default_rng(0)
     arrays = {name: rng.normal(size=(5, 3)[:rank]).astype("float32") for name in ("y_true", "y_pred")}
     arrays["y_true"].flat[1] = np.nan
-    value, gradient = value_and_gradient(loss, arrays, "y_pred")
+    _, gradient = value_and_gradient(loss, arrays, "y_pred")
     assert np.isfinite(gradient).all()
-    other, slope = value_and_gradient(quick, arrays, "y_pred")
+    assert_same_loss(quick, loss, arrays)
     assert quick.applied
-    np.testing.assert_allclose(other, value, rtol=2e-5)
-    np.testing.assert_allclose(slope, gradient, atol=2e-4 * np.abs(gradient).max())
     assert all(decision.function is not None for decision in quick._decisions.values())
 
 
@@ -90,9 +89,8 @@ def test_what_passes_over_nan_still_does(loss: Callable[..., Any]) -> None:
     arrays["y_true"][[1, 4, 8]] = np.nan
     value, _ = value_and_gradient(loss, arrays, None)
     assert np.isfinite(value)
-    found, _ = value_and_gradient(quick, arrays, None)
+    assert_same_loss(quick, loss, arrays, None)
     assert quick.applied, quick.reason
-    np.testing.assert_allclose(found, value, rtol=2e-5)
 
 
 @pytest.mark.backend("torch")

@@ -1,4 +1,4 @@
-"""Losses that group their batch: in dicts, lists of slots, counters and DataFrames."""
+"""Batches that are grouped: in dicts, lists of slots, counters, sets and DataFrames."""
 
 import collections
 from collections import Counter, defaultdict
@@ -7,15 +7,41 @@ import numpy as np
 import pandas as pd
 from keras import ops
 
-PARTIAL = {0: 0.5, 2: 2.0}
-COSTS = {"cat": 1.0, "dog": 3.0, "eel": 0.5}
-NAMES = ["cat", "dog", "eel"]
-ID_TO_NAME = {0: "cat", 1: "dog", 2: "eel"}
-ANIMALS = pd.DataFrame({"w": [3.0, 1.0, 2.0], "m": [0.1, 0.5, 0.2]}, index=["eel", "cat", "dog"])
-PAIRS = pd.DataFrame([(a, b, 1.0 + a + 2 * b) for a in range(3) for b in range(4)], columns=["region", "label", "cost"])
+
+def group_means(y_true, y_pred):  # rewritten: FO101 FO104
+    total = 0.0
+    for g in range(3):
+        members = [y_pred[i] for i in range(y_pred.shape[0]) if int(y_true[i]) == g]
+        if members:
+            total = total + ops.square(ops.mean(ops.stack(members)) - float(g))
+    return total
 
 
-def dict_sums(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
+def group_boolean_mask(y_true, y_pred):  # rewritten: FO108 FO104
+    total = 0.0
+    for g in range(3):
+        total = total + ops.sum(ops.square(y_pred[y_true == g]))
+    return total
+
+
+def groups_found(y_true, y_pred):  # rewritten: FO107
+    total = 0.0
+    for value in np.unique(ops.convert_to_numpy(y_true)):
+        member = ops.cast(y_true == value, "float32")
+        total = total + ops.sum(member * y_pred) / ops.sum(member)
+    return total
+
+
+def groups_absent(y_true, y_pred, group):  # rewritten: FO104 FO202
+    total = 0.0
+    for k in range(4):
+        member = ops.cast(group == k, "float32")
+        if float(ops.sum(member)) > 0:
+            total = total + ops.sum(member * ops.square(y_true - y_pred)) / ops.sum(member)
+    return total
+
+
+def dict_sums(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     sums, counts = {}, {}
     for i in range(y_true.shape[0]):
         g = int(group[i])
@@ -27,7 +53,7 @@ def dict_sums(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
     return total / len(sums)
 
 
-def dict_lists(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
+def dict_lists(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     by_group = defaultdict(list)
     err = ops.abs(y_true - y_pred)
     for e, g in zip(err, ops.convert_to_numpy(group), strict=False):
@@ -35,7 +61,7 @@ def dict_lists(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
     return sum(ops.mean(ops.stack(v)) for v in by_group.values()) / len(by_group)
 
 
-def dict_lists_worst(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
+def dict_lists_worst(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     by_group = {}
     for i in range(len(group)):
         by_group.setdefault(int(group[i]), []).append(ops.square(y_true[i] - y_pred[i]))
@@ -43,7 +69,7 @@ def dict_lists_worst(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
     return ops.max(ops.stack(means))
 
 
-def defaultdict_float(y_true, y_pred):  # codes: FO101 FO201
+def defaultdict_float(y_true, y_pred):  # rewritten: FO101 FO201
     s = defaultdict(float)
     n = collections.Counter()
     for i in range(y_true.shape[0]):
@@ -53,14 +79,14 @@ def defaultdict_float(y_true, y_pred):  # codes: FO101 FO201
     return sum(s[c] / n[c] for c in s)
 
 
-def list_slots(y_true, y_pred):  # codes: FO101 FO201
+def list_slots(y_true, y_pred):  # rewritten: FO101 FO201
     slots = [0.0] * 4
     for i in range(y_true.shape[0]):
         slots[int(y_true[i])] = slots[int(y_true[i])] + y_pred[i]
     return sum(s * s for s in slots)
 
 
-def list_of_lists(y_true, y_pred):  # codes: FO101 FO201
+def list_of_members(y_true, y_pred):  # rewritten: FO101 FO201
     bins = [[] for _ in range(4)]
     for c, p in zip(y_true, y_pred, strict=False):
         bins[int(c)].append(p)
@@ -71,7 +97,7 @@ def list_of_lists(y_true, y_pred):  # codes: FO101 FO201
     return total
 
 
-def membership_dict(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
+def membership_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     sums, counts = {}, {}
     for i in range(y_true.shape[0]):
         key = int(group[i])
@@ -84,7 +110,7 @@ def membership_dict(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
     return ops.mean(ops.stack([sums[key] / counts[key] for key in sums]))
 
 
-def else_dict(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
+def else_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     parts = {}
     for t, p, g in zip(y_true, y_pred, group, strict=False):
         g = int(g)
@@ -98,22 +124,13 @@ def else_dict(y_true, y_pred, group):  # codes: FO101|FO107|FO406 FO201
     return out / len(parts)
 
 
-def counter_weight(y_true, y_pred):  # codes: FO201 FO406|FO401|FO101
+def counter_weight(y_true, y_pred):  # rewritten: FO201 FO406|FO401|FO101
     freq = Counter(int(c) for c in y_true)
     w = [1.0 / freq[int(c)] for c in y_true]
     return sum(wi * ops.square(p) for wi, p in zip(w, y_pred, strict=False)) / len(freq)
 
 
-def unique_groups(y_true, y_pred, group):  # codes: FO107
-    err = ops.square(y_true - y_pred)
-    total, ids = 0.0, np.unique(ops.convert_to_numpy(group))
-    for g in ids:
-        mask = ops.cast(group == int(g), "float32")
-        total = total + ops.sum(err * mask) / ops.sum(mask)
-    return total / len(ids)
-
-
-def unique_counts(y_true, y_pred):  # codes: FO107|FO205
+def unique_counts(y_true, y_pred):  # rewritten: FO107|FO205
     labels, counts = np.unique(ops.convert_to_numpy(y_true), return_counts=True)
     total = 0.0
     for c, n in zip(labels, counts, strict=False):
@@ -121,7 +138,7 @@ def unique_counts(y_true, y_pred):  # codes: FO107|FO205
     return total / len(labels)
 
 
-def set_groups(y_true, y_pred, group):  # codes: FO107
+def set_groups(y_true, y_pred, group):  # rewritten: FO107
     ids = {int(g) for g in group}
     worst = []
     for g in ids:
@@ -130,12 +147,12 @@ def set_groups(y_true, y_pred, group):  # codes: FO107
     return ops.max(ops.stack(worst))
 
 
-def pandas_groupby(y_true, y_pred, group):  # codes: FO406|FO205
+def pandas_groupby(y_true, y_pred, group):  # rewritten: FO406|FO205
     frame = pd.DataFrame({"g": ops.convert_to_numpy(group), "e": ops.convert_to_numpy(ops.abs(y_true - y_pred))})
     return ops.convert_to_tensor(np.float32(frame.groupby("g")["e"].mean().mean()))
 
 
-def groupby_loop(y_true, y_pred, group):  # codes: FO406|FO205
+def groupby_loop(y_true, y_pred, group):  # rewritten: FO406|FO205
     df = pd.DataFrame(
         {"t": ops.convert_to_numpy(y_true), "p": ops.convert_to_numpy(y_pred), "g": ops.convert_to_numpy(group)}
     )
@@ -145,50 +162,65 @@ def groupby_loop(y_true, y_pred, group):  # codes: FO406|FO205
     return ops.convert_to_tensor(np.float32(np.mean(scores)))
 
 
-def bincount_weight(y_true, y_pred):  # codes: FO205
+def bincount_weight(y_true, y_pred):  # rewritten: FO205
     freq = np.bincount(ops.convert_to_numpy(y_true), minlength=4)
     w = ops.convert_to_tensor((1.0 / np.maximum(freq, 1)).astype("float32"))
     return ops.mean(ops.take(w, y_true) * ops.square(y_pred))
 
 
-def series_map(y_true, y_pred):  # codes: FO205|FO401
-    w = pd.Series(ops.convert_to_numpy(y_true)).map(PARTIAL).fillna(1.0).to_numpy("float32")
-    return ops.mean(ops.convert_to_tensor(w) * ops.square(y_pred))
-
-
-def row_by_two(y_true, y_pred, region):  # codes: FO401 FO101
-    total = 0.0
-    for i in range(y_true.shape[0]):
-        hit = PAIRS[(PAIRS.region == int(region[i])) & (PAIRS.label == int(y_true[i]))]
-        total = total + float(hit["cost"].iloc[0]) * ops.abs(y_pred[i])
-    return total / y_true.shape[0]
-
-
-def negative_slots(y_true, y_pred):  # codes: FO101|FO102|FO201
+def negative_slots(y_true, y_pred):  # rewritten: FO101|FO102|FO201
     slots = [0.0] * 4
     for i in range(len(y_true)):
         slots[int(y_true[i]) - 2] += y_pred[i]
     return slots[0] + 2 * slots[1] + 3 * slots[2] + 5 * slots[3] ** 2
 
 
-def names_by_label(y_true, y_pred):  # codes: FO401 FO101
+def members_of_classes_loss(y_true, y_pred):  # rewritten: FO107|FO101
     total = 0.0
-    for c, p in zip(y_true, y_pred, strict=False):
-        total = total + COSTS[NAMES[int(c)]] * ops.abs(p)
-    return total / len(y_pred)
+    for c in sorted({int(v) for v in y_true}):
+        members = [y_pred[i] for i in range(len(y_true)) if int(y_true[i]) == c]
+        centre = sum(members) / len(members)
+        total = total + sum(ops.square(m - centre) for m in members)
+    return total
 
 
-def names_by_dict(y_true, y_pred):  # codes: FO401 FO101
+def largest_label_loss(y_true, y_pred):  # rewritten: FO104|FO107 FO201
+    score = 0.0
+    n = int(ops.max(y_true)) + 1
+    for c in range(n):
+        t = ops.cast(ops.equal(y_true, c), "float32")
+        p = y_pred[..., c]
+        score = score + (2 * ops.sum(t * p) + 1.0) / (ops.sum(t) + ops.sum(p) + 1.0)
+    return 1 - score / n
+
+
+def kappa_metric(y_true, y_pred):  # rewritten: FO101 FO201|FO205
+    observed = np.zeros((3, 3))
+    for a, b in zip(ops.convert_to_numpy(y_true), ops.convert_to_numpy(ops.argmax(y_pred, axis=-1)), strict=False):
+        observed[int(a)][int(b)] += 1
+    return float(np.trace(observed) / observed.sum())
+
+
+def counted_classes_loss(y_true, y_pred):  # rewritten: FO101 FO201 FO406|FO101
+    counts = collections.Counter(ops.convert_to_numpy(y_true).astype(int).tolist())
     total = 0.0
-    for i in range(len(y_true)):
-        name = ID_TO_NAME[int(y_true[i])]
-        total = total + COSTS.get(name, 1.0) * ops.square(y_pred[i])
-    return total / len(y_true)
+    for i in range(y_pred.shape[0]):
+        total = total + ops.square(y_pred[i]) / counts[int(y_true[i])]
+    return total
 
 
-def names_frame(y_true, y_pred):  # codes: FO401 FO101
-    total = 0.0
-    for i in range(len(y_true)):
-        row = ANIMALS.loc[NAMES[int(y_true[i])]]
-        total = total + float(row["w"]) * ops.maximum(0.0, float(row.m) - y_pred[i])
-    return total / len(y_true)
+def present_classes_loss(y_true, y_pred):  # rewritten: FO104
+    losses = []
+    for c in range(3):
+        mask = ops.cast(ops.equal(y_true, c), "float32")
+        if float(ops.sum(mask)) == 0:
+            continue
+        losses.append(ops.sum(mask * ops.square(y_pred)) / ops.sum(mask))
+    return ops.mean(ops.stack(losses))
+
+
+def clipped_counts_metric(y_true, y_pred):  # rewritten: FO201|FO205
+    hits = [0, 0, 0]
+    for t, p in zip(ops.convert_to_numpy(y_true), ops.convert_to_numpy(y_pred), strict=False):
+        hits[int(t)] += int(p.argmax() == t)
+    return sum(hits) / len(y_true)

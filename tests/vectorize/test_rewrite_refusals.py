@@ -2,119 +2,16 @@
 
 from __future__ import annotations
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
-from same_loss import assert_same_loss
 
 import flatout
 from flatout.vectorize.rewrite import rewrite_function
 from flatout.vectorize.verify import trial_inputs as inputs
 from flatout.vectorize.verify import verification as verify
 
-DRAWS = keras.random.SeedGenerator(7)
-SEEN: dict[int, float] = {}
-COUNT = 0
-
-
-def exponential_average(y_true, y_pred):
-    running, total = 0.0, 0.0
-    for t in range(y_pred.shape[1]):
-        running = 0.9 * running + 0.1 * ops.mean(y_pred[:, t] - y_true[:, t])
-        total = total + ops.square(running)
-    return total
-
-
-def previous_row(y_true, y_pred):
-    last, total = y_pred[0], 0.0
-    for i in range(y_pred.shape[0]):
-        total = total + ops.sum(ops.abs(y_pred[i] - last))
-        last = y_pred[i]
-    return total
-
-
-def edit_distance(y_true, y_pred):
-    rows = []
-    for b in range(y_true.shape[0]):
-        table = [[0.0] * 3 for _ in range(3)]
-        for i in range(1, 3):
-            for j in range(1, 3):
-                table[i][j] = ops.minimum(table[i - 1][j], table[i][j - 1]) + ops.abs(y_true[b, i] - y_pred[b, j])
-        rows.append(table[2][2])
-    return ops.mean(ops.stack(rows))
-
-
-def early_exit(y_true, y_pred):
-    total = 0.0
-    for i in range(y_true.shape[0]):
-        if float(y_true[i, 0]) < 0:
-            break
-        total = total + ops.sum(ops.square(y_pred[i]))
-    return total
-
-
-def first_match(y_true, y_pred):
-    for i in range(y_true.shape[0]):
-        if float(y_true[i, 0]) > 0:
-            return ops.sum(y_pred[i])
-    return ops.sum(y_pred)
-
-
-def noisy(y_true, y_pred):
-    rows = []
-    for i in range(y_pred.shape[0]):
-        noise = keras.random.normal(y_pred[i].shape, seed=DRAWS)
-        rows.append(ops.mean(ops.square(y_pred[i] + noise - y_true[i])))
-    return ops.mean(ops.stack(rows))
-
-
-def numpy_noise(y_true, y_pred):
-    return sum(ops.sum(y_pred[i]) * np.random.uniform() for i in range(y_pred.shape[0]))
-
-
-def remembers(y_true, y_pred):
-    rows = []
-    for i in range(y_true.shape[0]):
-        error = ops.sum(ops.square(y_true[i] - y_pred[i]))
-        SEEN[i] = float(error)
-        rows.append(error)
-    return ops.mean(ops.stack(rows))
-
-
-def counts(y_true, y_pred):
-    global COUNT
-    COUNT += 1
-    return sum(ops.sum(ops.abs(y_true[i] - y_pred[i])) for i in range(y_true.shape[0])) / COUNT
-
-
-def prints_rows(y_true, y_pred):
-    total = 0.0
-    for i in range(y_true.shape[0]):
-        error = ops.sum(ops.abs(y_true[i] - y_pred[i]))
-        print(i, error)
-        total = total + error
-    return total
-
-
-def until_small(y_true, y_pred):
-    error = ops.mean(ops.abs(y_true - y_pred))
-    while float(error) > 1.0:
-        error = error / 2.0
-    return error
-
-
-@ops.custom_gradient
-def _rounded(x):
-    def backward(*args, upstream=None):
-        return args[0] if upstream is None else upstream
-
-    return ops.round(x), backward
-
-
-def straight_through(y_true, y_pred):
-    rows = [ops.mean(ops.square(_rounded(y_pred[i]) - y_true[i])) for i in range(y_pred.shape[0])]
-    return ops.mean(ops.stack(rows))
+from .losses import refused_carried, refused_effects, refused_ends
 
 
 def several_outputs(y_true, y_pred):
@@ -138,18 +35,16 @@ def plain(y_true, y_pred):
 @pytest.mark.parametrize(
     ("function", "reason"),
     [
-        (exponential_average, "FO106: 'running' is carried from one step to the next"),
-        (previous_row, "FO106"),
-        (edit_distance, "FO106"),
-        (early_exit, "ends early"),
-        (first_match, "early exit"),
-        (noisy, "Random numbers are drawn"),
-        (numpy_noise, "Random numbers are drawn"),
-        (remembers, "An entry is changed: SEEN[i]"),
-        (counts, "A variable outside the function is changed: COUNT"),
-        (prints_rows, "printed or logged at every step"),
-        (until_small, "while loop that does not count"),
-        (straight_through, "gradient"),
+        (refused_carried.moving_average_loss, "FO106: 'smooth' is carried from one step to the next"),
+        (refused_ends.first_bad_loss, "ends early"),
+        (refused_ends.returns_early_loss, "early exit"),
+        (refused_ends.newton_loss, "while loop that does not count"),
+        (refused_effects.dropped_rows_loss, "Random numbers are drawn (keras.random.uniform)"),
+        (refused_effects.numpy_noise_loss, "Random numbers are drawn (numpy.random.normal)"),
+        (refused_effects.writes_dict_loss, "An entry is changed: COUNTS_OF_CALLS['n']"),
+        (refused_effects.counted_loss, "A variable outside the function is changed: CALLS"),
+        (refused_effects.shown_loss, "printed or logged at every step"),
+        (refused_effects.own_slope_loss, "gradient that the user defined"),
         (several_outputs, "FO101"),
         (unknown_library, "FO205"),
         (plain, "nothing to rewrite"),
@@ -225,20 +120,3 @@ def test_inputs_cover_empty_groups_ties_and_nan() -> None:
     assert np.isnan(made["NaN in the predictions"]["y_pred"]).sum() == 1
     assert len(np.unique(made["equal rows"]["y_pred"], axis=0)) == 1
     assert not made["zero predictions"]["y_pred"].any()
-
-
-@pytest.mark.slow
-def test_missing_targets_never_spoil_the_gradient() -> None:
-    """NaN fails the comparison, and the loop leaves missing targets out: so must the rewrite, in the gradient too."""
-
-    def present(y_true, y_pred):
-        total = 0.0
-        for i in range(y_true.shape[0]):
-            if float(y_true[i]) > -100.0:
-                total = total + ops.square(y_true[i] - y_pred[i])
-        return total
-
-    quick = flatout.vectorize(present)
-    y_true, y_pred = np.random.default_rng(0).normal(size=(2, 5)).astype("float32")
-    y_true[1] = np.nan
-    assert_same_loss(quick, present, {"y_true": y_true, "y_pred": y_pred})

@@ -260,3 +260,11 @@ def gated_cell_loss(y_true, y_pred):  # refused: FO106, reported: FO102 FO106
         state, out = cell(state, y_pred[:, t])
         total = total + ops.mean(ops.square(out - y_true[:, t]))
     return total
+
+
+def previous_row(y_true, y_pred):  # refused: FO106
+    last, total = y_pred[0], 0.0
+    for i in range(y_pred.shape[0]):
+        total = total + ops.sum(ops.abs(y_pred[i] - last))
+        last = y_pred[i]
+    return total

@@ -164,3 +164,14 @@ def helper_reads_back_loss(y_true, y_pred):  # refused: FO106, reported: FO101 F
     for i in range(y_pred.shape[0]):
         rows = push(rows, i)
     return ops.mean(ops.stack(rows))
+
+
+def edit_table_loss(y_true, y_pred):  # refused: FO106
+    rows = []
+    for b in range(y_true.shape[0]):
+        table = [[0.0] * 3 for _ in range(3)]
+        for i in range(1, 3):
+            for j in range(1, 3):
+                table[i][j] = ops.minimum(table[i - 1][j], table[i][j - 1]) + ops.abs(y_true[b, i] - y_pred[b, j])
+        rows.append(table[2][2])
+    return ops.mean(ops.stack(rows))

@@ -186,7 +186,7 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
     flatout.fit(_model(loop), x, y[:, :3], batch_size=8, verbose=0)
     said = [why for why in flatout.explain()[-1].reasons if why.code == "loss_loop"]
     assert "`loop` (" in said[0].message
-    assert "test_vectorize.py:" in said[0].message
+    assert "test_decorator.py:" in said[0].message
     assert f"FO101 in line {loop.__code__.co_firstlineno + 3}" in said[0].message
 
 

@@ -13,7 +13,7 @@ HORIZON = (1.0, 0.7, 0.4)
 NAMED_LEVELS = {"low": 0.1, "mid": 0.5, "high": 0.9}
 
 
-def classes_dice(y_true, y_pred):  # rewritten: FO104
+def classes_dice(y_true, y_pred):  # rewritten on jax torch: FO104
     total = 0.0
     for c in range(y_pred.shape[-1]):
         truth = ops.cast(ops.equal(y_true, c), "float32")
@@ -22,7 +22,7 @@ def classes_dice(y_true, y_pred):  # rewritten: FO104
     return total / y_pred.shape[-1]
 
 
-def classes_cost(y_true, y_pred):  # rewritten: FO104
+def classes_cost(y_true, y_pred):  # rewritten on torch: FO104
     total = 0.0
     for i in range(3):
         for j in range(3):
@@ -30,7 +30,7 @@ def classes_cost(y_true, y_pred):  # rewritten: FO104
     return total
 
 
-def quantiles(y_true, y_pred):  # rewritten: FO104
+def quantiles(y_true, y_pred):  # rewritten on jax torch: FO104
     parts = []
     for k, level in enumerate(LEVELS):
         error = y_true[:, 0] - y_pred[:, k]
@@ -38,20 +38,20 @@ def quantiles(y_true, y_pred):  # rewritten: FO104
     return sum(parts)
 
 
-def total_variation_loss(y_true, y_pred):  # rewritten: FO102
+def total_variation_loss(y_true, y_pred):  # rewritten on torch: FO102
     tv = 0
     for t in range(y_pred.shape[1] - 1):
         tv += ops.mean(ops.abs(y_pred[:, t + 1] - y_pred[:, t]))
     return tv + ops.mean(ops.square(y_true - y_pred))
 
 
-def weighted_horizon_loss(y_true, y_pred):  # rewritten: FO102|FO104
+def weighted_horizon_loss(y_true, y_pred):  # rewritten on torch: FO102|FO104
     steps = y_pred.shape[1]
     weights = [0.9**k for k in range(steps)]
     return sum(w * ops.mean(ops.square(y_true[:, k] - y_pred[:, k])) for k, w in enumerate(weights)) / steps
 
 
-def expected_cost_loss(y_true, y_pred):  # rewritten: FO104
+def expected_cost_loss(y_true, y_pred):  # rewritten on torch: FO104
     labels = ops.cast(y_true, "int32")
     total = 0.0
     for true in range(3):
@@ -68,7 +68,7 @@ def backwards_loss(y_true, y_pred):  # rewritten: FO102
     return total
 
 
-def discounted_loss(y_true, y_pred):  # rewritten: FO102
+def discounted_loss(y_true, y_pred):  # rewritten on torch: FO102
     total = 0.0
     for t in range(y_pred.shape[1]):
         total += (0.9**t) * ops.mean(ops.square(y_true[:, t] - y_pred[:, t]))
@@ -83,7 +83,7 @@ def log_discount_loss(y_true, y_pred):  # rewritten: FO102|FO104
     return -total
 
 
-def horizon_loss(y_true, y_pred):  # rewritten: FO104
+def horizon_loss(y_true, y_pred):  # rewritten on torch: FO104
     total = 0.0
     for k, w in zip(range(3), HORIZON, strict=True):
         total += w * ops.mean(ops.abs(y_true[:, k] - y_pred[:, k]))
@@ -98,7 +98,7 @@ def split_steps_loss(y_true, y_pred):  # rewritten: FO102
     return total / steps
 
 
-def transposed_rows_loss(y_true, y_pred):  # rewritten: FO102|FO101
+def transposed_rows_loss(y_true, y_pred):  # rewritten on torch: FO102|FO101
     total = 0.0
     for a, b in zip(ops.transpose(y_true), ops.transpose(y_pred), strict=False):
         total = total + ops.sqrt(ops.mean(ops.square(a - b)) + 1e-6)
@@ -114,7 +114,7 @@ def zipped_ranges_loss(y_true, y_pred):  # rewritten: FO102
     return ops.sum(ops.stack(losses))
 
 
-def tversky_loss(y_true, y_pred, alpha=0.3, beta=0.7):  # rewritten: FO104
+def tversky_loss(y_true, y_pred, alpha=0.3, beta=0.7):  # rewritten on torch: FO104
     score = 0
     num_classes = y_pred.shape[-1]
     for c in range(num_classes):
@@ -125,7 +125,7 @@ def tversky_loss(y_true, y_pred, alpha=0.3, beta=0.7):  # rewritten: FO104
     return num_classes - score
 
 
-def confusion_rows_metric(y_true, y_pred):  # rewritten: FO104
+def confusion_rows_metric(y_true, y_pred):  # rewritten on torch: FO104
     guess = ops.argmax(y_pred, axis=-1)
     label = ops.cast(y_true, "int32")
     matrix = [
@@ -135,20 +135,20 @@ def confusion_rows_metric(y_true, y_pred):  # rewritten: FO104
     return sum(matrix[i][i] for i in range(3)) / y_true.shape[0]
 
 
-def frames_loss(y_true, y_pred):  # rewritten: FO102
+def frames_loss(y_true, y_pred):  # rewritten on torch: FO102
     steps = y_pred.shape[1]
     frames = [ops.sqrt(ops.sum((y_true[:, k] - y_pred[:, k]) ** 2, axis=-1) + 1e-6) for k in range(steps)]
     return ops.mean(ops.stack(frames, axis=1))
 
 
-def growing_slices_loss(y_true, y_pred):  # rewritten: FO102
+def growing_slices_loss(y_true, y_pred):  # rewritten on jax torch: FO102
     loss = 0.0
     for t in range(1, y_pred.shape[1] + 1):
         loss += ops.mean(ops.abs(ops.sum(y_pred[:, :t], axis=1) - ops.sum(y_true[:, :t], axis=1)))
     return loss / y_pred.shape[1]
 
 
-def windows_loss(y_true, y_pred):  # rewritten: FO102
+def windows_loss(y_true, y_pred):  # rewritten on jax torch: FO102
     k = 2
     out = []
     for s in range(y_pred.shape[1] - k + 1):
@@ -158,7 +158,7 @@ def windows_loss(y_true, y_pred):  # rewritten: FO102
     return ops.mean(ops.stack(out))
 
 
-def neighbours_on_a_grid_loss(y_true, y_pred):  # rewritten: FO102|FO103|FO104
+def neighbours_on_a_grid_loss(y_true, y_pred):  # rewritten on torch: FO102|FO103|FO104
     h, w = y_pred.shape[1], y_pred.shape[2]
     total = ops.mean(ops.square(y_true - y_pred))
     for r in range(h - 1):
@@ -169,20 +169,20 @@ def neighbours_on_a_grid_loss(y_true, y_pred):  # rewritten: FO102|FO103|FO104
     return total
 
 
-def smoothed_labels_loss(y_true, y_pred):  # rewritten: FO101 FO201 FO104
+def smoothed_labels_loss(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201 FO104
     c = y_pred.shape[1]
     soft = [[0.9 if k == int(label) else 0.1 / (c - 1) for k in range(c)] for label in y_true]
     return -ops.mean(ops.sum(ops.convert_to_tensor(soft) * ops.log_softmax(y_pred, axis=-1), axis=-1))
 
 
-def curvature_loss(y_true, y_pred):  # rewritten: FO101 FO102
+def curvature_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102
     rows = []
     for p in y_pred:
         rows.append(sum(ops.abs(p[t + 1] - 2 * p[t] + p[t - 1]) for t in range(1, p.shape[0] - 1)))
     return ops.mean(ops.square(y_true - y_pred)) + 0.01 * ops.mean(ops.stack(rows))
 
 
-def permutation_invariant_loss(y_true, y_pred):  # rewritten: FO101|FO104|FO102
+def permutation_invariant_loss(y_true, y_pred):  # rewritten on torch: FO101|FO104|FO102
     best = []
     for order in itertools.permutations(range(3)):
         e = sum(ops.mean(ops.square(y_true[:, k] - y_pred[:, order[k]]), axis=-1) for k in range(3))
@@ -190,7 +190,7 @@ def permutation_invariant_loss(y_true, y_pred):  # rewritten: FO101|FO104|FO102
     return ops.mean(ops.min(ops.stack(best), axis=0))
 
 
-def weekly_loss(y_true, y_pred):  # rewritten: FO102
+def weekly_loss(y_true, y_pred):  # rewritten on jax torch: FO102
     total = 0.0
     for start in range(0, y_pred.shape[1] - 1, 2):
         window = slice(start, start + 2)
@@ -198,7 +198,7 @@ def weekly_loss(y_true, y_pred):  # rewritten: FO102
     return total
 
 
-def flat_index_loss(y_true, y_pred):  # rewritten: FO101|FO102|FO103
+def flat_index_loss(y_true, y_pred):  # rewritten on torch: FO101|FO102|FO103
     rows, columns = y_true.shape
     total = 0.0
     for k in range(rows * columns):
@@ -207,7 +207,7 @@ def flat_index_loss(y_true, y_pred):  # rewritten: FO101|FO102|FO103
     return total / (rows * columns)
 
 
-def levels_by_value_loss(y_true, y_pred):  # rewritten: FO104
+def levels_by_value_loss(y_true, y_pred):  # rewritten on torch: FO104
     total = 0.0
     for k, q in enumerate(NAMED_LEVELS.values()):
         e = y_true[:, 0] - y_pred[:, k]

@@ -8,7 +8,7 @@ THRESH = 0.5
 IGNORED = 2
 
 
-def missing_targets(y_true, y_pred):  # rewritten: FO101 FO104
+def missing_targets(y_true, y_pred):  # rewritten on torch: FO101 FO104
     total = 0.0
     for i in range(y_true.shape[0]):
         for k in range(y_true.shape[1]):
@@ -17,7 +17,7 @@ def missing_targets(y_true, y_pred):  # rewritten: FO101 FO104
     return total
 
 
-def huber_elements_loss(y_true, y_pred, delta=1.0):  # rewritten: FO101 FO201|FO202
+def huber_elements_loss(y_true, y_pred, delta=1.0):  # rewritten on torch: FO101 FO201|FO202
     batch, dim = y_true.shape
     loss = 0.0
     for b in range(batch):
@@ -40,13 +40,13 @@ def present_only_loss(y_true, y_pred):  # rewritten: FO101 FO201|FO202
     return sum(vals) / len(vals)
 
 
-def walrus_loss(y_true, y_pred):  # rewritten: FO101 FO201|FO202
+def walrus_loss(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201|FO202
     return ops.stack(
         [e if (e := ops.mean(ops.abs(t - p))) < 1.0 else e * 2.0 for t, p in zip(y_true, y_pred, strict=False)]
     )
 
 
-def boundary_loss(y_true, y_pred):  # rewritten: FO101 FO102
+def boundary_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102
     batch, steps = y_pred.shape[0], y_pred.shape[1]
     total = 0.0
     for b in range(batch):
@@ -58,7 +58,7 @@ def boundary_loss(y_true, y_pred):  # rewritten: FO101 FO102
     return total / (batch * steps)
 
 
-def confusion_metric(y_true, y_pred):  # rewritten: FO101 FO201
+def confusion_metric(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201
     tp = fp = fn = 0
     for t, p in zip(y_true, y_pred, strict=False):
         guess = 1 if float(p) > 0.5 else 0
@@ -71,7 +71,7 @@ def confusion_metric(y_true, y_pred):  # rewritten: FO101 FO201
     return 2 * tp / max(2 * tp + fp + fn, 1)
 
 
-def skipped_labels_loss(y_true, y_pred):  # rewritten: FO101 FO202
+def skipped_labels_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO202
     total = 0.0
     for i in range(y_pred.shape[0]):
         if y_true[i] == 1:
@@ -83,7 +83,7 @@ def skipped_labels_loss(y_true, y_pred):  # rewritten: FO101 FO202
     return total / y_pred.shape[0]
 
 
-def all_within_metric(y_true, y_pred):  # rewritten: FO101 FO201|FO202
+def all_within_metric(y_true, y_pred):  # rewritten on torch: FO101 FO201|FO202
     hits = 0
     for t, p in zip(y_true, y_pred, strict=False):
         if all(bool(ops.abs(a - b) < THRESH) for a, b in zip(t, p, strict=False)):
@@ -91,7 +91,7 @@ def all_within_metric(y_true, y_pred):  # rewritten: FO101 FO201|FO202
     return hits / len(y_true)
 
 
-def padded_steps_loss(y_true, y_pred):  # rewritten: FO101 FO102
+def padded_steps_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102
     total, count = 0.0, 0
     for i in range(y_true.shape[0]):
         for t in range(y_true.shape[1]):
@@ -102,7 +102,7 @@ def padded_steps_loss(y_true, y_pred):  # rewritten: FO101 FO102
     return total / max(count, 1)
 
 
-def unlabelled_rows_loss(y_true, y_pred):  # rewritten: FO101
+def unlabelled_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     total, seen = 0.0, 0
     for i in range(len(y_true)):
         if np.isnan(float(y_true[i])):
@@ -112,7 +112,7 @@ def unlabelled_rows_loss(y_true, y_pred):  # rewritten: FO101
     return total / seen if seen else ops.sum(y_pred) * 0.0
 
 
-def counted_hits_metric(y_true, y_pred):  # rewritten: FO101 FO201
+def counted_hits_metric(y_true, y_pred):  # rewritten on torch: FO101 FO201
     correct = 0
     for t, p in zip(y_true, y_pred, strict=False):
         if int(ops.argmax(p)) == int(t):
@@ -120,7 +120,7 @@ def counted_hits_metric(y_true, y_pred):  # rewritten: FO101 FO201
     return correct / len(y_true)
 
 
-def indexed_entries_loss(y_true, y_pred):  # rewritten: FO101|FO102|FO103
+def indexed_entries_loss(y_true, y_pred):  # rewritten on torch: FO101|FO102|FO103
     total = 0.0
     for i, j in np.ndindex(y_pred.shape[0], y_pred.shape[1]):
         e = y_true[i, j] - y_pred[i, j]
@@ -131,7 +131,7 @@ def indexed_entries_loss(y_true, y_pred):  # rewritten: FO101|FO102|FO103
     return total / (y_pred.shape[0] * y_pred.shape[1])
 
 
-def ignored_label_loss(y_true, y_pred):  # rewritten: FO101
+def ignored_label_loss(y_true, y_pred):  # rewritten on torch: FO101
     losses = []
     for label, logits in zip(y_true, y_pred, strict=False):
         if int(label) == IGNORED:
@@ -142,7 +142,7 @@ def ignored_label_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(losses))
 
 
-def signed_errors_loss(y_true, y_pred):  # rewritten: FO101 FO102
+def signed_errors_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102
     over, under = 0.0, 0.0
     for i in range(y_true.shape[0]):
         for j in range(y_true.shape[1]):
@@ -154,7 +154,7 @@ def signed_errors_loss(y_true, y_pred):  # rewritten: FO101 FO102
     return (over + 3.0 * under) / (y_true.shape[0] * y_true.shape[1])
 
 
-def relative_loss(y_true, y_pred):  # rewritten: FO101
+def relative_loss(y_true, y_pred):  # rewritten on torch: FO101
     total, n = 0.0, 0
     for t, p in zip(y_true, y_pred, strict=False):
         if float(ops.abs(t)) < 1e-3:
@@ -164,7 +164,7 @@ def relative_loss(y_true, y_pred):  # rewritten: FO101
     return total / n if n > 0 else ops.sum(0.0 * y_pred)
 
 
-def log_ratio_loss(y_true, y_pred):  # rewritten: FO101
+def log_ratio_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         if t > 0 and p > 0:
@@ -172,7 +172,7 @@ def log_ratio_loss(y_true, y_pred):  # rewritten: FO101
     return total
 
 
-class Curriculum(keras.losses.Loss):  # rewritten: FO101 FO202
+class Curriculum(keras.losses.Loss):  # rewritten on torch: FO101 FO202
     def __init__(self, limit=2.0):
         super().__init__(name="curriculum")
         self.limit = limit
@@ -185,7 +185,7 @@ class Curriculum(keras.losses.Loss):  # rewritten: FO101 FO202
         return ops.stack(kept)
 
 
-def match_weight(y_true, y_pred):  # rewritten: FO101 FO201
+def match_weight(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         match int(y_true[i]):
@@ -199,7 +199,7 @@ def match_weight(y_true, y_pred):  # rewritten: FO101 FO201
     return total
 
 
-def either_element_loss(y_true, y_pred):  # rewritten: FO101
+def either_element_loss(y_true, y_pred):  # rewritten on torch: FO101
     rows = []
     for t, p in zip(y_true, y_pred, strict=False):
         if float(ops.sum(t)) > 0:
@@ -209,7 +209,7 @@ def either_element_loss(y_true, y_pred):  # rewritten: FO101
     return ops.max(ops.stack(rows))
 
 
-def weights_then_sum_loss(y_true, y_pred):  # rewritten: FO101
+def weights_then_sum_loss(y_true, y_pred):  # rewritten on torch: FO101
     weights = []
     for t in y_true:
         if float(t) > 1.5:
@@ -221,7 +221,7 @@ def weights_then_sum_loss(y_true, y_pred):  # rewritten: FO101
     return ops.sum(ops.convert_to_tensor(weights) * ops.square(y_true - y_pred)) / sum(weights)
 
 
-def count_or_one_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO104
+def count_or_one_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102|FO104
     total = 0.0
     for i in range(y_pred.shape[0]):
         kept = [k for k in range(y_true.shape[1]) if float(y_true[i, k]) > 0.5]
@@ -229,5 +229,5 @@ def count_or_one_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO104
     return total
 
 
-def label_or_one_loss(y_true, y_pred):  # rewritten: FO101 FO201
+def label_or_one_loss(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201
     return sum((int(t) or 1) * ops.sum(ops.square(p)) for t, p in zip(y_true, y_pred, strict=False))

@@ -18,11 +18,11 @@ def reduced_loss(y_true, y_pred):  # rewritten: FO101
     return functools.reduce(lambda a, b: a + b, terms) / len(terms)
 
 
-def operator_loss(y_true, y_pred):  # rewritten: FO101
+def operator_loss(y_true, y_pred):  # rewritten on torch: FO101
     return functools.reduce(operator.add, (ops.sum(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False)))
 
 
-def product_of_rows_loss(y_true, y_pred):  # rewritten: FO101
+def product_of_rows_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     like = functools.reduce(operator.mul, [ops.sigmoid(ops.sum(t * p)) for t, p in zip(y_true, y_pred, strict=False)])
     return -ops.log(like + 1e-12)
 
@@ -35,7 +35,7 @@ def discount(y_true, y_pred):  # rewritten: FO102
     return total
 
 
-def decay_weights(y_true, y_pred):  # rewritten: FO102
+def decay_weights(y_true, y_pred):  # rewritten on torch: FO102
     w, total, norm = 1.0, 0.0, 0.0
     gamma = 0.8
     for t in range(y_pred.shape[1]):
@@ -52,7 +52,7 @@ def fori(y_true, y_pred):  # rewritten: FO105|FO101
     return ops.fori_loop(0, y_true.shape[0], body, ops.zeros(())) / y_true.shape[0]
 
 
-def ops_scan(y_true, y_pred):  # rewritten: FO105|FO101|FO102|FO106
+def ops_scan(y_true, y_pred):  # rewritten on jax torch: FO105|FO101|FO102|FO106
     def body(carry, pair):
         t, p = pair
         return carry + ops.sum(ops.abs(t - p)), ops.max(ops.abs(t - p))

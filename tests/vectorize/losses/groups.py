@@ -8,7 +8,7 @@ import pandas as pd
 from keras import ops
 
 
-def group_means(y_true, y_pred):  # rewritten: FO101 FO104
+def group_means(y_true, y_pred):  # rewritten on torch: FO101 FO104
     total = 0.0
     for g in range(3):
         members = [y_pred[i] for i in range(y_pred.shape[0]) if int(y_true[i]) == g]
@@ -17,7 +17,7 @@ def group_means(y_true, y_pred):  # rewritten: FO101 FO104
     return total
 
 
-def group_boolean_mask(y_true, y_pred):  # rewritten: FO108 FO104
+def group_boolean_mask(y_true, y_pred):  # rewritten on torch: FO108 FO104
     total = 0.0
     for g in range(3):
         total = total + ops.sum(ops.square(y_pred[y_true == g]))
@@ -32,7 +32,7 @@ def groups_found(y_true, y_pred):  # rewritten: FO107
     return total
 
 
-def groups_absent(y_true, y_pred, group):  # rewritten: FO104 FO202
+def groups_absent(y_true, y_pred, group):  # rewritten on torch: FO104 FO202
     total = 0.0
     for k in range(4):
         member = ops.cast(group == k, "float32")
@@ -53,7 +53,7 @@ def dict_sums(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     return total / len(sums)
 
 
-def dict_lists(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
+def dict_lists(y_true, y_pred, group):  # rewritten on torch: FO101|FO107|FO406 FO201
     by_group = defaultdict(list)
     err = ops.abs(y_true - y_pred)
     for e, g in zip(err, ops.convert_to_numpy(group), strict=False):
@@ -61,7 +61,7 @@ def dict_lists(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     return sum(ops.mean(ops.stack(v)) for v in by_group.values()) / len(by_group)
 
 
-def dict_lists_worst(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
+def dict_lists_worst(y_true, y_pred, group):  # rewritten on torch: FO101|FO107|FO406 FO201
     by_group = {}
     for i in range(len(group)):
         by_group.setdefault(int(group[i]), []).append(ops.square(y_true[i] - y_pred[i]))
@@ -69,7 +69,7 @@ def dict_lists_worst(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO2
     return ops.max(ops.stack(means))
 
 
-def defaultdict_float(y_true, y_pred):  # rewritten: FO101 FO201
+def defaultdict_float(y_true, y_pred):  # rewritten on torch: FO101 FO201
     s = defaultdict(float)
     n = collections.Counter()
     for i in range(y_true.shape[0]):
@@ -86,7 +86,7 @@ def list_slots(y_true, y_pred):  # rewritten: FO101 FO201
     return sum(s * s for s in slots)
 
 
-def list_of_members(y_true, y_pred):  # rewritten: FO101 FO201
+def list_of_members(y_true, y_pred):  # rewritten on torch: FO101 FO201
     bins = [[] for _ in range(4)]
     for c, p in zip(y_true, y_pred, strict=False):
         bins[int(c)].append(p)
@@ -97,7 +97,7 @@ def list_of_members(y_true, y_pred):  # rewritten: FO101 FO201
     return total
 
 
-def membership_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
+def membership_dict(y_true, y_pred, group):  # rewritten on torch: FO101|FO107|FO406 FO201
     sums, counts = {}, {}
     for i in range(y_true.shape[0]):
         key = int(group[i])
@@ -110,7 +110,7 @@ def membership_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO20
     return ops.mean(ops.stack([sums[key] / counts[key] for key in sums]))
 
 
-def else_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
+def else_dict(y_true, y_pred, group):  # rewritten on torch: FO101|FO107|FO406 FO201
     parts = {}
     for t, p, g in zip(y_true, y_pred, group, strict=False):
         g = int(g)
@@ -124,13 +124,13 @@ def else_dict(y_true, y_pred, group):  # rewritten: FO101|FO107|FO406 FO201
     return out / len(parts)
 
 
-def counter_weight(y_true, y_pred):  # rewritten: FO201 FO406|FO401|FO101
+def counter_weight(y_true, y_pred):  # rewritten on jax torch: FO201 FO406|FO401|FO101
     freq = Counter(int(c) for c in y_true)
     w = [1.0 / freq[int(c)] for c in y_true]
     return sum(wi * ops.square(p) for wi, p in zip(w, y_pred, strict=False)) / len(freq)
 
 
-def unique_counts(y_true, y_pred):  # rewritten: FO107|FO205
+def unique_counts(y_true, y_pred):  # rewritten on torch: FO107|FO205
     labels, counts = np.unique(ops.convert_to_numpy(y_true), return_counts=True)
     total = 0.0
     for c, n in zip(labels, counts, strict=False):
@@ -138,7 +138,7 @@ def unique_counts(y_true, y_pred):  # rewritten: FO107|FO205
     return total / len(labels)
 
 
-def set_groups(y_true, y_pred, group):  # rewritten: FO107
+def set_groups(y_true, y_pred, group):  # rewritten on torch: FO107
     ids = {int(g) for g in group}
     worst = []
     for g in ids:
@@ -152,7 +152,7 @@ def pandas_groupby(y_true, y_pred, group):  # rewritten: FO406|FO205
     return ops.convert_to_tensor(np.float32(frame.groupby("g")["e"].mean().mean()))
 
 
-def groupby_loop(y_true, y_pred, group):  # rewritten: FO406|FO205
+def groupby_loop(y_true, y_pred, group):  # rewritten on torch: FO406|FO205
     df = pd.DataFrame(
         {"t": ops.convert_to_numpy(y_true), "p": ops.convert_to_numpy(y_pred), "g": ops.convert_to_numpy(group)}
     )
@@ -168,14 +168,14 @@ def bincount_weight(y_true, y_pred):  # rewritten: FO205
     return ops.mean(ops.take(w, y_true) * ops.square(y_pred))
 
 
-def negative_slots(y_true, y_pred):  # rewritten: FO101|FO102|FO201
+def negative_slots(y_true, y_pred):  # rewritten on torch: FO101|FO102|FO201
     slots = [0.0] * 4
     for i in range(len(y_true)):
         slots[int(y_true[i]) - 2] += y_pred[i]
     return slots[0] + 2 * slots[1] + 3 * slots[2] + 5 * slots[3] ** 2
 
 
-def members_of_classes_loss(y_true, y_pred):  # rewritten: FO107|FO101
+def members_of_classes_loss(y_true, y_pred):  # rewritten on torch: FO107|FO101
     total = 0.0
     for c in sorted({int(v) for v in y_true}):
         members = [y_pred[i] for i in range(len(y_true)) if int(y_true[i]) == c]
@@ -184,7 +184,7 @@ def members_of_classes_loss(y_true, y_pred):  # rewritten: FO107|FO101
     return total
 
 
-def largest_label_loss(y_true, y_pred):  # rewritten: FO104|FO107 FO201
+def largest_label_loss(y_true, y_pred):  # rewritten on torch: FO104|FO107 FO201
     score = 0.0
     n = int(ops.max(y_true)) + 1
     for c in range(n):
@@ -194,14 +194,14 @@ def largest_label_loss(y_true, y_pred):  # rewritten: FO104|FO107 FO201
     return 1 - score / n
 
 
-def kappa_metric(y_true, y_pred):  # rewritten: FO101 FO201|FO205
+def kappa_metric(y_true, y_pred):  # rewritten on torch: FO101 FO201|FO205
     observed = np.zeros((3, 3))
     for a, b in zip(ops.convert_to_numpy(y_true), ops.convert_to_numpy(ops.argmax(y_pred, axis=-1)), strict=False):
         observed[int(a)][int(b)] += 1
     return float(np.trace(observed) / observed.sum())
 
 
-def counted_classes_loss(y_true, y_pred):  # rewritten: FO101 FO201 FO406|FO101
+def counted_classes_loss(y_true, y_pred):  # rewritten on torch: FO101 FO201 FO406|FO101
     counts = collections.Counter(ops.convert_to_numpy(y_true).astype(int).tolist())
     total = 0.0
     for i in range(y_pred.shape[0]):
@@ -219,7 +219,7 @@ def present_classes_loss(y_true, y_pred):  # rewritten: FO104
     return ops.mean(ops.stack(losses))
 
 
-def clipped_counts_metric(y_true, y_pred):  # rewritten: FO201|FO205
+def clipped_counts_metric(y_true, y_pred):  # rewritten on torch: FO201|FO205
     hits = [0, 0, 0]
     for t, p in zip(ops.convert_to_numpy(y_true), ops.convert_to_numpy(y_pred), strict=False):
         hits[int(t)] += int(p.argmax() == t)

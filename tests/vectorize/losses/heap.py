@@ -12,14 +12,14 @@ def begun_list_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(rows))
 
 
-def begun_with_first_loss(y_true, y_pred):  # rewritten: FO101
+def begun_with_first_loss(y_true, y_pred):  # rewritten on torch: FO101
     terms = [ops.mean(ops.square(y_pred[0])), ops.mean(ops.abs(y_true[0]))]
     for i in range(1, y_pred.shape[0]):
         terms.append(ops.mean(ops.abs(y_true[i] - y_pred[i - 1])))
     return sum(terms) / (len(terms) - 1)
 
 
-def begun_selections_loss(y_true, y_pred):  # rewritten: FO101
+def begun_selections_loss(y_true, y_pred):  # rewritten on torch: FO101
     above, below = [0.0], [0.5]
     for t, p in zip(y_true, y_pred, strict=False):
         if float(t) > 0:
@@ -48,7 +48,7 @@ def own_object_loss(y_true, y_pred):  # rewritten: FO101
     return mean.total / mean.n
 
 
-def two_objects_loss(y_true, y_pred):  # rewritten: FO101
+def two_objects_loss(y_true, y_pred):  # rewritten on torch: FO101
     near, far = Mean(), Mean()
     for t, p in zip(y_true, y_pred, strict=False):
         near.add(ops.mean(ops.abs(t - p)))
@@ -88,7 +88,7 @@ def object_with_list_loss(y_true, y_pred):  # rewritten: FO101
     return ops.max(ops.stack(rows.held))
 
 
-def closure_total_loss(y_true, y_pred):  # rewritten: FO101
+def closure_total_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     rows = []
 
     def visit(i):
@@ -119,7 +119,7 @@ def filled_array_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.convert_to_tensor(w) * ops.square(y_true - y_pred))
 
 
-class Margin(keras.losses.Loss):  # rewritten: FO101
+class Margin(keras.losses.Loss):  # rewritten on torch: FO101
     """Fields, helper methods, a list of rows."""
 
     def __init__(self, margin=1.0, scale=2.0, name="margin"):
@@ -139,7 +139,7 @@ class Margin(keras.losses.Loss):  # rewritten: FO101
         return ops.mean(ops.stack(rows))
 
 
-def helper_mutates_dict_loss(y_true, y_pred):  # rewritten: FO101
+def helper_mutates_dict_loss(y_true, y_pred):  # rewritten on torch: FO101
     sums = {"loss": 0.0, "n": 0}
 
     def record(t, p, weight=1.0):
@@ -153,7 +153,7 @@ def helper_mutates_dict_loss(y_true, y_pred):  # rewritten: FO101
     return sums["loss"] / max(sums["n"], 1)
 
 
-def numpy_fill_loss(y_true, y_pred):  # rewritten: FO101
+def numpy_fill_loss(y_true, y_pred):  # rewritten on torch: FO101
     w = np.zeros(len(y_true), dtype="float32")
     for i, t in enumerate(ops.convert_to_numpy(y_true)):
         if t > 0.7:
@@ -163,7 +163,7 @@ def numpy_fill_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.convert_to_tensor(w) * ops.abs(y_true - y_pred))
 
 
-def soft_f1_dict_loss(y_true, y_pred):  # rewritten: FO104
+def soft_f1_dict_loss(y_true, y_pred):  # rewritten on torch: FO104
     stats = {"tp": 0.0, "fp": 0.0, "fn": 0.0}
     for c in range(y_pred.shape[1]):
         stats["tp"] += ops.sum(y_true[:, c] * y_pred[:, c])
@@ -172,7 +172,7 @@ def soft_f1_dict_loss(y_true, y_pred):  # rewritten: FO104
     return 1 - 2 * stats["tp"] / (2 * stats["tp"] + stats["fp"] + stats["fn"] + 1e-7)
 
 
-def handed_list_loss(y_true, y_pred):  # rewritten: FO101
+def handed_list_loss(y_true, y_pred):  # rewritten on torch: FO101
     def push(rows, i):
         rows.append(ops.mean(ops.abs(y_true[i] - y_pred[i])))
 
@@ -219,14 +219,14 @@ def dict_of_lists_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(parts["value"])) + 0.5 * ops.mean(ops.stack(parts["slope"]))
 
 
-def written_cells_loss(y_true, y_pred):  # rewritten: FO101
+def written_cells_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     out = [0.0] * y_pred.shape[0]
     for i in range(y_pred.shape[0]):
         out[i] = ops.logsumexp(y_pred[i]) - ops.sum(y_true[i] * y_pred[i])
     return ops.mean(ops.stack(out))
 
 
-def two_lists_loss(y_true, y_pred):  # rewritten: FO101
+def two_lists_loss(y_true, y_pred):  # rewritten on torch: FO101
     errors, weights = [], []
     for t, p in zip(y_true, y_pred, strict=False):
         errors.append(ops.mean(ops.square(t - p)))
@@ -234,7 +234,7 @@ def two_lists_loss(y_true, y_pred):  # rewritten: FO101
     return sum(e * w for e, w in zip(errors, weights, strict=False)) / sum(weights)
 
 
-def pushing_helper_loss(y_true, y_pred):  # rewritten: FO101
+def pushing_helper_loss(y_true, y_pred):  # rewritten on torch: FO101
     def push(rows, i):
         rows.append(ops.mean(ops.abs(y_true[i] - y_pred[i])))
         return rows
@@ -245,7 +245,7 @@ def pushing_helper_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(rows))
 
 
-def adding_helper_loss(y_true, y_pred):  # rewritten: FO101
+def adding_helper_loss(y_true, y_pred):  # rewritten on torch: FO101
     def step(carry, count, k):
         return carry + ops.mean(ops.square(y_true[k] - y_pred[k])), count + 1
 
@@ -255,7 +255,7 @@ def adding_helper_loss(y_true, y_pred):  # rewritten: FO101
     return total / count
 
 
-def weights_listed_loss(y_true, y_pred):  # rewritten: FO101
+def weights_listed_loss(y_true, y_pred):  # rewritten on torch: FO101
     n = y_true.shape[0]
     w = [1.0] * n
     for i in range(n):

@@ -23,7 +23,7 @@ def batch_helper(y_true, y_pred):  # rewritten: FO101
     return total / y_true.shape[0]
 
 
-def loss_object(y_true, y_pred):  # rewritten: FO101
+def loss_object(y_true, y_pred):  # rewritten on jax torch: FO101
     error = keras.losses.MeanSquaredError()
     return sum(error(y_true[i : i + 1], y_pred[i : i + 1]) for i in range(y_true.shape[0])) / y_true.shape[0]
 
@@ -45,7 +45,7 @@ def _row_kl(t, p):
     return ops.sum(t * (ops.log(t) - ops.log(p)))
 
 
-def helper_kl_loss(y_true, y_pred):  # rewritten: FO101
+def helper_kl_loss(y_true, y_pred):  # rewritten on torch: FO101
     i, acc = 0, []
     while i < y_true.shape[0]:
         acc.append(_row_kl(y_true[i], y_pred[i]))
@@ -53,7 +53,7 @@ def helper_kl_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(acc))
 
 
-class AsymmetricLoss(keras.losses.Loss):  # rewritten: FO101
+class AsymmetricLoss(keras.losses.Loss):  # rewritten on torch: FO101
     def __init__(self, over=2.0, under=1.0, **kwargs):
         super().__init__(**kwargs)
         self.over, self.under = over, under
@@ -65,7 +65,7 @@ class AsymmetricLoss(keras.losses.Loss):  # rewritten: FO101
         return ops.stack([ops.mean(self._side(y_true[n] - y_pred[n])) for n in range(y_true.shape[0])])
 
 
-def closure_loss(y_true, y_pred):  # rewritten: FO101
+def closure_loss(y_true, y_pred):  # rewritten on torch: FO101
     scale = 1.0 / y_true.shape[-1]
 
     def one(i):
@@ -82,7 +82,7 @@ def keras_object_loss(y_true, y_pred):  # rewritten: FO101
     return total / y_true.shape[0]
 
 
-def keras_function_loss(y_true, y_pred):  # rewritten: FO101
+def keras_function_loss(y_true, y_pred):  # rewritten on torch: FO101
     rows = [keras.losses.mean_absolute_error(y_true[i], y_pred[i]) for i in range(y_true.shape[0])]
     return sum(rows) / len(rows)
 
@@ -91,7 +91,7 @@ def _squared(a, b, power=2):
     return ops.sum(ops.abs(a - b) ** power)
 
 
-def partial_helper_loss(y_true, y_pred):  # rewritten: FO101
+def partial_helper_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     one = partial(_squared, power=3)
     return sum(one(y_true[i], y_pred[i]) for i in range(y_true.shape[0])) / y_true.shape[0]
 
@@ -109,7 +109,7 @@ def helpers_inside_loss(y_true, y_pred):  # rewritten: FO101
     return total(zip(rows(y_true), rows(y_pred), strict=False))
 
 
-def two_results_loss(y_true, y_pred):  # rewritten: FO101
+def two_results_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     def both(t, p):
         e = t - p
         return ops.mean(e), ops.mean(ops.square(e))
@@ -123,28 +123,28 @@ def two_results_loss(y_true, y_pred):  # rewritten: FO101
     return ops.square(bias / n) + var / n
 
 
-def star_argument_loss(y_true, y_pred):  # rewritten: FO101
+def star_argument_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for pair in zip(y_true, y_pred, strict=False):
         total += _squared(*pair)
     return total
 
 
-def mapped_pairs_loss(y_true, y_pred):  # rewritten: FO101
+def mapped_pairs_loss(y_true, y_pred):  # rewritten on torch: FO101
     def worst(pair):
         return ops.max(ops.square(pair[0] - pair[1]))
 
     return sum(map(worst, zip(y_true, y_pred, strict=False))) / len(y_pred)
 
 
-def helper_module_loss(y_true, y_pred):  # rewritten: FO101
+def helper_module_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for t, p in rows_of(y_true, y_pred):
         total = total + 1.0 - other_file.overlap(t, p)
     return total / y_true.shape[0]
 
 
-class Focal(keras.losses.Loss):  # rewritten: FO101
+class Focal(keras.losses.Loss):  # rewritten on torch: FO101
     gamma = 2.0
 
     @staticmethod
@@ -163,7 +163,7 @@ class Focal(keras.losses.Loss):  # rewritten: FO101
         return ops.stack(rows)
 
 
-def nested_helper_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO104
+def nested_helper_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO102|FO104
     def penalty(value, limit=1.0):
         return ops.where(ops.abs(value) > limit, ops.abs(value) - 0.5, 0.5 * value * value)
 
@@ -179,14 +179,14 @@ def add(acc, t, p):
     return acc
 
 
-def module_helper_loss(y_true, y_pred):  # rewritten: FO101
+def module_helper_loss(y_true, y_pred):  # rewritten on torch: FO101
     acc = 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         acc = add(acc, t, p)
     return acc
 
 
-def row_helper_loss(y_true, y_pred):  # rewritten: FO101
+def row_helper_loss(y_true, y_pred):  # rewritten on torch: FO101
     def row(total, t, p):
         for k in range(3):
             total += ops.abs(t[k] - p[k])

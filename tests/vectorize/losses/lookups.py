@@ -31,32 +31,32 @@ ANIMAL_COSTS = {"cat": 1.0, "dog": 3.0, "eel": 0.5}
 ID_TO_NAME = {0: "cat", 1: "dog", 2: "eel"}
 
 
-def table_dict(y_true, y_pred):  # rewritten: FO101 FO401
+def table_dict(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO401
     total = 0.0
     for i in range(y_true.shape[0]):
         total = total + WEIGHTS[int(y_true[i])] * ops.square(y_pred[i])
     return total
 
 
-def table_dict_default(y_true, y_pred):  # rewritten: FO101 FO401
+def table_dict_default(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO401
     weights = [SPARSE_WEIGHTS.get(int(label), 1.0) for label in y_true]
     return ops.mean(ops.convert_to_tensor(np.array(weights, "float32")) * ops.square(y_pred))
 
 
-def class_balance_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def class_balance_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     w = ops.stack([ALPHA[int(label)] for label in y_true])
     ce = -ops.log(ops.take_along_axis(y_pred, ops.cast(y_true, "int32")[:, None], axis=1)[:, 0] + 1e-7)
     return ops.mean(w * ce)
 
 
-def scaled_by_label_loss(y_true, y_pred):  # rewritten: FO101
+def scaled_by_label_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for label, row in zip(y_true, y_pred, strict=False):
         total = total + SCALE[int(label)] * ops.logsumexp(row) - row[int(label)]
     return total / len(y_true)
 
 
-def nested_dict_loss(y_true, y_pred, group):  # rewritten: FO101 FO401
+def nested_dict_loss(y_true, y_pred, group):  # rewritten on torch: FO101 FO401
     total = 0.0
     for i in range(y_true.shape[0]):
         total += NESTED[int(y_true[i])][int(group[i])] * ops.square(y_pred[i])
@@ -70,7 +70,7 @@ def tuple_keys_loss(y_true, y_pred, group):  # rewritten: FO101 FO401
     return total
 
 
-def bisected_loss(y_true, y_pred):  # rewritten: FO101 FO201
+def bisected_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         k = bisect.bisect_right(EDGES, float(y_true[i]))
@@ -83,7 +83,7 @@ def numpy_vectorize_loss(y_true, y_pred):  # rewritten: FO205
     return ops.mean(ops.convert_to_tensor(w.astype("float32")) * ops.square(y_pred))
 
 
-class DictWeights(keras.losses.Loss):  # rewritten: FO101 FO401
+class DictWeights(keras.losses.Loss):  # rewritten on torch: FO101 FO401
     def __init__(self, weights=None):
         super().__init__()
         self.weights = weights or {0: 1.0, 1: 4.0, 2: 0.5}
@@ -95,7 +95,7 @@ class DictWeights(keras.losses.Loss):  # rewritten: FO101 FO401
         return total / y_true.shape[0]
 
 
-def list_of_lists_loss(y_true, y_pred):  # rewritten: FO101
+def list_of_lists_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for i in range(y_pred.shape[0]):
         row = ROWS_OF_COSTS[int(y_true[i])]
@@ -104,18 +104,18 @@ def list_of_lists_loss(y_true, y_pred):  # rewritten: FO101
     return total / y_pred.shape[0]
 
 
-def default_dict_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def default_dict_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     return ops.mean(ops.stack([DEFAULTS[int(c)] * ops.square(p) for c, p in zip(y_true, y_pred, strict=False)]))
 
 
-def counter_table_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def counter_table_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for c, p in zip(y_true, y_pred, strict=False):
         total = total + (1.0 + COUNTED[int(c)]) * ops.square(p)
     return total
 
 
-def parent_class_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def parent_class_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for i in range(y_pred.shape[0]):
         child, parent = int(y_true[i]), PARENT[int(y_true[i])]
@@ -123,7 +123,7 @@ def parent_class_loss(y_true, y_pred):  # rewritten: FO101 FO401
     return total / y_pred.shape[0]
 
 
-def named_classes_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def named_classes_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     rows = []
     for label, p in zip(y_true, y_pred, strict=False):
         name = CLASS_NAMES[int(label)]
@@ -131,11 +131,11 @@ def named_classes_loss(y_true, y_pred):  # rewritten: FO101 FO401
     return ops.mean(ops.stack(rows))
 
 
-def callable_object_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def callable_object_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     return sum(weigh(y_true[i]) * hinge(y_pred[i], 1.0) for i in range(y_pred.shape[0])) / y_pred.shape[0]
 
 
-def cost_matrix_loss(y_true, y_pred):  # rewritten: FO101
+def cost_matrix_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for i in range(y_true.shape[0]):
         p = ops.softmax(y_pred[i])
@@ -144,7 +144,7 @@ def cost_matrix_loss(y_true, y_pred):  # rewritten: FO101
     return total / y_true.shape[0]
 
 
-def row_maximum_loss(y_true, y_pred):  # rewritten: FO101
+def row_maximum_loss(y_true, y_pred):  # rewritten on torch: FO101
     out = []
     for row_t, row_p in zip(y_true, y_pred, strict=False):
         peak = int(ops.argmax(row_t))
@@ -152,7 +152,7 @@ def row_maximum_loss(y_true, y_pred):  # rewritten: FO101
     return sum(out) / len(out)
 
 
-def try_key(y_true, y_pred):  # rewritten: FO401 FO201
+def try_key(y_true, y_pred):  # rewritten on torch: FO401 FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         try:
@@ -163,7 +163,7 @@ def try_key(y_true, y_pred):  # rewritten: FO401 FO201
     return total / y_true.shape[0]
 
 
-def names_by_dict(y_true, y_pred):  # rewritten: FO401 FO101
+def names_by_dict(y_true, y_pred):  # rewritten on torch: FO401 FO101
     total = 0.0
     for i in range(len(y_true)):
         name = ID_TO_NAME[int(y_true[i])]
@@ -171,7 +171,7 @@ def names_by_dict(y_true, y_pred):  # rewritten: FO401 FO101
     return total / len(y_true)
 
 
-def own_table_of_pairs_loss(y_true, y_pred, group):  # rewritten: FO101 FO401
+def own_table_of_pairs_loss(y_true, y_pred, group):  # rewritten on torch: FO101 FO401
     table = {(0, 0): 1.0, (0, 1): 2.0, (1, 0): 3.0, (1, 1): 4.0}
     total = 0.0
     for t, p, g in zip(y_true, y_pred, group, strict=False):

@@ -10,12 +10,12 @@ def batch_zip(y_true, y_pred):  # rewritten: FO101
     return sum(losses) / len(losses)
 
 
-def batch_comprehension(y_true, y_pred):  # rewritten: FO101
+def batch_comprehension(y_true, y_pred):  # rewritten on jax torch: FO101
     rows = [ops.sum(ops.square(y_true[k] - y_pred[k])) for k in range(len(y_true))]
     return ops.mean(ops.stack(rows))
 
 
-def batch_while(y_true, y_pred):  # rewritten: FO101
+def batch_while(y_true, y_pred):  # rewritten on jax torch: FO101
     at, total, count = 0, 0.0, ops.shape(y_true)[0]
     while at < count:
         total += ops.mean(ops.square(y_true[at, :] - y_pred[at, :]))
@@ -28,7 +28,7 @@ batch_lambda = lambda y_true, y_pred: sum(  # noqa: E731  # rewritten: FO101
 )
 
 
-def batch_enumerate(y_true, y_pred):  # rewritten: FO101
+def batch_enumerate(y_true, y_pred):  # rewritten on jax torch: FO101
     rows = []
     for i, row in enumerate(y_pred):
         error = ops.abs(row - y_true[i])
@@ -48,7 +48,7 @@ def centred(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(rows))
 
 
-def cosine_rows_loss(y_true, y_pred):  # rewritten: FO101
+def cosine_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     sims = []
     for idx in range(len(y_pred)):
         a, b = y_true[idx], y_pred[idx]
@@ -58,7 +58,7 @@ def cosine_rows_loss(y_true, y_pred):  # rewritten: FO101
     return sum(sims) / len(sims)
 
 
-def taken_rows_loss(y_true, y_pred):  # rewritten: FO101
+def taken_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for i in range(ops.shape(y_true)[0]):
         row, guess = ops.take(y_true, i, axis=0), ops.take(y_pred, i, axis=0)
@@ -78,7 +78,7 @@ def mapped_list_loss(y_true, y_pred):  # rewritten: FO101
     return sum(each) / len(each)
 
 
-def annotated_loss(y_true, y_pred, *, power: float = 2.0):  # rewritten: FO101
+def annotated_loss(y_true, y_pred, *, power: float = 2.0):  # rewritten on torch: FO101
     total: float = 0.0
     batch, *_ = y_pred.shape
     for i in range(batch):
@@ -86,7 +86,7 @@ def annotated_loss(y_true, y_pred, *, power: float = 2.0):  # rewritten: FO101
     return total / batch
 
 
-def per_image_norm_loss(y_true, y_pred):  # rewritten: FO101
+def per_image_norm_loss(y_true, y_pred):  # rewritten on torch: FO101
     out = []
     for img, ref in zip(y_pred, y_true, strict=False):
         img = (img - ops.mean(img)) / (ops.std(img) + 1e-5)
@@ -95,7 +95,7 @@ def per_image_norm_loss(y_true, y_pred):  # rewritten: FO101
     return 1.0 - ops.mean(ops.stack(out))
 
 
-def rows_backwards_loss(y_true, y_pred):  # rewritten: FO101
+def rows_backwards_loss(y_true, y_pred):  # rewritten on torch: FO101
     out = []
     for _, (t, p) in reversed(list(enumerate(zip(y_true, y_pred, strict=False)))):
         out.append(ops.mean(ops.square(t - p)))
@@ -109,7 +109,7 @@ def tensor_total_loss(y_true, y_pred):  # rewritten: FO101
     return ops.max(acc / y_pred.shape[0])
 
 
-def joined_rows_loss(y_true, y_pred):  # rewritten: FO101
+def joined_rows_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     rows = []
     for i in range(len(y_pred)):
         p = y_pred[i] / (ops.sum(ops.abs(y_pred[i])) + 1e-6)
@@ -118,14 +118,14 @@ def joined_rows_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.square(normed - y_true))
 
 
-def text_argument_loss(y_true, y_pred, smooth=1e-3, reduce="mean"):  # rewritten: FO101
+def text_argument_loss(y_true, y_pred, smooth=1e-3, reduce="mean"):  # rewritten on torch: FO101
     values = []
     for t, p in zip(y_true, y_pred, strict=False):
         values.append(ops.log(smooth + ops.sum(ops.square(t - p))))
     return ops.mean(ops.stack(values)) if reduce == "mean" else ops.sum(ops.stack(values))
 
 
-def counting_down_loss(y_true, y_pred):  # rewritten: FO101
+def counting_down_loss(y_true, y_pred):  # rewritten on torch: FO101
     i = y_true.shape[0]
     total = 0.0
     while i > 0:
@@ -134,7 +134,7 @@ def counting_down_loss(y_true, y_pred):  # rewritten: FO101
     return total
 
 
-def every_other_row_loss(y_true, y_pred):  # rewritten: FO101
+def every_other_row_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     total, count = 0.0, 0
     for i in range(0, y_pred.shape[0], 2):
         total += ops.sum(ops.square(y_pred[i] - y_true[i]))
@@ -142,7 +142,7 @@ def every_other_row_loss(y_true, y_pred):  # rewritten: FO101
     return total / count
 
 
-def next_round_loss(y_true, y_pred):  # rewritten: FO101
+def next_round_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     n = y_pred.shape[0]
     total = 0.0
     for i in range(n):
@@ -150,14 +150,14 @@ def next_round_loss(y_true, y_pred):  # rewritten: FO101
     return total / n
 
 
-def two_totals_loss(y_true, y_pred):  # rewritten: FO101
+def two_totals_loss(y_true, y_pred):  # rewritten on torch: FO101
     num, den = 0.0, 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         num, den = num + ops.sum(t * p), den + ops.sum(t) + ops.sum(p)
     return 1.0 - 2.0 * num / (den + 10.0)
 
 
-def covariance_loss(y_true, y_pred):  # rewritten: FO101
+def covariance_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     mean = ops.mean(y_pred, axis=0)
     cov = ops.zeros((y_pred.shape[1], y_pred.shape[1]))
     for row in y_pred:
@@ -166,14 +166,14 @@ def covariance_loss(y_true, y_pred):  # rewritten: FO101
     return ops.sum(ops.square(cov / len(y_pred))) + ops.mean(y_true)
 
 
-def discounted_rows_loss(y_true, y_pred):  # rewritten: FO101
+def discounted_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for rank, (t, p) in enumerate(zip(y_true, y_pred, strict=True), start=1):
         total += ops.mean(ops.abs(t - p)) / rank
     return total
 
 
-def boxes_and_classes_loss(y_true, y_pred):  # rewritten: FO101
+def boxes_and_classes_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for i in range(y_pred.shape[0]):
         box = ops.sum(ops.square(y_true[i, 0:4] - y_pred[i, 0:4]))
@@ -182,19 +182,19 @@ def boxes_and_classes_loss(y_true, y_pred):  # rewritten: FO101
     return total / y_pred.shape[0]
 
 
-def turned_list_loss(y_true, y_pred):  # rewritten: FO101
+def turned_list_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     out = []
     for k in range(y_pred.shape[0] - 1, -1, -1):
         out.append(ops.max(y_pred[k] - y_true[k]))
     return ops.max(ops.cumsum(ops.stack(out[::-1])))
 
 
-def flattened_rows_loss(y_true, y_pred):  # rewritten: FO101
+def flattened_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     x, y = ops.reshape(y_pred, (y_pred.shape[0], -1)), ops.reshape(y_true, (y_true.shape[0], -1))
     return sum([ops.mean(ops.abs(x[i] - y[i])) for i in range(x.shape[0])]) / x.shape[0]
 
 
-def folded_rows_loss(y_true, y_pred):  # rewritten: FO101
+def folded_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         a, b = ops.reshape(t, (2, -1)), ops.reshape(p, (2, -1))
@@ -202,7 +202,7 @@ def folded_rows_loss(y_true, y_pred):  # rewritten: FO101
     return total / len(y_true)
 
 
-def while_walrus(y_true, y_pred):  # rewritten: FO101
+def while_walrus(y_true, y_pred):  # rewritten on jax torch: FO101
     i, rows = 0, []
     while True:
         if i >= y_true.shape[0]:
@@ -212,7 +212,7 @@ def while_walrus(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(rows))
 
 
-def manual_counter(y_true, y_pred):  # rewritten: FO101
+def manual_counter(y_true, y_pred):  # rewritten on torch: FO101
     k = 0
     total = 0.0
     for row in y_true:

@@ -4,7 +4,7 @@ import numpy as np
 from keras import ops
 
 
-def lengths_inner_loop(y_true, y_pred, steps):  # rewritten: FO101 FO102
+def lengths_inner_loop(y_true, y_pred, steps):  # rewritten on torch: FO101 FO102
     total = 0.0
     for i in range(y_true.shape[0]):
         for t in range(int(steps[i])):
@@ -17,7 +17,7 @@ def lengths_slice(y_true, y_pred, steps):  # rewritten: FO101 FO108
     return ops.mean(ops.stack(parts))
 
 
-def lengths_continue(y_true, y_pred, steps):  # rewritten: FO101 FO102
+def lengths_continue(y_true, y_pred, steps):  # rewritten on torch: FO101 FO102
     total = 0.0
     for i in range(y_true.shape[0]):
         for t in range(y_true.shape[1]):
@@ -32,7 +32,7 @@ def mask_select_loss(y_true, y_pred):  # rewritten: FO108
     return ops.mean(ops.square(y_true[keep] - y_pred[keep]))
 
 
-def from_a_start_loss(y_true, y_pred, start):  # rewritten: FO101 FO108 FO201
+def from_a_start_loss(y_true, y_pred, start):  # rewritten on torch: FO101 FO108 FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         s = int(start[i])
@@ -40,7 +40,7 @@ def from_a_start_loss(y_true, y_pred, start):  # rewritten: FO101 FO108 FO201
     return total / y_true.shape[0]
 
 
-def counted_lengths_loss(y_true, y_pred, lens):  # rewritten: FO101 FO201
+def counted_lengths_loss(y_true, y_pred, lens):  # rewritten on torch: FO101 FO201
     i, out = 0, []
     while i < len(y_true):
         k = int(lens[i])
@@ -50,7 +50,7 @@ def counted_lengths_loss(y_true, y_pred, lens):  # rewritten: FO101 FO201
     return sum(out) / len(out)
 
 
-def two_sides_loss(y_true, y_pred):  # rewritten: FO101 FO108
+def two_sides_loss(y_true, y_pred):  # rewritten on torch: FO101 FO108
     total = 0.0
     for i in range(y_pred.shape[0]):
         high, low = y_pred[i][y_true[i] > 0], y_pred[i][y_true[i] <= 0]
@@ -58,7 +58,7 @@ def two_sides_loss(y_true, y_pred):  # rewritten: FO101 FO108
     return total
 
 
-def positives_where(y_true, y_pred):  # rewritten: FO205
+def positives_where(y_true, y_pred):  # rewritten on jax torch: FO205
     total = 0.0
     picked = np.where(ops.convert_to_numpy(y_true) > 0.5)[0]
     for i in picked:
@@ -66,7 +66,7 @@ def positives_where(y_true, y_pred):  # rewritten: FO205
     return -total / max(1, len(picked))
 
 
-def flatnonzero_take(y_true, y_pred):  # rewritten: FO205|FO108
+def flatnonzero_take(y_true, y_pred):  # rewritten on torch: FO205|FO108
     pos = np.flatnonzero(ops.convert_to_numpy(y_true))
     neg = np.flatnonzero(ops.convert_to_numpy(y_true) == 0)
     if len(pos) == 0 or len(neg) == 0:
@@ -74,18 +74,18 @@ def flatnonzero_take(y_true, y_pred):  # rewritten: FO205|FO108
     return ops.mean(ops.take(y_pred, neg)) - ops.mean(ops.take(y_pred, pos))
 
 
-def nonzero_ops(y_true, y_pred):  # rewritten: FO108
+def nonzero_ops(y_true, y_pred):  # rewritten on torch: FO108
     (index,) = ops.nonzero(y_true > 0.5)
     return ops.sum(ops.square(ops.take(y_pred, index) - 1.0))
 
 
-def where_2d(y_true, y_pred):  # rewritten: FO108|FO205
+def where_2d(y_true, y_pred):  # rewritten on torch: FO108|FO205
     rows, cols = np.where(~np.isnan(ops.convert_to_numpy(y_true)))
     diff = y_true[rows, cols] - y_pred[rows, cols]
     return ops.sum(ops.square(diff)) / max(1, len(rows))
 
 
-def last_steps_loss(y_true, y_pred, length):  # rewritten: FO101 FO108
+def last_steps_loss(y_true, y_pred, length):  # rewritten on torch: FO101 FO108
     rows = []
     for i in range(len(y_pred)):
         n = int(length[i])
@@ -93,18 +93,8 @@ def last_steps_loss(y_true, y_pred, length):  # rewritten: FO101 FO108
     return sum(rows) / len(rows)
 
 
-def gathered_by_list_loss(y_true, y_pred):  # rewritten: FO101 FO201
+def gathered_by_list_loss(y_true, y_pred):  # rewritten on torch: FO101 FO201
     hard = [i for i in range(y_true.shape[0]) if float(ops.abs(y_true[i] - y_pred[i])) > 0.5]
     if not hard:
         return 0.0 * ops.sum(y_pred)
     return ops.mean(ops.stack([ops.square(y_true[i] - y_pred[i]) for i in hard]))
-
-
-def inner_break(y_true, y_pred, length):  # rewritten: FO101 FO201
-    total = 0.0
-    for i in range(y_true.shape[0]):
-        for j in range(y_true.shape[1]):
-            if j >= int(length[i]):
-                break
-            total = total + ops.square(y_true[i, j] - y_pred[i, j])
-    return total / y_true.shape[0]

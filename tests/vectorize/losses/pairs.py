@@ -21,7 +21,7 @@ def pairs_combinations(y_true, y_pred):  # rewritten: FO103
     return total
 
 
-def pairs_skip_same(y_true, y_pred):  # rewritten: FO103
+def pairs_skip_same(y_true, y_pred):  # rewritten on torch: FO103
     total, count = 0.0, 0
     for i in range(y_pred.shape[0]):
         for j in range(y_pred.shape[0]):
@@ -32,7 +32,7 @@ def pairs_skip_same(y_true, y_pred):  # rewritten: FO103
     return total / max(count, 1)
 
 
-def pairs_ranking(y_true, y_pred):  # rewritten: FO101 FO103
+def pairs_ranking(y_true, y_pred):  # rewritten on torch: FO101 FO103
     total, pairs = 0.0, 0
     for row in range(y_true.shape[0]):
         for a in range(y_true.shape[1]):
@@ -43,7 +43,7 @@ def pairs_ranking(y_true, y_pred):  # rewritten: FO101 FO103
     return total / max(1, pairs)
 
 
-def pairs_triangle(y_true, y_pred):  # rewritten: FO103
+def pairs_triangle(y_true, y_pred):  # rewritten on jax torch: FO103
     total = 0.0
     for i in range(y_pred.shape[0]):
         for j in range(i):
@@ -51,7 +51,7 @@ def pairs_triangle(y_true, y_pred):  # rewritten: FO103
     return total
 
 
-def triplets(y_true, y_pred):  # rewritten: FO103
+def triplets(y_true, y_pred):  # rewritten on torch: FO103
     total, count, n = 0.0, 0, y_pred.shape[0]
     for a in range(n):
         for p in range(n):
@@ -63,14 +63,14 @@ def triplets(y_true, y_pred):  # rewritten: FO103
     return total / max(count, 1)
 
 
-def shape_guard(y_true, y_pred):  # rewritten: FO103
+def shape_guard(y_true, y_pred):  # rewritten on jax torch: FO103
     n = y_true.shape[0]
     if n < 2:
         return 0.0 * ops.sum(y_pred)
     return sum(ops.sum(ops.abs(y_pred[i] - y_pred[j])) for i in range(n) for j in range(n) if i != j) / (n * (n - 1))
 
 
-def margin_rank_loss(y_true, y_pred):  # rewritten: FO103 FO201|FO202
+def margin_rank_loss(y_true, y_pred):  # rewritten on torch: FO103 FO201|FO202
     losses = []
     for i, j in itertools.product(range(y_true.shape[0]), repeat=2):
         if y_true[i] > y_true[j]:
@@ -78,7 +78,7 @@ def margin_rank_loss(y_true, y_pred):  # rewritten: FO103 FO201|FO202
     return sum(losses)
 
 
-def combined_pairs_loss(y_true, y_pred):  # rewritten: FO103
+def combined_pairs_loss(y_true, y_pred):  # rewritten on torch: FO103
     gaps = [
         ops.relu(MARGINS["near"] - ops.abs(a - b))
         for a, b in combinations([y_pred[i, 0] for i in range(y_pred.shape[0])], 2)
@@ -86,7 +86,7 @@ def combined_pairs_loss(y_true, y_pred):  # rewritten: FO103
     return sum(gaps) + ops.mean(ops.abs(y_true))
 
 
-def matrix_loss(y_true, y_pred):  # rewritten: FO103
+def matrix_loss(y_true, y_pred):  # rewritten on torch: FO103
     n = y_pred.shape[0]
     rows = []
     for i in range(n):
@@ -104,7 +104,7 @@ def pairs_in_a_list_loss(y_true, y_pred):  # rewritten: FO103
     return total / max(len(pairs), 1)
 
 
-def rows_of_rows_loss(y_true, y_pred):  # rewritten: FO103
+def rows_of_rows_loss(y_true, y_pred):  # rewritten on torch: FO103
     total = 0.0
     for a in y_pred:
         for b in y_true:
@@ -112,14 +112,14 @@ def rows_of_rows_loss(y_true, y_pred):  # rewritten: FO103
     return total / (len(y_pred) * len(y_true))
 
 
-def permutations_loss(y_true, y_pred):  # rewritten: FO103
+def permutations_loss(y_true, y_pred):  # rewritten on torch: FO103
     total = 0.0
     for i, j in itertools.permutations(range(y_pred.shape[0]), 2):
         total = total + ops.relu(0.5 - (y_pred[i] - y_pred[j]) * ops.sign(y_true[i] - y_true[j]))
     return total
 
 
-def hardest_pairs_loss(y_true, y_pred):  # rewritten: FO103
+def hardest_pairs_loss(y_true, y_pred):  # rewritten on torch: FO103
     n = y_pred.shape[0]
     out = []
     for i in range(n):
@@ -135,7 +135,7 @@ def hardest_pairs_loss(y_true, y_pred):  # rewritten: FO103
     return sum(out) / max(len(out), 1)
 
 
-def household_loss(y_true, y_pred):  # rewritten: FO103 FO401
+def household_loss(y_true, y_pred):  # rewritten on torch: FO103 FO401
     loss = 0.0
     for i in range(len(y_pred)):
         for j in range(len(y_pred)):
@@ -149,7 +149,7 @@ def household_loss(y_true, y_pred):  # rewritten: FO103 FO401
     return loss
 
 
-def label_pairs_loss(y_true, y_pred):  # rewritten: FO103 FO201 FO101|FO104
+def label_pairs_loss(y_true, y_pred):  # rewritten on torch: FO103 FO201 FO101|FO104
     rows = []
     for t, p in zip(y_true, y_pred, strict=False):
         pos = [p[k] for k in range(len(t)) if float(t[k]) > 0.5]
@@ -159,7 +159,7 @@ def label_pairs_loss(y_true, y_pred):  # rewritten: FO103 FO201 FO101|FO104
     return ops.mean(ops.stack(rows))
 
 
-class RankingPairs(keras.losses.Loss):  # rewritten: FO103
+class RankingPairs(keras.losses.Loss):  # rewritten on torch: FO103
     margin = 0.1
 
     def pair(self, i, j, y_true, y_pred):
@@ -171,7 +171,7 @@ class RankingPairs(keras.losses.Loss):  # rewritten: FO103
         return sum(self.pair(i, j, y_true, y_pred) for i in range(n) for j in range(i)) / max(1, n * (n - 1) // 2)
 
 
-def supervised_contrastive_loss(y_true, y_pred, temperature=0.5):  # rewritten: FO103
+def supervised_contrastive_loss(y_true, y_pred, temperature=0.5):  # rewritten on torch: FO103
     n = y_pred.shape[0]
     total = 0.0
     for i in range(n):
@@ -188,7 +188,7 @@ def supervised_contrastive_loss(y_true, y_pred, temperature=0.5):  # rewritten: 
     return total / n
 
 
-def crps_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO103
+def crps_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102|FO103
     total = 0.0
     members = y_pred.shape[1]
     for i in range(y_pred.shape[0]):
@@ -201,7 +201,7 @@ def crps_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO103
     return total / y_pred.shape[0]
 
 
-def concordance_metric(y_true, y_pred):  # rewritten: FO103
+def concordance_metric(y_true, y_pred):  # rewritten on torch: FO103
     right, comparable = 0.0, 0
     for i in range(y_true.shape[0]):
         for j in range(y_true.shape[0]):
@@ -214,7 +214,7 @@ def concordance_metric(y_true, y_pred):  # rewritten: FO103
     return right / max(comparable, 1)
 
 
-def two_whiles_loss(y_true, y_pred):  # rewritten: FO103
+def two_whiles_loss(y_true, y_pred):  # rewritten on torch: FO103
     n, i, total = y_pred.shape[0], 0, 0.0
     while i < n:
         j = i + 1
@@ -227,14 +227,14 @@ def two_whiles_loss(y_true, y_pred):  # rewritten: FO103
     return total / max(n * (n - 1) / 2, 1)
 
 
-def positives_above_negatives_loss(y_true, y_pred):  # rewritten: FO103|FO101
+def positives_above_negatives_loss(y_true, y_pred):  # rewritten on torch: FO103|FO101
     pos = [p for t, p in zip(y_true, y_pred, strict=False) if t > 0.5]
     neg = [p for t, p in zip(y_true, y_pred, strict=False) if t <= 0.5]
     terms = [ops.softplus(n - p) for p in pos for n in neg]
     return ops.mean(ops.stack(terms)) if terms else 0.0 * ops.sum(y_pred)
 
 
-def chamfer_loss(y_true, y_pred):  # rewritten: FO101 FO103|FO102
+def chamfer_loss(y_true, y_pred):  # rewritten on torch: FO101 FO103|FO102
     total = 0.0
     for a, b in zip(y_true, y_pred, strict=False):
         for p in range(b.shape[0]):
@@ -242,7 +242,7 @@ def chamfer_loss(y_true, y_pred):  # rewritten: FO101 FO103|FO102
     return total / y_pred.shape[0]
 
 
-def margin_ranking_loss(y_true, y_pred):  # rewritten: FO103
+def margin_ranking_loss(y_true, y_pred):  # rewritten on torch: FO103
     total, count = 0.0, 0
     for i in range(y_true.shape[0]):
         for j in range(i + 1, y_true.shape[0]):
@@ -254,7 +254,7 @@ def margin_ranking_loss(y_true, y_pred):  # rewritten: FO103
     return total / max(1, count)
 
 
-def supervised_contrast_loss(y_true, y_pred):  # rewritten: FO103
+def supervised_contrast_loss(y_true, y_pred):  # rewritten on torch: FO103
     z = y_pred / (ops.norm(y_pred, axis=-1, keepdims=True) + 1e-6)
     total, anchors = 0.0, 0
     for i in range(len(z)):

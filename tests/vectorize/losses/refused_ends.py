@@ -115,14 +115,14 @@ def bisection_loss(y_true, y_pred):  # refused: FO106 FO101 FO202
     return ops.mean(ops.square(y_true - y_pred - low))
 
 
-def floor_div_loss(y_true, y_pred):  # refused: FO201
+def floor_div_loss(y_true, y_pred):  # refused on tensorflow torch: FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         total = total + (float(y_true[i]) // 0.3) * y_pred[i]
     return total
 
 
-def computed_bound_loss(y_true, y_pred):  # refused: FO101 FO201
+def computed_bound_loss(y_true, y_pred):  # refused on tensorflow torch: FO101 FO201
     total = 0.0
     for t, p in zip(y_true, y_pred, strict=False):
         total = total + (2.0 if float(t) * 2 - 0.1 > 0.5 else 1.0) * ops.square(p)
@@ -135,3 +135,13 @@ def bound_by_maximum_loss(y_true, y_pred):  # refused: FO101
         if max(float(t), 0.3) > 0.3:
             total = total + ops.square(t - p)
     return total
+
+
+def inner_break(y_true, y_pred, length):  # refused: FO101, reported: FO101 FO201
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        for j in range(y_true.shape[1]):
+            if j >= int(length[i]):
+                break
+            total = total + ops.square(y_true[i, j] - y_pred[i, j])
+    return total / y_true.shape[0]

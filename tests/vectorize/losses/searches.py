@@ -17,7 +17,7 @@ def nearest_to_half_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO104
     return total
 
 
-def nearest_other_loss(y_true, y_pred):  # rewritten: FO103
+def nearest_other_loss(y_true, y_pred):  # rewritten on torch: FO103
     total = 0.0
     n = y_pred.shape[0]
     for i in range(n):
@@ -33,7 +33,7 @@ def nearest_other_loss(y_true, y_pred):  # rewritten: FO103
     return total / n
 
 
-def nearest_with_its_distance_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO104
+def nearest_with_its_distance_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102|FO104
     total = 0.0
     for i in range(y_pred.shape[0]):
         best, at = 1e9, 0
@@ -45,7 +45,7 @@ def nearest_with_its_distance_loss(y_true, y_pred):  # rewritten: FO101 FO102|FO
     return total
 
 
-def hardest_negative(y_true, y_pred):  # rewritten: FO103 FO201
+def hardest_negative(y_true, y_pred):  # rewritten on torch: FO103 FO201
     n = len(y_true)
     total = 0.0
     for i in range(n):
@@ -60,7 +60,7 @@ def hardest_negative(y_true, y_pred):  # rewritten: FO103 FO201
     return total / n
 
 
-def farthest_positive(y_true, y_pred):  # rewritten: FO103 FO201
+def farthest_positive(y_true, y_pred):  # rewritten on torch: FO103 FO201
     total = 0.0
     for i in range(len(y_true)):
         best = 0.0
@@ -73,13 +73,13 @@ def farthest_positive(y_true, y_pred):  # rewritten: FO103 FO201
     return total / len(y_true)
 
 
-def worst_by_key_loss(y_true, y_pred):  # rewritten: FO101 FO201
+def worst_by_key_loss(y_true, y_pred):  # rewritten on torch: FO101 FO201
     e = ops.mean(ops.square(y_true - y_pred), axis=1)
     worst = max(range(e.shape[0]), key=lambda i: float(e[i]))
     return e[worst]
 
 
-def smallest_pair_loss(y_true, y_pred):  # rewritten: FO101 FO201
+def smallest_pair_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO201
     t, p = min(zip(y_true, y_pred, strict=False), key=lambda pair: float(pair[0]))
     return ops.square(t - p)
 
@@ -93,7 +93,7 @@ def _iou(a, b):
     return inter / (area(a) + area(b) - inter + 1e-9)
 
 
-def padded_boxes_loss(y_true, y_pred, n_boxes):  # rewritten: FO101 FO101|FO103
+def padded_boxes_loss(y_true, y_pred, n_boxes):  # rewritten on torch: FO101 FO101|FO103
     losses = []
     for img in range(y_pred.shape[0]):
         for box in y_pred[img]:
@@ -122,7 +122,7 @@ def largest_by_lambda_loss(y_true, y_pred):  # rewritten: FO101
     return s
 
 
-def nearest_target_loss(y_true, y_pred):  # rewritten: FO103
+def nearest_target_loss(y_true, y_pred):  # rewritten on torch: FO103
     total = 0.0
     for i in range(y_pred.shape[0]):
         best = math.inf
@@ -133,7 +133,7 @@ def nearest_target_loss(y_true, y_pred):  # rewritten: FO103
     return total / y_pred.shape[0]
 
 
-def nearest_loss(y_true, y_pred):  # rewritten: FO103
+def nearest_loss(y_true, y_pred):  # rewritten on torch: FO103
     total = 0.0
     for i in range(y_pred.shape[0]):
         best = ops.min(ops.stack([ops.sum(ops.square(y_pred[i] - y_true[j])) for j in range(y_true.shape[0])]))

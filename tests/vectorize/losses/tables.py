@@ -36,7 +36,7 @@ def table_frame(y_true, y_pred):  # rewritten: FO101 FO401
     return total / y_true.shape[0]
 
 
-def table_index(y_true, y_pred, city):  # rewritten: FO101 FO301 FO401
+def table_index(y_true, y_pred, city):  # rewritten on torch: FO101 FO301 FO401
     scale = CITIES.set_index("city")["scale"]
     total = 0.0
     for i in range(y_true.shape[0]):
@@ -52,7 +52,7 @@ def table_intervals(y_true, y_pred):  # rewritten: FO101 FO205
     return total
 
 
-def table_filter(y_true, y_pred):  # rewritten: FO101 FO401
+def table_filter(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for i in range(y_true.shape[0]):
         scale = CITIES[CITIES["city"] == 5 + 3 * int(y_true[i] > 0)]["scale"].iloc[0]
@@ -60,7 +60,7 @@ def table_filter(y_true, y_pred):  # rewritten: FO101 FO401
     return total
 
 
-def filtered_row_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def filtered_row_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for i in range(y_true.shape[0]):
         row = CLASSES[CLASSES["label"] == int(y_true[i])].iloc[0]
@@ -68,7 +68,7 @@ def filtered_row_loss(y_true, y_pred):  # rewritten: FO101 FO401
     return total
 
 
-def cost_cell_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def cost_cell_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for i in range(y_pred.shape[0]):
         for j in range(3):
@@ -88,7 +88,7 @@ def mapped_series_loss(y_true, y_pred):  # rewritten: FO205
     return ops.mean(ops.convert_to_tensor(weight, dtype="float32") * ops.square(y_pred))
 
 
-def two_cells_loss(y_true, y_pred, store):  # rewritten: FO101 FO401
+def two_cells_loss(y_true, y_pred, store):  # rewritten on torch: FO101 FO401
     rows = []
     for i in range(y_pred.shape[0]):
         w = BY_ID.loc[int(store[i]), "w"]
@@ -97,12 +97,12 @@ def two_cells_loss(y_true, y_pred, store):  # rewritten: FO101 FO401
     return ops.mean(ops.stack(rows))
 
 
-def series_by_array_loss(y_true, y_pred, store):  # rewritten: FO205|FO401
+def series_by_array_loss(y_true, y_pred, store):  # rewritten on torch: FO205|FO401
     w = BY_ID["w"].loc[ops.convert_to_numpy(store)].to_numpy()
     return ops.mean(ops.convert_to_tensor(w.astype("float32")) * ops.square(y_true - y_pred))
 
 
-def species_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def species_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     total = 0.0
     for c, scores in zip(y_true, y_pred, strict=False):
         row = SPEC.loc[int(c)]
@@ -112,7 +112,7 @@ def species_loss(y_true, y_pred):  # rewritten: FO101 FO401
     return total / len(y_true)
 
 
-def three_keys_loss(y_true, y_pred, group):  # rewritten: FO401 FO101|FO104
+def three_keys_loss(y_true, y_pred, group):  # rewritten on torch: FO401 FO101|FO104
     rows = []
     for i in range(y_true.shape[0]):
         expected = 0.0
@@ -122,7 +122,7 @@ def three_keys_loss(y_true, y_pred, group):  # rewritten: FO401 FO101|FO104
     return ops.mean(ops.stack(rows))
 
 
-def matching_row_loss(y_true, y_pred, store):  # rewritten: FO401 FO101
+def matching_row_loss(y_true, y_pred, store):  # rewritten on torch: FO401 FO101
     total = 0.0
     for s, t, p in zip(store, y_true, y_pred, strict=False):
         row = STORES[STORES.store == int(s)].iloc[0]
@@ -130,7 +130,7 @@ def matching_row_loss(y_true, y_pred, store):  # rewritten: FO401 FO101
     return total / len(y_true)
 
 
-def dict_of_columns_loss(y_true, y_pred, store):  # rewritten: FO401 FO101
+def dict_of_columns_loss(y_true, y_pred, store):  # rewritten on torch: FO401 FO101
     means = dict(zip(STORES.store, STORES["mean"], strict=False))
     total = 0.0
     for i in range(y_true.shape[0]):
@@ -138,30 +138,30 @@ def dict_of_columns_loss(y_true, y_pred, store):  # rewritten: FO401 FO101
     return total
 
 
-def cut_series_loss(y_true, y_pred):  # rewritten: FO205
+def cut_series_loss(y_true, y_pred):  # rewritten on tensorflow torch: FO205
     level = pd.cut(pd.Series(ops.convert_to_numpy(y_true)), [-np.inf, 0.0, 1.0, np.inf], labels=False)
     w = np.array([1.0, 2.0, 3.0], "float32")[level.to_numpy()]
     return ops.mean(ops.convert_to_tensor(w) * ops.square(y_true - y_pred))
 
 
-def merged_prices_loss(y_true, y_pred, sku):  # rewritten: FO402|FO205|FO401
+def merged_prices_loss(y_true, y_pred, sku):  # rewritten on torch: FO402|FO205|FO401
     left = pd.DataFrame({"sku": ops.convert_to_numpy(sku)})
     row = left.merge(SKUS, on="sku", how="left")
     w = ops.convert_to_tensor(row["price"].to_numpy(dtype="float32"))
     return ops.mean(w * ops.abs(y_true - y_pred))
 
 
-def iloc_by_label_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def iloc_by_label_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     rows = [SKUS.iloc[int(y_true[i])]["price"] * ops.sum(ops.square(y_pred[i])) for i in range(y_pred.shape[0])]
     return ops.mean(ops.stack(rows))
 
 
-def weighted_by_series_loss(y_true, y_pred):  # rewritten: FO101 FO401
+def weighted_by_series_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401
     w = np.array([COST_SERIES[int(label)] for label in y_true], dtype="float32")
     return ops.sum(ops.convert_to_tensor(w) * ops.square(y_pred)) / float(w.sum())
 
 
-def interval_rows_loss(y_true, y_pred):  # rewritten: FO101 FO401|FO201
+def interval_rows_loss(y_true, y_pred):  # rewritten on torch: FO101 FO401|FO201
     total = 0.0
     for i in range(y_true.shape[0]):
         value = float(y_true[i])
@@ -173,12 +173,12 @@ def interval_rows_loss(y_true, y_pred):  # rewritten: FO101 FO401|FO201
     return total
 
 
-def series_map(y_true, y_pred):  # rewritten: FO205|FO401
+def series_map(y_true, y_pred):  # rewritten on torch: FO205|FO401
     w = pd.Series(ops.convert_to_numpy(y_true)).map(PARTIAL).fillna(1.0).to_numpy("float32")
     return ops.mean(ops.convert_to_tensor(w) * ops.square(y_pred))
 
 
-def row_by_two(y_true, y_pred, region):  # rewritten: FO401 FO101
+def row_by_two(y_true, y_pred, region):  # rewritten on torch: FO401 FO101
     total = 0.0
     for i in range(y_true.shape[0]):
         hit = PAIRS[(PAIRS.region == int(region[i])) & (PAIRS.label == int(y_true[i]))]
@@ -186,7 +186,7 @@ def row_by_two(y_true, y_pred, region):  # rewritten: FO401 FO101
     return total / y_true.shape[0]
 
 
-def names_frame(y_true, y_pred):  # rewritten: FO401 FO101
+def names_frame(y_true, y_pred):  # rewritten on torch: FO401 FO101
     total = 0.0
     for i in range(len(y_true)):
         row = ANIMALS.loc[NAMES[int(y_true[i])]]

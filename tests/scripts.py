@@ -12,6 +12,13 @@ import flatout
 SOURCES = Path(flatout.__file__).parents[1]
 
 
+def run(folder: Path, *arguments: str, timeout: float = 170, **variables: str) -> subprocess.CompletedProcess[str]:
+    """Python with these arguments, in a folder, to its end."""
+    environment = {**os.environ, "PYTHONPATH": str(SOURCES), **variables}
+    command = [sys.executable, *arguments]
+    return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=timeout)
+
+
 def start(code: str, *arguments: str, **variables: str) -> subprocess.Popen[str]:
     """Python code as a script, the head of a process group; Ctrl-C reaches it by `os.killpg` alone."""
     return subprocess.Popen(

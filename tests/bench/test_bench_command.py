@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+import scripts
 
-import flatout
 from flatout.bench import fashion_mnist
 from flatout.bench.bench_command import main
 from flatout.bench.workloads import WORKLOADS
@@ -32,15 +30,8 @@ def data(tmp_path: Path) -> Path:
 
 
 def run(folder: Path, data: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    settings = {
-        **os.environ,
-        "PYTHONPATH": str(Path(flatout.__file__).parents[1]),
-        fashion_mnist.VARIABLE: str(data),
-        "FLATOUT_FORCE": "1",
-        **environment,
-    }
-    command = [sys.executable, "-m", "flatout", *arguments]
-    return subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True, timeout=170)
+    settings = {fashion_mnist.VARIABLE: str(data), "FLATOUT_FORCE": "1", **environment}
+    return scripts.run(folder, "-m", "flatout", *arguments, **settings)
 
 
 @pytest.mark.slow

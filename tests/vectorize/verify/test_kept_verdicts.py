@@ -8,7 +8,6 @@ import io
 import itertools
 import os
 import random
-import subprocess
 import sys
 import threading
 from collections import defaultdict, namedtuple
@@ -20,6 +19,7 @@ import keras
 import numpy as np
 import pandas as pd
 import pytest
+import scripts
 
 import flatout
 from flatout.base import disk_cache
@@ -307,14 +307,11 @@ def test_a_script_that_is_run_again(tmp_path: Path) -> None:
         "helpers.py": "from keras import ops\ndef weigh(x): return ops.mean(ops.square(x))\n",
         "statistics.py": "def scale(): return 2.0\n",
     }
-    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path / "cache")}
 
     def run(**changed: str) -> str:
         for name, text in (files | {f"{name}.py": text for name, text in changed.items()}).items():
             (tmp_path / name).write_text(text)
-        done = subprocess.run(
-            [sys.executable, "script.py"], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
-        )
+        done = scripts.run(tmp_path, "script.py", XDG_CACHE_HOME=str(tmp_path / "cache"))
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 

@@ -29,11 +29,11 @@ import keras
 import numpy as np
 
 from flatout.base.errors import FlatoutError
+from flatout.base.sizes import as_size
 from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
 from flatout.data.files.page_cache import MemoryWatch, cached_bytes, drop_from_cache
-from flatout.training.planning import as_size
 
 ROW = 3072
 SINKS = {"jax": "JaxSink", "torch": "TorchSink", "tensorflow": "TensorFlowSink"}

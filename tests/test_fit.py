@@ -18,7 +18,7 @@ from keras import layers
 import flatout
 from flatout.engines.jax.uninterrupted import Uninterrupted
 from flatout.seam.stock_methods import are_replaced
-from flatout.training.preparing import _services
+from flatout.training.planning.callback_services import services_of
 
 ROWS, BATCH = 203, 16
 STEPS = 13
@@ -475,10 +475,10 @@ def test_which_callbacks_keep_auto_from_one_long_kernel() -> None:
         known.EarlyStopping("loss"),
         known.LambdaCallback(on_epoch_end=lambda epoch, logs: None),
     ]
-    assert not _services(None)
-    assert _services([[harmless[0]], "no callback"]) == {"none"}
-    assert _services(harmless) <= {"none", "chunk"}
-    assert _services(known.CallbackList(harmless)) <= {"none", "chunk"}
+    assert not services_of(None)
+    assert services_of([[harmless[0]], "no callback"]) == {"none"}
+    assert services_of(harmless) <= {"none", "chunk"}
+    assert services_of(known.CallbackList(harmless)) <= {"none", "chunk"}
     for one in (Batches(), known.TerminateOnNaN(), known.ModelCheckpoint("x.keras", save_freq=3)):
-        assert _services([*harmless, one]) - {"none", "chunk"}
-        assert _services(one) - {"none", "chunk"}
+        assert services_of([*harmless, one]) - {"none", "chunk"}
+        assert services_of(one) - {"none", "chunk"}

@@ -17,7 +17,7 @@ import flatout
 from flatout.data.columnar.table_rows import TableRows
 from flatout.data.direct.decode_once import folder_for_rows
 from flatout.data.direct.load_report import DECODED
-from flatout.training.planning import TABLES
+from flatout.training.planning.plan import TABLES
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
@@ -201,7 +201,7 @@ def test_what_cannot_be_placed_is_streamed(table: Path, expected: Any, monkeypat
     def full(*_: Any) -> Any:
         raise MemoryError("RESOURCE_EXHAUSTED")
 
-    monkeypatch.setattr("flatout.training.preparing.placing.place_files", full)
+    monkeypatch.setattr("flatout.data.resident.placing.place_files", full)
     with pytest.warns(UserWarning, match="memory: The data take"):
         history, _, report = trained(table, data="direct")
     np.testing.assert_allclose(history["loss"], expected(True)[0]["loss"], rtol=1e-5)

@@ -11,10 +11,10 @@ from flatout.base.errors import TableError as TableError
 from flatout.base.options import Options as Options
 from flatout.base.options import options as options
 from flatout.base.report import RunReport as RunReport
-from flatout.base.report import explain as explain
 from flatout.base.version import __version__ as __version__
 from flatout.data.batches.feed import feed as feed
-from flatout.native.program.lower import lower as lower
+from flatout.native.lower import lower as lower
+from flatout.runner.explain import explain as explain
 from flatout.runner.notebook import load_ipython_extension as load_ipython_extension
 from flatout.runner.notebook import unload_ipython_extension as unload_ipython_extension
 from flatout.runner.switch import disable as disable
@@ -27,7 +27,7 @@ from flatout.tables.loss.group_statistics import group_sum as group_sum
 from flatout.tables.loss.group_statistics import group_var as group_var
 from flatout.tables.loss.loss import loss as loss
 from flatout.tables.table import Table as Table
-from flatout.training.planning import Plan as Plan
+from flatout.training.planning.plan import Plan as Plan
 from flatout.vectorize.decorator import vectorize as vectorize
 
 from .fit import evaluate as evaluate

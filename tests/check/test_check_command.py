@@ -9,7 +9,7 @@ import pytest
 
 from flatout import cli
 from flatout.check import check_config
-from flatout.check.findings_output import as_sarif
+from flatout.check.examining.findings_output import as_sarif
 
 pytestmark = pytest.mark.backend("jax")  # The source is read, not run.
 _LOOP = """\

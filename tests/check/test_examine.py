@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from loss_marks import losses_in
 
-from flatout.check.examine import check_file, check_paths
+from flatout.check.examining.examine import check_file, check_paths
 from flatout.check.rules.rule import BACKENDS, Backend
 from flatout.pysource.source_file import Project
 

@@ -152,7 +152,7 @@ def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture
     path.write_text(text)
     assert cli.main(["check", str(path), "--fix", "--inputs", _MATRICES]) == 0
     fixed = path.read_text()
-    assert "loss rewritten: proven equal" in capsys.readouterr().err
+    assert "loss rewritten: verified equal" in capsys.readouterr().err
     assert "# About the loss." in fixed
     assert "for i in" not in fixed
     _assert_same_value(text, fixed, 5)
@@ -160,7 +160,7 @@ def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unsafe", [False, True])
-def test_a_rewrite_that_is_not_proven_is_written_if_that_is_asked_for(
+def test_a_rewrite_that_is_not_verified_is_written_if_that_is_asked_for(
     unsafe: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The original runs with none of the batches that the verifier tries: it divides by 0 for fewer than 50 rows."""
@@ -173,7 +173,7 @@ def test_a_rewrite_that_is_not_proven_is_written_if_that_is_asked_for(
         assert fixed == text
         assert "loss kept: FO101: The array form could not be proven equal: No inputs were found" in told
         return
-    assert "loss rewritten: not proven" in told
+    assert "loss rewritten: not verified" in told
     assert "for i in" not in fixed
     _assert_same_value(text, fixed, 100)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.check.examine import check_paths
+from flatout.check.examining.examine import check_paths
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, Backend, Finding
 

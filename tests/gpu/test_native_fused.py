@@ -11,9 +11,8 @@ from keras import layers
 
 import flatout
 from flatout.bench import fashion_mnist
-from flatout.native.fused.fused_runner import FusedRunner
-from flatout.native.program.lower import lowered
 from flatout.native.run.session import Session
+from flatout.native.staged.staged_program import staged_program
 from tests.native.cases import Block, Case
 from tests.native.fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, hidden
 from tests.native.parity import by_keras, by_kernels, distance, variables
@@ -247,9 +246,9 @@ def test_out_of_range_is_noticed_and_nothing_is_lost(launcher: Any) -> None:
         kernel[3, 7] = 300.0
         model.layers[1].kernel.assign(kernel)
         model._symbolic_build(data_batch=(x[:32], y[:32]))
-        session = Session(lowered(model, "train", 32, "float32", "int32", False), launcher)
+        session = Session(staged_program(model, "train", 32, "float32", "int32", False), launcher)
         if fused:
-            session.fused = FusedRunner(session, "exact")
+            session.fuse("exact")
         session.bind(x, y)
         session.run("train", 0, 5, _SEED.rows)
         assert session.fused is None

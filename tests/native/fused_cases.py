@@ -8,9 +8,9 @@ import keras
 import numpy as np
 
 from flatout.native.fused.fused_plan import Precision
-from flatout.native.fused.fused_runner import FusedRunner, candidates
-from flatout.native.program.lower import lowered
+from flatout.native.run.fused_runner import candidates
 from flatout.native.run.session import Session, logs_of
+from flatout.native.staged.staged_program import staged_program
 
 from .cases import Block, Case
 from .parity import variables
@@ -42,9 +42,13 @@ def fused_session(
     model = case.build() if model is None else model
     x, y = case.data()
     model._symbolic_build(data_batch=(x[: case.batch_size], y[: case.batch_size]))
-    session = Session(lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, False), launcher)
-    plan = None if cluster is None else next(one for one in candidates(session, precision) if one.cluster == cluster)
-    session.fused = FusedRunner(session, precision, plan)
+    session = Session(staged_program(model, "train", case.batch_size, x.dtype.name, y.dtype.name, False), launcher)
+    plan = (
+        None
+        if cluster is None
+        else next(one for one in candidates(session.launcher, session.program, precision) if one.cluster == cluster)
+    )
+    session.fuse(precision, plan)
     session.bind(x, y)
     return session
 

@@ -9,8 +9,8 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.native.program.lower import lowered
 from flatout.native.run.session import Session, logs_of
+from flatout.native.staged.staged_program import staged_program
 from flatout.seam.stock_methods import original
 
 # Variables after 1 step and after 20, and the last logs.
@@ -65,7 +65,7 @@ def by_kernels(case: Any, launcher: Any) -> Training:
     model = case.build()
     x, y, *weight = case.data()
     model._symbolic_build(data_batch=tuple(part[: case.batch_size] for part in (x, y)))
-    program = lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, bool(weight))
+    program = staged_program(model, "train", case.batch_size, x.dtype.name, y.dtype.name, bool(weight))
     session = Session(program, launcher)
     session.bind(x, y, *weight)
     session.run("train", 0, 1, case.rows)

@@ -13,10 +13,10 @@ from hypothesis import HealthCheck, Phase, example, given, reject, settings
 import flatout
 from flatout.base.errors import Refusal
 from flatout.native.fused import fused_plan as fused_module
-from flatout.native.fused import tuning
 from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
-from flatout.native.fused.fused_runner import candidates
-from flatout.native.program.lower import lowered
+from flatout.native.run import tuned_shapes
+from flatout.native.run.fused_runner import candidates
+from flatout.native.staged.staged_program import staged_program
 
 from .cases import Block, Case
 from .fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, fused_session, hidden
@@ -189,7 +189,7 @@ def test_data_out_of_range_are_left_to_the_stages(emulated: Any, problem: str) -
 def _plans(case: Case, precision: Precision = "exact", weighted: bool = False) -> list[FusedPlan]:
     model, (x, y, *_) = case.build(), case.data()
     model._symbolic_build(data_batch=(x[:4], y[:4]))
-    program = lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, weighted)
+    program = staged_program(model, "train", case.batch_size, x.dtype.name, y.dtype.name, weighted)
     return plans(program.network, case.batch_size, x.dtype.name, weighted, precision)
 
 
@@ -284,11 +284,12 @@ def test_the_fastest_shape_is_remembered(emulated: Any, tmp_path: Path, monkeypa
     # Whatever was the fastest in the emulation, the next session takes it; a file that is not ours does no harm.
     assert fused_session(SMALL, emulated).fused.plan == timings[0].plan
     (slowest,) = [one for one in timings if one.us_per_step == times[-1]]
-    tuning._remember(emulated, slowest.plan)
+    tuned_shapes.remember(emulated.device_name, slowest.plan)
     assert fused_session(SMALL, emulated).fused.plan == slowest.plan
     for file in tmp_path.rglob("tuned.json"):
         file.write_text("[1, 2")
-    assert fused_session(SMALL, emulated).fused.plan == candidates(fused_session(SMALL, emulated), "exact")[0]
+    session = fused_session(SMALL, emulated)
+    assert session.fused.plan == candidates(session.launcher, session.program, "exact")[0]
 
 
 @_QUICKEST

@@ -10,7 +10,8 @@ import pytest
 
 from flatout.native.fused.fused_plan import plans
 from flatout.native.fused.fused_program import TRAIN, fused_program
-from flatout.native.program.lower import lowered
+from flatout.native.program.kernel_source import cuda_source
+from flatout.native.staged.staged_program import staged_program
 
 from .cases import Block
 from .fused_cases import case_of, hidden
@@ -47,11 +48,11 @@ def test_nvrtc_compiles(name: str, arch: str) -> None:
     case = case_of(**{**_SEED, **changes})
     model, (x, y) = case.build(), case.data()
     model._symbolic_build(data_batch=(x[:4], y[:4]))
-    program = lowered(model, "train", case.batch_size, x_type, "int32", False)
+    program = staged_program(model, "train", case.batch_size, x_type, "int32", False)
     plan = plans(program.network, case.batch_size, x_type, False, precision)[0]
     options = cuda_core.ProgramOptions(std="c++17", arch=arch, ptxas_options=["-v"])
     try:
-        made = cuda_core.Program(fused_program(program, plan).source, "c++", options)
+        made = cuda_core.Program(cuda_source(fused_program(program, plan)), "c++", options)
     except Exception as error:
         if "nvrtc" in str(error).lower() and "found" in str(error).lower():
             pytest.skip(f"nvidia-cuda-nvrtc is not installed: {error}")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from flatout.native.program.lower import lowered
+from flatout.native.program.kernel_source import cuda_source
+from flatout.native.staged.staged_program import staged_program
 
 from .cases import PLAIN, Block, Case
 
@@ -38,9 +39,9 @@ def test_nvrtc_compiles(name: str, arch: str) -> None:
     case = _VARIANTS[name]
     model, (x, y, *_) = case.build(), case.data()
     model._symbolic_build(data_batch=(x[:4], y[:4]))
-    program = lowered(model, "train", case.batch_size, x.dtype.name, y.dtype.name, case.weighted)
+    program = staged_program(model, "train", case.batch_size, x.dtype.name, y.dtype.name, case.weighted)
     try:
-        made = cuda_core.Program(program.source, "c++", cuda_core.ProgramOptions(std="c++17", arch=arch))
+        made = cuda_core.Program(cuda_source(program), "c++", cuda_core.ProgramOptions(std="c++17", arch=arch))
     except Exception as error:
         if "nvrtc" in str(error).lower() and "found" in str(error).lower():
             pytest.skip(f"nvidia-cuda-nvrtc is not installed: {error}")

@@ -13,9 +13,9 @@ import pytest
 from flatout.native.launch.launch_cpu import CpuLauncher, compile_source, compiler
 from flatout.native.launch.launcher import Launch, launches
 from flatout.native.program.kernel_source import cpu_source
-from flatout.native.program.lower import lowered
 from flatout.native.run.rate_table import RateTable
 from flatout.native.run.session import Session
+from flatout.native.staged.staged_program import staged_program
 
 from .cases import PLAIN, Block, Case
 
@@ -84,7 +84,7 @@ def _step(session: Session) -> list[Launch]:
 def _session(launcher: Any) -> Session:
     model, (x, y, weight) = _CASE.build(), _CASE.data()
     model._symbolic_build(data_batch=(x[:6], y[:6]))
-    program = lowered(model, "train", _CASE.batch_size, x.dtype.name, y.dtype.name, True)
+    program = staged_program(model, "train", _CASE.batch_size, x.dtype.name, y.dtype.name, True)
     session = Session(program, launcher)
     session.bind(x, y, weight)
     session.state("train").load()

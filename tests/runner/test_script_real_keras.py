@@ -85,7 +85,7 @@ def test_tensorflows_own_name_for_keras_is_covered(script: Folder) -> None:
         "import tensorflow as tf\nprint(tf.keras.Model.fit.__code__.co_filename)",
     )
     done = script.flatout("train.py", KERAS_BACKEND="tensorflow")
-    assert done.stdout.rstrip().endswith("patch.py"), done.stderr
+    assert done.stdout.rstrip().endswith("patches.py"), done.stderr
 
 
 def test_strict_refuses_stock_keras(script: Folder) -> None:

@@ -340,3 +340,28 @@ def test_joins_writes_and_groups_are_captured_on_torch() -> None:
 
     flatout.fit(_ones_model(loss), np.ones((32, 4)), np.arange(32) % 2, batch_size=8, epochs=2, verbose=0)
     assert flatout.explain()[-1].reasons == ()
+
+
+def test_keys_in_x_are_checked_where_there_is_no_y() -> None:
+    """Keras' adapter then holds x itself in the place of `(x, y, sample_weight)`."""
+    table = flatout.Table({"id": [0, 1, 2], "w": [1.0, 2.0, 3.0]}, key="id")
+
+    class Own(keras.Model):
+        def __init__(self) -> None:
+            super().__init__()
+            self.dense = keras.layers.Dense(1)
+
+        def call(self, x: Any) -> Any:
+            return self.dense(x["a"])
+
+        def compute_loss(
+            self, x: Any = None, y: Any = None, y_pred: Any = None, sample_weight: Any = None, training: bool = True
+        ) -> Any:
+            return ops.mean(table.at(x["id"]).w * y_pred[:, 0])
+
+    model = Own()
+    model.compile("sgd")
+    features, ids = np.ones((6, 2), "float32"), np.array([0, 1, 2, 0, 1, 2], "int32")
+    model.fit({"a": features, "id": ids}, verbose=0)
+    with pytest.raises(flatout.TableError, match="not in"):
+        model.fit({"a": features, "id": ids + 1}, verbose=0)

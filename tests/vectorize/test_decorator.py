@@ -12,7 +12,7 @@ from keras import ops
 
 import flatout
 from flatout.check.loaded_function import findings_of
-from flatout.training.losses_of_model import _found
+from flatout.runner.explain import about_loss
 
 from .losses.helpers import MarginLoss, batch_helper
 from .losses.loops import batch_zip
@@ -192,7 +192,7 @@ def test_a_loop_in_a_loss_is_named_in_the_report(forced: None) -> None:
 
 @pytest.mark.backend("jax")  # The source is read, not run.
 def test_the_report_and_the_checker_say_the_same() -> None:
-    from flatout.check.examine import check_paths
+    from flatout.check.examining.examine import check_paths
 
     whole = check_paths([__file__], "jax")
     first = loop.__code__.co_firstlineno
@@ -208,7 +208,7 @@ def test_what_cannot_be_compiled_is_named_in_the_report(forced: None) -> None:
     x, y = np.random.default_rng(0).normal(size=(2, 16, 4)).astype("float32")
     with pytest.raises(Exception, match="numpy"):
         flatout.fit(_model(reads_on_the_host), x, y[:, :3], batch_size=8, verbose=0)
-    said = [str(why) for function in [reads_on_the_host] for why in _found(function)]
+    said = [str(why) for why in about_loss(reads_on_the_host)]
     assert any("cannot be compiled here: FO201 in line" in text for text in said), said
 
 

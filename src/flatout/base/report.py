@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import collections
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from typing import Any
 
 from .errors import Reason
@@ -28,6 +29,8 @@ class RunReport:
         loads: The path that the bytes of files took: a `DirectReport` for each that was read before the first step, a
             `StreamReport` for what was decoded beside the steps.
         ended_by: The exception that cut the call short, such as `"KeyboardInterrupt"`; mostly empty.
+        unchecked: The user's losses and metrics that ran as they are written, each with the place among the reasons
+            for what is to be said of it. Nobody has asked `flatout check` about them yet; `flatout.explain()` does.
     """
 
     method: str
@@ -39,6 +42,7 @@ class RunReport:
     reasons: tuple[Reason, ...] = ()
     loads: tuple[Any, ...] = ()
     ended_by: str = ""
+    unchecked: tuple[tuple[int, Callable[..., Any]], ...] = field(default=(), repr=False, compare=False)
 
     def __str__(self) -> str:
         what = f"{self.method}: {self.engine}, {self.data} data, {self.steps} steps, {self.seconds:.2f} s"
@@ -50,14 +54,8 @@ def record(report: RunReport) -> None:
     _reports.append(report)
 
 
-def explain() -> list[RunReport]:
-    """The reports of this process' calls, oldest first.
-
-    Example:
-        >>> import flatout
-        >>> for report in flatout.explain():
-        ...     print(report)
-    """
+def recorded() -> list[RunReport]:
+    """The reports of this process' calls, oldest first."""
     return list(_reports)
 
 

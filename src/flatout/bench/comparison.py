@@ -12,7 +12,7 @@ import keras
 import numpy as np
 
 from flatout.base.errors import Reason
-from flatout.base.report import RunReport, explain
+from flatout.base.report import RunReport, recorded
 from flatout.fit import fit
 
 from .bench_device import device
@@ -150,7 +150,7 @@ def train(
         epoch_seconds=[end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)],
         epoch_ends=[end - began for end in timer.ends],
         seconds=seconds,
-        report=explain()[-1],
+        report=recorded()[-1],
         weights=model.get_weights(),
     )
 

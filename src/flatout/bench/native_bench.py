@@ -13,12 +13,14 @@ import keras
 import numpy as np
 
 from flatout.base.options import options
-from flatout.base.report import explain
+from flatout.base.report import recorded
 from flatout.fit import fit
 from flatout.native.fused.fused_plan import Precision
-from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
-from flatout.native.program.lower import lower, lowered
+from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.lower import lower
+from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.run.session import Session
+from flatout.native.staged.staged_program import staged_program
 
 from .bench_device import device
 from .comparison import SEED, EpochTimer
@@ -61,7 +63,7 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
             engine, precision = engines[way]
             timed, until_first, loss = _fit(engine, precision, x, y, batch_size, epochs)
             seconds[way] += timed[1:]
-            report = explain()[-1]
+            report = recorded()[-1]
             form = next((why.message for why in report.reasons if why.code == "native_form"), "")
             first.setdefault(way, (until_first, loss, form if report.engine == engine else f"ran on {report.engine}"))
     lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
@@ -158,9 +160,9 @@ def _one_kernel_alone(
         model.compile("adam", "sparse_categorical_crossentropy", metrics=["accuracy"])
         x = np.round(np.asarray(x) * 255).astype("uint8")
     began = time.perf_counter()
-    program = lower(model, batch_size=batch_size)
+    program: KernelProgram = lower(model, batch_size=batch_size)
     if data == "pixels":
-        program = lowered(model, "train", batch_size, "uint8", str(np.asarray(y).dtype), False)
+        program = staged_program(model, "train", batch_size, "uint8", str(np.asarray(y).dtype), False)
     session = Session(program, make_launcher(default_launcher()), precision)
     session.bind(x, y)
     session.run("train", 0, steps, len(x))
@@ -172,7 +174,7 @@ def _one_kernel_alone(
     for _ in range(max(3, epochs)):
         session.launcher.synchronize()
         start = time.perf_counter()
-        runner.launch_steps(session)
+        runner.launch_steps()
         session.launcher.synchronize()
         timed.append(time.perf_counter() - start)
     return Line(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)

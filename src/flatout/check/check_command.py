@@ -9,12 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from flatout.base.errors import FlatoutError
-from flatout.check.rules.catalogue import FAMILIES, RULES
+from flatout.check.examining.examine import check_paths
+from flatout.check.examining.findings_output import FORMATS, as_json, as_sarif, as_text
+from flatout.check.rules.catalogue import FAMILIES, RULES, family
 from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Finding
 
 from .check_config import Config, codes_of, current_backend, read_config
-from .examine import check_paths
-from .findings_output import FORMATS, as_json, as_sarif, as_text
 
 _EXAMPLES = """\
 examples:
@@ -111,9 +111,9 @@ def _explain(code: str) -> int:
 
     known = code.upper()
     if known == "ALL":
-        for title, about, family in FAMILIES:
-            print(f"{title}: {about}")
-            for rule in family.RULES:
+        for start, about in FAMILIES.items():
+            print(f"{start}xx: {about}")
+            for rule in family(start):
                 print(f"  {rule.code}  {rule.summary}")
         return 0
     (wanted,) = codes_of([known], "--explain") if known in RULES else ("",)

@@ -58,12 +58,11 @@ def _may_select(node: ast.expr) -> bool:
 
 
 def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
+    from flatout.check.examining.examine import examine
+    from flatout.check.examining.roots import roots_of
     from flatout.check.reading.walk import Walk
     from flatout.pysource.file_facts import facts_of
     from flatout.pysource.source_file import Project
-
-    from .examine import examine
-    from .roots import roots_of
 
     file, line = _source(function)
     project = Project()
@@ -71,7 +70,7 @@ def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, 
     facts_of(file).compiled.setdefault(function.__name__, "loss")
     found: dict[tuple[str, str, int, int], Finding] = {}
     for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend):
-        first, last = file.lines(root.function.node)
+        first, last = root.function.node.lineno, root.function.node.end_lineno or 0
         is_it = root.function.file is file and first <= line <= last
         # The line of a decorated function is that of its first decorator.
         decorated = root.name.rpartition(".")[2] == function.__name__ and line <= first <= line + _most_decorators(

@@ -18,7 +18,7 @@ from flatout.data.stream.sender import Landing
 Task = Literal["train", "test", "predict"]
 # A nested structure (tuple, list, dict) of arrays, as Keras passes it to `train_step`.
 Structure = Any
-# Outputs of predict leave the device in pieces of about this size.
+# For a caller who keeps all outputs of predict anyway.
 OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
 
 
@@ -28,7 +28,20 @@ def is_on_gpu(leaf: Any) -> bool:
     return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
 
 
-class Program(Protocol):
+def steps_per_piece(nbytes: int, output_bytes: int, group: int, unit: int = 1) -> int:
+    """Steps of predict whose outputs leave the device together.
+
+    Args:
+        nbytes: Outputs of one step.
+        output_bytes: Outputs of a piece.
+        group: The model's `steps_per_execution`, of which a piece holds whole ones.
+        unit: A piece holds whole ones of these too, if `group` lets it.
+    """
+    steps = max(unit, output_bytes // max(1, nbytes) // unit * unit)
+    return max(group, steps // group * group)
+
+
+class StepProgram(Protocol):
     """`K` times the model's own step per dispatch, over rows that live on the device.
 
     A program belongs to one model and one task. Steps are numbered from 0 within the rows that it holds; step `i` takes
@@ -38,16 +51,18 @@ class Program(Protocol):
         engine: The name of the engine whose program it is.
         unit: A chunk whose length is a multiple of this runs best; any other length is right too.
         pays: False if nothing is to be gained: the step takes so long that Keras' own overhead is lost in it.
-        longest: The most steps that `run` may be asked for at once, or None.
+        longest: The most steps that `run` may be asked for at once, whole groups of `steps_per_execution`; or None.
         reasons: Why a slower form than the usual one was taken; often empty.
     """
 
     engine: str
     unit: int
     pays: bool
-    longest: int | None
-    reasons: tuple[Reason, ...]
 
+    @property
+    def longest(self) -> int | None: ...
+    @property
+    def reasons(self) -> tuple[Reason, ...]: ...
     def renew(self, is_first: bool) -> None:
         """Look again at the Python of the model where stock Keras would; callbacks of the user may have changed it.
 
@@ -158,8 +173,15 @@ class Engine(Protocol):
         ...
 
     def prepare(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
-    ) -> Program:
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+    ) -> StepProgram:
         """Compile the model's step; changes no state of the model and draws no random number.
 
         Args:
@@ -169,6 +191,7 @@ class Engine(Protocol):
             rows: How many there are.
             batch_size: Rows of a step.
             any_length: Stock Keras knows no fixed length of a batch here, which is a matter of results to TensorFlow.
+            output_bytes: Outputs of predict leave the device in pieces of about this size.
 
         Raises:
             Refusal: The step cannot be compiled; stock Keras must run. Nothing has been changed.

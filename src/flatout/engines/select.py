@@ -3,20 +3,13 @@
 from __future__ import annotations
 
 import functools
-from typing import Any, cast
 
 from .contract import Engine
 
 
 @functools.cache
 def engine_for(backend: str) -> Engine:
-    """The engine of a Keras backend, `"jax"`, `"tensorflow"` or `"torch"`; or `"native"`, upon the one in use."""
-    if backend == "native":
-        import keras
-
-        from flatout.native.run.native_engine import NativeEngine
-
-        return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
+    """The engine of a Keras backend: `"jax"`, `"tensorflow"` or `"torch"`."""
     if backend == "jax":
         from flatout.engines.jax.engine import JaxEngine
 
@@ -28,10 +21,3 @@ def engine_for(backend: str) -> Engine:
     from flatout.engines.torch.engine import TorchEngine
 
     return TorchEngine()
-
-
-def trainer_module(backend: str) -> Any:
-    """Keras' trainer module of a backend."""
-    import importlib
-
-    return importlib.import_module(f"keras.src.backend.{backend}.trainer")

@@ -2,107 +2,115 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-
-import libcst as cst
 
 from .carried_entries import entries_as_names
 from .helpers import Resolve, calls_helpers, inlined
-from .source_file import children_of, dotted, walk
+from .trees import (
+    ComprehensionNode,
+    FunctionNode,
+    LoopNode,
+    Trees,
+    assigned_targets,
+    dotted,
+    given_values,
+    is_none,
+    last_name,
+    method_name,
+    names_in,
+    number_of,
+    root_of,
+    target_names,
+    walk,
+)
 
 # `total = f(total, term)`: the order does not matter, so it is a reduction.
-_REDUCING_CALLS = frozenset(
-    [
-        "maximum",
-        "minimum",
-        "add",
-        "multiply",
-        "logaddexp",
-        "max",
-        "min",
-        "logical_and",
-        "logical_or",
-        "concatenate",
-        "concat",
-        "cat",
-        "append",
-        "fmax",
-        "fmin",
-    ]
-)
+_REDUCING_CALLS = frozenset({
+    "maximum", "minimum", "add", "multiply", "logaddexp", "max", "min", "logical_and", "logical_or", "concatenate",
+    "concat", "cat", "append", "fmax", "fmin",
+})  # fmt: skip
 _FILLING = frozenset({"write", "set", "add", "append", "scatter", "index_put", "index_add", "slice_scatter"})
-_REDUCING_OPERATORS = (cst.Add, cst.Multiply, cst.Subtract, cst.BitAnd, cst.BitOr)
+_REDUCING_OPERATORS = (ast.Add, ast.Mult, ast.Sub, ast.BitAnd, ast.BitOr)
+_LOGGING = ("print", "logging", "logger", "log")
+# A counter beside what is carried may be read.
+_COUNTED = frozenset("ijkt")
+# A name, the statement that assigns it, and its new value.
+_Assignment = tuple[str, ast.AST, ast.expr]
 
 
-def carried_names(loop: cst.For | cst.While | cst.BaseComp, resolve: Resolve | None = None) -> tuple[str, ...]:
+def carried_names(loop: LoopNode | ComprehensionNode, resolve: Resolve | None = None) -> tuple[str, ...]:
     """The names whose value in one iteration depends on the iteration before, other than as a reduction.
 
     Args:
         loop: The loop or comprehension.
         resolve: Gives the user's function of a call, to read what it returns.
     """
-    plain = loop if isinstance(loop, (cst.For, cst.While)) else _as_loop(loop, loop.for_in)
+    plain = loop if isinstance(loop, (ast.For, ast.While)) else _as_loop(loop, loop.generators)
     if resolve is not None and calls_helpers(plain.body, resolve):
-        plain = inlined(plain, resolve)
+        plain = inlined(plain, resolve, carried_names)
     plain, spelled = entries_as_names(plain)
     return tuple(spelled.get(name, name) for name in _carried(plain))
 
 
-def _as_loop(node: cst.BaseComp, clause: cst.CompFor) -> cst.For:
+def _as_loop(node: ComprehensionNode, clauses: list[ast.comprehension]) -> ast.For:
     """A comprehension as the loop that it stands for."""
-    lines: list[cst.BaseStatement] = [cst.SimpleStatementLine([cst.Expr(one.test)]) for one in clause.ifs]
-    if clause.inner_for_in is not None:
-        lines.append(_as_loop(node, clause.inner_for_in))
+    first, *rest = clauses
+    lines: list[ast.stmt] = [ast.Expr(test) for test in first.ifs]
+    if rest:
+        lines.append(_as_loop(node, rest))
     else:
-        parts = (node.key, node.value) if isinstance(node, cst.DictComp) else (node.elt,)  # type: ignore[attr-defined]
-        lines += [cst.SimpleStatementLine([cst.Expr(one)]) for one in parts]
-    return cst.For(clause.target, clause.iter, cst.IndentedBlock(lines))
+        parts = (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,)
+        lines += [ast.Expr(one) for one in parts]
+    return ast.For(first.target, first.iter, lines, [])
 
 
-def _carried(loop: cst.For | cst.While) -> tuple[str, ...]:
+def _carried(loop: LoopNode) -> tuple[str, ...]:
     found: list[str] = []
-    counters = set(_counters(loop))
+    counters = names_in(loop.target if isinstance(loop, ast.For) else loop.test)
     assigned = list(_assignments(loop.body))
     local = _set_before_read(loop.body)
+    changing = {one for one, _, _ in assigned} | counters
     for name in dict.fromkeys(name for name, _, _ in assigned):
         if name in counters or name in local:
             continue
-        changing = {one for one, _, _ in assigned} | counters
-        if all(_is_steady(name, value, changing) for target, _, value in assigned if target == name):
-            continue
         uses = [(node, value) for target, node, value in assigned if target == name]
-        kinds = {_is_product(value) for _, value in uses if isinstance(value, cst.BinaryOperation)}
-        if len(kinds) > 1 and all(name in _names(value) for _, value in uses):
-            found.append(name)  # `s *= 0.9` and `s += x` are a recurrence together.
+        if all(_is_steady(name, value, changing) for _, value in uses):
             continue
-        if any(_depends(name, value, assigned) and not _reduces(name, value) for _, value in uses) or (
-            any(_depends(name, value, assigned) for _, value in uses) and _read_elsewhere(name, loop, uses)
+        kinds = {_is_product(value) for _, value in uses if isinstance(value, ast.BinOp)}
+        depends = [_depends(name, value, assigned) for _, value in uses]
+        if (
+            # `s *= 0.9` and `s += x` are a recurrence together.
+            (len(kinds) > 1 and all(name in names_in(value) for _, value in uses))
+            or any(one and not _reduces(name, value) for one, (_, value) in zip(depends, uses, strict=True))
+            or (any(depends) and _is_read_elsewhere(name, loop.body, {id(node) for node, _ in uses}))
         ):
             found.append(name)
-    return tuple(dict.fromkeys([*found, *_containers(loop)]))
+    return tuple(dict.fromkeys([*found, *_containers(loop.body)]))
 
 
-def folded_name(function: cst.FunctionDef | cst.Lambda) -> str:
+def folded_name(function: FunctionNode) -> str:
     """The parameter of a fold's function that holds a state; "" where the function only adds up."""
-    names = [parameter.name.value for parameter in function.params.params]
+    names = [parameter.arg for parameter in function.args.args]
     return names[0] if names and not only_reduces(function, "fold") else ""
 
 
-def only_reduces(function: cst.FunctionDef | cst.Lambda, how: str) -> bool:
+def only_reduces(function: FunctionNode, how: str) -> bool:
     """Whether the function of a scan, fold or counted loop only adds to what it carries (or multiplies, or compares).
 
     Args:
         function: The function of the loop.
         how: `"scan"`, `"fold"`, `"fori_loop"` or `"while_loop"`.
     """
-    names = [parameter.name.value for parameter in function.params.params]
-    results = [function.body] if isinstance(function, cst.Lambda) else _results(function)
-    inside = list(_assignments(function.body)) if isinstance(function, cst.FunctionDef) else []
+    names = [parameter.arg for parameter in function.args.args]
+    if isinstance(function, ast.Lambda):
+        results, inside = [function.body], []
+    else:
+        results = [node.value for node in walk(function.body) if isinstance(node, ast.Return) and node.value]
+        inside = list(_assignments(function.body))
     if len(results) != 1 or not names:
         return False
-    parts = (
-        [item.value for item in results[0].elements] if isinstance(results[0], (cst.Tuple, cst.List)) else [results[0]]
-    )
+    parts = results[0].elts if isinstance(results[0], (ast.Tuple, ast.List)) else [results[0]]
     if how == "while_loop":
         pairs = list(zip(names, parts, strict=False)) if len(names) == len(parts) else []
     else:
@@ -112,247 +120,182 @@ def only_reduces(function: cst.FunctionDef | cst.Lambda, how: str) -> bool:
     return bool(pairs) and all(_adds(name, part, inside, others - {name}) for name, part in pairs)
 
 
-def _results(function: cst.FunctionDef) -> list[cst.BaseExpression]:
-    return [node.value for node in walk(function.body) if isinstance(node, cst.Return) and node.value is not None]
-
-
-def _adds(
-    name: str,
-    value: cst.BaseExpression,
-    assigned: list[tuple[str, cst.CSTNode, cst.BaseExpression]],
-    others: set[str],
-) -> bool:
-    if isinstance(value, cst.Name):
-        made = [one for target, _, one in assigned if target == value.value]
+def _adds(name: str, value: ast.expr, assigned: list[_Assignment], others: set[str]) -> bool:
+    if isinstance(value, ast.Name):
+        made = [one for target, _, one in assigned if target == value.id]
         value = made[0] if len(made) == 1 else value
-    return _reduces(name, value) and not (isinstance(value, cst.Name) or (_names(value) & others) - {name} - _COUNTED)
+    return _reduces(name, value) and not (isinstance(value, ast.Name) or (names_in(value) & others) - {name} - _COUNTED)
 
 
-# A counter beside what is carried may be read.
-_COUNTED = frozenset("ijkt")
-
-
-def _is_steady(name: str, value: cst.BaseExpression, changing: set[str]) -> bool:
+def _is_steady(name: str, value: ast.expr, changing: set[str]) -> bool:
     """`name + 1`, `name * gamma`: known by the number of the step."""
-    if not isinstance(value, cst.BinaryOperation) or dotted(value.left) != name:
+    if not isinstance(value, ast.BinOp) or dotted(value.left) != name:
         return False
-    is_power = isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply, cst.Divide))
-    is_same = isinstance(value.right, cst.Name) and value.right.value not in changing
-    return is_power and (is_same or isinstance(value.right, (cst.Integer, cst.Float)))
+    is_power = isinstance(value.op, (ast.Add, ast.Sub, ast.Mult, ast.Div))
+    is_same = isinstance(value.right, ast.Name) and value.right.id not in changing
+    return is_power and (is_same or number_of(value.right) is not None)
 
 
-def _counters(loop: cst.For | cst.While) -> Iterator[str]:
-    if isinstance(loop, cst.For):
-        for node in walk(loop.target):
-            if isinstance(node, cst.Name):
-                yield node.value
-        return
-    for node in walk(loop.test):
-        if isinstance(node, cst.Name):
-            yield node.value
-
-
-def _assignments(body: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode, cst.BaseExpression]]:
-    """Name, statement and value of every assignment in a body, those of nested functions aside."""
+def _assignments(body: Trees) -> Iterator[_Assignment]:
+    """Name, statement and value of every assignment in a body."""
     for node in walk(body):
-        if isinstance(node, cst.Assign):
+        if isinstance(node, ast.Assign):
             for target in node.targets:
-                yield from _targets(target.target, node, node.value)
-        elif isinstance(node, cst.AugAssign) and isinstance(node.target, cst.Name):
-            whole = cst.BinaryOperation(node.target, _operator(node.operator), node.value)
-            yield node.target.value, node, whole
-        elif isinstance(node, cst.NamedExpr) and isinstance(node.target, cst.Name):
-            yield node.target.value, node, node.value
+                yield from _parts(target, node, node.value)
+        elif isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name):
+            yield node.target.id, node, ast.BinOp(node.target, node.op, node.value)
+        elif isinstance(node, ast.NamedExpr):
+            yield node.target.id, node, node.value
 
 
-def _targets(
-    target: cst.CSTNode, node: cst.CSTNode, value: cst.BaseExpression
-) -> Iterator[tuple[str, cst.CSTNode, cst.BaseExpression]]:
-    if isinstance(target, cst.Name):
-        yield target.value, node, value
-    elif isinstance(target, (cst.Tuple, cst.List)):
-        values = value.elements if isinstance(value, (cst.Tuple, cst.List)) else ()
-        for at, item in enumerate(target.elements):
-            inner = values[at].value if len(values) == len(target.elements) else value
-            yield from _targets(item.value, node, inner)
+def _parts(target: ast.expr, node: ast.AST, value: ast.expr) -> Iterator[_Assignment]:
+    if isinstance(target, ast.Starred):
+        target = target.value
+    if isinstance(target, ast.Name):
+        yield target.id, node, value
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        values = value.elts if isinstance(value, (ast.Tuple, ast.List)) else []
+        for at, item in enumerate(target.elts):
+            yield from _parts(item, node, values[at] if len(values) == len(target.elts) else value)
 
 
-def _operator(operator: cst.BaseAugOp) -> cst.BaseBinaryOp:
-    name = type(operator).__name__.removesuffix("Assign")
-    found = getattr(cst, name, cst.Power)
-    result: cst.BaseBinaryOp = found()
-    return result
-
-
-def _names(node: cst.CSTNode) -> set[str]:
-    """The names that an expression reads."""
-    if isinstance(node, cst.Attribute):
-        return _names(node.value)
-    if isinstance(node, cst.Arg):
-        return _names(node.value)
-    if isinstance(node, cst.Name):
-        return {node.value}
-    return {name for child in children_of(node) for name in _names(child)}
-
-
-def _depends(name: str, value: cst.BaseExpression, assigned: list[tuple[str, cst.CSTNode, cst.BaseExpression]]) -> bool:
+def _depends(name: str, value: ast.expr, assigned: list[_Assignment]) -> bool:
     """Whether a value needs `name`, directly or through other names of the body."""
     seen: set[str] = set()
-    queue = list(_names(value))
-    while queue:
-        one = queue.pop()
-        if one == name:
-            return True
-        if one in seen:
-            continue
-        seen.add(one)
-        for target, _, inner in assigned:
-            if target == one:
-                queue += _names(inner)
-    return False
+    queue = names_in(value)
+    while queue - seen:
+        seen |= queue
+        queue = {one for target, _, inner in assigned if target in queue for one in names_in(inner)}
+    return name in seen
 
 
-def _reduces(name: str, value: cst.BaseExpression) -> bool:
+def _reduces(name: str, value: ast.expr) -> bool:
     """`name + a - b`, `maximum(name, a)`, `name` itself, or one of them by condition."""
-    if isinstance(value, cst.Name):
-        return value.value == name
-    if name not in _names(value):
+    if isinstance(value, ast.Name):
+        return value.id == name
+    if name not in names_in(value):
         return False
-    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, _REDUCING_OPERATORS):
-        left, right = name in _names(value.left), name in _names(value.right)
+    if isinstance(value, ast.BinOp) and isinstance(value.op, _REDUCING_OPERATORS):
+        left, right = name in names_in(value.left), name in names_in(value.right)
         inner = value.left if left else value.right
-        if isinstance(inner, cst.BinaryOperation) and _is_product(inner) != _is_product(value):
+        if isinstance(inner, ast.BinOp) and _is_product(inner) != _is_product(value):
             return False  # `0.9 * name + a` is a recurrence.
         if left and not right:
             return _reduces(name, value.left)
-        return right and not left and not isinstance(value.operator, cst.Subtract) and _reduces(name, value.right)
-    if isinstance(value, cst.Call):
-        if _fills(name, value):
-            return True
-        short = dotted(value.func).rsplit(".", 1)[-1]
-        holders = [argument.value for argument in value.args if name in _names(argument.value)]
-        if short == "where" and name not in _names(value.args[0].value):
-            return all(_reduces(name, holder) for holder in holders)
-        if short in _REDUCING_CALLS and len(holders) == 1:
-            inner = holders[0]
-            if isinstance(inner, (cst.List, cst.Tuple)):
-                return all(_reduces(name, item.value) or name not in _names(item.value) for item in inner.elements)
-            return _reduces(name, inner)
-        return False
-    if isinstance(value, cst.IfExp):
+        return right and not left and not isinstance(value.op, ast.Sub) and _reduces(name, value.right)
+    if isinstance(value, ast.Call):
+        return _call_reduces(name, value)
+    if isinstance(value, ast.IfExp):
         if _asks_for_none(name, value.test):  # The first step has nothing to join.
             return any(_reduces(name, side) for side in (value.body, value.orelse))
-        return name not in _names(value.test) and all(
-            _reduces(name, side) or name not in _names(side) for side in (value.body, value.orelse)
+        return name not in names_in(value.test) and all(
+            _reduces(name, side) or name not in names_in(side) for side in (value.body, value.orelse)
         )
     return False
 
 
-def _is_product(value: cst.BinaryOperation) -> bool:
-    return isinstance(value.operator, (cst.Multiply, cst.Divide))
+def _call_reduces(name: str, call: ast.Call) -> bool:
+    if _fills(name, call):
+        return True
+    short = last_name(call.func)
+    given = given_values(call)
+    holders = [argument for argument in given if name in names_in(argument)]
+    if short == "where" and given and name not in names_in(given[0]):
+        return all(_reduces(name, holder) for holder in holders)
+    if short not in _REDUCING_CALLS or len(holders) != 1:
+        return False
+    inner = holders[0]
+    if isinstance(inner, (ast.List, ast.Tuple)):
+        return all(_reduces(name, item) or name not in names_in(item) for item in inner.elts)
+    return _reduces(name, inner)
 
 
-def _asks_for_none(name: str, test: cst.BaseExpression) -> bool:
+def _is_product(value: ast.BinOp) -> bool:
+    return isinstance(value.op, (ast.Mult, ast.Div))
+
+
+def _asks_for_none(name: str, test: ast.expr) -> bool:
     """`name is None` and `name is not None`."""
-    if not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 or dotted(test.left) != name:
-        return False
-    target = test.comparisons[0]
-    return isinstance(target.operator, (cst.Is, cst.IsNot)) and dotted(target.comparator) == "None"
+    return (
+        isinstance(test, ast.Compare)
+        and dotted(test.left) == name
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], (ast.Is, ast.IsNot))
+        and is_none(test.comparators[0])
+    )
 
 
-def _fills(name: str, call: cst.Call) -> bool:
+def _fills(name: str, call: ast.Call) -> bool:
     """`array = array.write(i, value)`, `array = array.at[i].set(value)`: a place of its own for each iteration."""
-    if not isinstance(call.func, cst.Attribute) or call.func.attr.value not in _FILLING:
+    if method_name(call) not in _FILLING:
         return False
-    root: cst.BaseExpression = call.func.value
-    while isinstance(root, (cst.Attribute, cst.Subscript)):
-        root = root.value
     # `array.write(array.size(), value)` is another way to append.
-    is_size = [dotted(getattr(argument.value, "func", None)) == f"{name}.size" for argument in call.args]
-    inside = {
-        one for argument, own in zip(call.args, is_size, strict=True) if not own for one in _names(argument.value)
-    }
-    return isinstance(root, cst.Name) and root.value == name and name not in inside
+    others = [one for one in given_values(call) if dotted(getattr(one, "func", None)) != f"{name}.size"]
+    return dotted(root_of(call.func)) == name and name not in names_in(others)
 
 
-def _read_elsewhere(name: str, loop: cst.For | cst.While, uses: list[tuple[cst.CSTNode, cst.BaseExpression]]) -> bool:
+def _is_read_elsewhere(name: str, body: list[ast.stmt], own: set[int]) -> bool:
     """Whether a running value is used in the loop beside its own update: then every step's value matters."""
-    own = {id(node) for node, _ in uses}
 
-    def reads(node: cst.CSTNode) -> bool:
+    def reads(node: ast.AST) -> bool:
         if id(node) in own:
             return False
-        if isinstance(node, (cst.Assign, cst.AugAssign)):
-            return name in _names(node.value)
-        if isinstance(node, cst.Expr):
-            call = node.value
-            noisy = isinstance(call, cst.Call) and dotted(call.func).split(".")[0] in (
-                "print",
-                "logging",
-                "logger",
-                "log",
-            )
-            return not noisy and name in _names(node.value)
-        return any(reads(child) for child in children_of(node))
+        if isinstance(node, (ast.Assign, ast.AugAssign)):
+            return name in names_in(node.value)
+        if isinstance(node, ast.Expr):
+            called = node.value.func if isinstance(node.value, ast.Call) else None
+            return dotted(called).split(".")[0] not in _LOGGING and name in names_in(node.value)
+        return any(reads(child) for child in ast.iter_child_nodes(node))
 
-    return reads(loop.body)
+    return any(map(reads, body))
 
 
-def _set_before_read(body: cst.BaseSuite) -> set[str]:
+def _set_before_read(body: list[ast.stmt]) -> set[str]:
     """The names that every iteration sets afresh before anything reads them."""
     local: set[str] = set()
     seen: set[str] = set()
-    for statement in body.body:
-        small = statement.body if isinstance(statement, cst.SimpleStatementLine) else (statement,)
-        for node in small:
-            if isinstance(node, cst.Assign):
-                seen |= _names(node.value)
-                for target in node.targets:
-                    for name, _, _ in _targets(target.target, node, node.value):
-                        if name not in seen:
-                            local.add(name)
-            elif isinstance(node, (cst.For, cst.With)):
-                inner = _set_before_read(node.body) - seen
-                local |= inner
-                seen |= _all_names(node) - inner
-            else:
-                seen |= _all_names(node)
+    for node in body:
+        if isinstance(node, ast.Assign):
+            seen |= names_in(node.value)
+            local |= {name for target in node.targets for name in target_names(target) if name not in seen}
+        elif isinstance(node, (ast.For, ast.With)):
+            inner = _set_before_read(node.body) - seen
+            local |= inner
+            seen |= names_in(node) - inner
+        else:
+            seen |= names_in(node)
     return local
 
 
-def _all_names(node: cst.CSTNode) -> set[str]:
-    return {one.value for one in walk(node) if isinstance(one, cst.Name)}
-
-
-def _containers(loop: cst.For | cst.While) -> Iterator[str]:
+def _containers(body: list[ast.stmt]) -> Iterator[str]:
     """Tables that the loop fills and reads back at another place: dynamic programming."""
+    made_inside = _set_before_read(body)
+    targets = list(assigned_targets(body))
     written: dict[str, set[str]] = {}
-    appended: set[str] = set()
-    made_inside = _set_before_read(loop.body)
-    for node in walk(loop.body):
-        if isinstance(node, (cst.AssignTarget, cst.AugAssign)) and isinstance(node.target, cst.Subscript):
-            base, text = _root_and_index(node.target)
-            if base and base not in made_inside:
-                written.setdefault(base, set()).add(text)
-        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "append":
-            base = dotted(node.func.value)
-            if base and base not in made_inside:
-                appended.add(base)
-    targets = {id(node.target) for node in walk(loop.body) if isinstance(node, (cst.AssignTarget, cst.AugAssign))}
-    for node in walk(loop.body):
-        if not isinstance(node, cst.Subscript) or id(node) in targets:
+    for target in targets:
+        if isinstance(target, ast.Subscript):
+            base, text = _root_and_index(target)
+            written.setdefault(base, set()).add(text)
+    appended = {
+        dotted(node.func.value)  # type: ignore[attr-defined]
+        for node in walk(body)
+        if method_name(node) == "append"
+    }
+    places = set(map(id, targets))
+    for node in walk(body):
+        if not isinstance(node, ast.Subscript) or id(node) in places:
             continue
         base, text = _root_and_index(node)
-        if base in appended or (
-            base in written and text not in written[base] and not any(w.startswith(text) for w in written[base])
-        ):
+        others = written.get(base, set())
+        again = bool(others) and text not in others and not any(one.startswith(text) for one in others)
+        if base and base not in made_inside and (base in appended or again):
             yield base
 
 
-def _root_and_index(node: cst.Subscript) -> tuple[str, str]:
+def _root_and_index(node: ast.Subscript) -> tuple[str, str]:
     texts: list[str] = []
-    current: cst.BaseExpression = node
-    while isinstance(current, cst.Subscript):
-        texts.insert(0, cst.Module([]).code_for_node(current.with_changes(value=cst.Name("_"))))
+    current: ast.expr = node
+    while isinstance(current, ast.Subscript):
+        texts.insert(0, f"[{ast.unparse(current.slice)}]")
         current = current.value
     return dotted(current), "".join(texts)

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
-from typing import Any
 
-import libcst as cst
-
-from .source_file import dotted, walk
+from .trees import FunctionNode, dotted, index_parts, last_name, number_of, walk
 
 _SPLITS = frozenset({"split", "unstack", "unbind", "chunk"})
 
 
-def packed_columns(function: cst.FunctionDef | cst.Lambda, root: Any) -> tuple[cst.CSTNode, tuple[str, ...]] | None:
+def packed_columns(function: FunctionNode, true: str, pred: str) -> tuple[ast.expr, tuple[str, ...]] | None:
     """The first place where y_true is taken apart, and the names that its columns are given; None if it is not."""
-    true, pred = root.true_name, root.pred_name
     if not true or not pred:
         return None
     split = _split_call(function, true, pred)
@@ -24,65 +21,49 @@ def packed_columns(function: cst.FunctionDef | cst.Lambda, root: Any) -> tuple[c
     guess = dict(_columns(function, pred))
     if len(truth) < 2 or set(guess) == set(truth) or len(guess) > 1:
         return None
-    names = tuple(
-        name
-        for target, value in _assignments(function)
-        for name in [target]
-        if _mentions(value, set(map(id, truth.values())))
-    )
-    return next(iter(truth.values())), names
+    places = set(map(id, truth.values()))
+    names = [name for name, value in _assignments(function) if any(id(one) in places for one in walk(value))]
+    return next(iter(truth.values())), tuple(names)
 
 
-def _columns(function: cst.CSTNode, name: str) -> Iterator[tuple[str, cst.Subscript]]:
+def _columns(function: ast.AST, name: str) -> Iterator[tuple[str, ast.Subscript]]:
     """The constant selections along the last axis of a name."""
     for node in walk(function):
-        if isinstance(node, cst.Subscript) and isinstance(node.value, cst.Name) and node.value.value == name:
-            if len(node.slice) < 2:
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
+            pieces = index_parts(node)
+            if len(pieces) < 2:
                 continue
-            last: Any = node.slice[-1].slice
-            parts = (last.value,) if isinstance(last, cst.Index) else (last.lower, last.upper)
-            if all(part is None or _is_number(part) for part in parts) and any(part is not None for part in parts):
-                yield _text(last), node
+            last = pieces[-1]
+            ends = (last.lower, last.upper) if isinstance(last, ast.Slice) else (last,)
+            if all(end is None or _is_integer(end) for end in ends) and any(end is not None for end in ends):
+                yield ast.unparse(last), node
 
 
-def _is_number(node: cst.CSTNode) -> bool:
-    return isinstance(node, cst.Integer) or (
-        isinstance(node, cst.UnaryOperation) and isinstance(node.expression, cst.Integer)
-    )
+def _is_integer(node: ast.expr) -> bool:
+    return isinstance(number_of(node.operand if isinstance(node, ast.UnaryOp) else node), int)
 
 
-def _text(node: cst.CSTNode) -> str:
-    return "".join(cst.Module([]).code_for_node(node).split())
-
-
-def _assignments(function: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode]]:
+def _assignments(function: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     for node in walk(function):
-        if not isinstance(node, cst.Assign):
-            continue
-        for target in node.targets:
-            if isinstance(target.target, cst.Name):
-                yield target.target.value, node.value
-            elif isinstance(target.target, cst.Tuple) and isinstance(node.value, cst.Tuple):
-                for left, right in zip(target.target.elements, node.value.elements, strict=False):
-                    if isinstance(left.value, cst.Name):
-                        yield left.value.value, right.value
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            value = node.value  # type: ignore[attr-defined]
+            if isinstance(target, ast.Name):
+                yield target.id, value
+            elif isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                pairs = zip(target.elts, value.elts, strict=False)
+                yield from ((left.id, right) for left, right in pairs if isinstance(left, ast.Name))
 
 
-def _mentions(node: cst.CSTNode, wanted: set[int]) -> bool:
-    return any(id(one) in wanted for one in walk(node))
-
-
-def _split_call(function: cst.CSTNode, true: str, pred: str) -> tuple[cst.CSTNode, tuple[str, ...]] | None:
+def _split_call(function: ast.AST, true: str, pred: str) -> tuple[ast.expr, tuple[str, ...]] | None:
     """`target, weight = ops.split(y_true, 2, axis=-1)` while y_pred stays whole."""
-    splits: dict[str, tuple[cst.CSTNode, tuple[str, ...]]] = {}
+    splits: dict[str, tuple[ast.expr, tuple[str, ...]]] = {}
     for node in walk(function):
-        if not isinstance(node, cst.Assign) or not isinstance(node.value, cst.Call):
+        if not isinstance(node, ast.Assign) or not isinstance(node.value, ast.Call):
             continue
-        call, target = node.value, node.targets[0].target
-        if dotted(call.func).rsplit(".", 1)[-1] not in _SPLITS or not isinstance(target, cst.Tuple) or not call.args:
+        call, target = node.value, node.targets[0]
+        if last_name(call.func) not in _SPLITS or not isinstance(target, ast.Tuple) or not call.args:
             continue
-        subject = dotted(call.args[0].value)
-        axis = [_text(argument.value) for argument in call.args[1:]]
+        axis = [ast.unparse(one) for one in (*call.args[1:], *(one.value for one in call.keywords))]
         if "-1" in axis or "1" in axis[-1:]:
-            splits[subject] = (call, tuple(dotted(item.value) for item in target.elements))
+            splits[dotted(call.args[0])] = (call, tuple(dotted(item) for item in target.elts))
     return splits[true] if true in splits and pred not in splits else None

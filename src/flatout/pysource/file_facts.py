@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import dataclass, field
 
-import libcst as cst
-
-from .source_file import SourceFile, children_of, dotted, walk
+from .source_file import SourceFile
+from .trees import (
+    assigned_targets,
+    dotted,
+    keyword_values,
+    last_name,
+    method_name,
+    names_in,
+    plain_arguments,
+    text_of,
+    walk,
+)
 
 _WRAPPERS = {"LossFunctionWrapper": "loss", "MeanMetricWrapper": "metric", "add_loss": "loss", "value_and_grad": "loss"}
 _BUILDING = frozenset({"__init__", "build", "reset_state", "reset_states", "from_config", "__setstate__"})
 
 
 @dataclass
-class Facts:
+class FileFacts:
     """Names by what happens to them.
 
     Attributes:
@@ -36,76 +46,64 @@ class Facts:
     has_metrics: bool = False
 
 
-def facts_of(file: SourceFile) -> Facts:
+def facts_of(file: SourceFile) -> FileFacts:
     """The facts of a file, gathered once."""
     found = file.names.get("facts")
-    if not isinstance(found, Facts):
-        found = Facts()
+    if not isinstance(found, FileFacts):
+        found = FileFacts()
         _gather(file.tree, found, "", "")
         file.names["facts"] = found
     return found
 
 
 def _gather(
-    node: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool = False, sets_others: bool = True
+    node: ast.AST, facts: FileFacts, owner: str, function: str, in_loop: bool = False, sets_others: bool = True
 ) -> None:
-    if isinstance(node, cst.ClassDef):
-        owner = node.name.value
-        bases = [dotted(base.value) for base in node.bases]
-        sets_others = any("Callback" in base for base in bases)
-    elif isinstance(node, cst.FunctionDef):
-        function = node.name.value
+    if isinstance(node, ast.ClassDef):
+        owner = node.name
+        sets_others = any("Callback" in dotted(base) for base in node.bases)
+    elif isinstance(node, ast.FunctionDef):
+        function = node.name
         in_loop = False
-        for inner in walk(node):
-            if isinstance(inner, cst.Global):
-                names = {item.name.value for item in inner.names}
-                for name in names & _assigned_in(node):
-                    facts.changed.setdefault(name, set()).add(f"{owner}.{function}" if owner else function)
-    elif isinstance(node, (cst.For, cst.While)):
+        declared = {name for inner in walk(node) if isinstance(inner, ast.Global) for name in inner.names}
+        for name in declared & names_in(assigned_targets(node)):
+            facts.changed.setdefault(name, set()).add(f"{owner}.{function}" if owner else function)
+    elif isinstance(node, (ast.For, ast.While)):
         in_loop = True
-    elif isinstance(node, cst.Call):
+    elif isinstance(node, ast.Call):
         _call(node, facts, function)
-    elif isinstance(node, (cst.AssignTarget, cst.AugAssign)):
-        _target(node.target, facts, owner, function, in_loop, sets_others)
-    for child in children_of(node):
+    elif isinstance(node, (ast.Assign, ast.AugAssign)):
+        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+            _target(target, facts, owner, function, in_loop, sets_others)
+    for child in ast.iter_child_nodes(node):
         _gather(child, facts, owner, function, in_loop, sets_others)
 
 
-def _assigned_in(function: cst.FunctionDef) -> set[str]:
-    found = set()
-    for node in walk(function):
-        if isinstance(node, (cst.AssignTarget, cst.AugAssign)):
-            found |= {one.value for one in walk(node.target) if isinstance(one, cst.Name)}
-    return found
-
-
-def _target(target: cst.CSTNode, facts: Facts, owner: str, function: str, in_loop: bool, sets_others: bool) -> None:
-    where = f"{owner}.{function}" if owner else function
-    if isinstance(target, (cst.Tuple, cst.List)):
-        for item in target.elements:
-            _target(item.value, facts, owner, function, in_loop, sets_others)
-    elif isinstance(target, cst.Name) and not function and in_loop:
-        facts.changed.setdefault(target.value, set()).add("")
-    elif isinstance(target, cst.Attribute):
-        base = dotted(target.value)
-        if base == "self":
+def _target(target: ast.AST, facts: FileFacts, owner: str, function: str, in_loop: bool, sets_others: bool) -> None:
+    if isinstance(target, (ast.Tuple, ast.List)):
+        for item in target.elts:
+            _target(item, facts, owner, function, in_loop, sets_others)
+    elif isinstance(target, ast.Name) and not function and in_loop:
+        facts.changed.setdefault(target.id, set()).add("")
+    elif isinstance(target, ast.Attribute):
+        if dotted(target.value) == "self":
             if function not in _BUILDING:
-                facts.counted.add(target.attr.value)
+                facts.counted.add(target.attr)
         elif sets_others and (function or in_loop):
-            facts.attributes.add(target.attr.value)
-    elif isinstance(target, cst.Subscript) and function:
+            facts.attributes.add(target.attr)
+    elif isinstance(target, ast.Subscript) and function:
         inner = target.value
-        while isinstance(inner, cst.Subscript):
+        while isinstance(inner, ast.Subscript):
             inner = inner.value
-        if isinstance(inner, cst.Name):
-            facts.changed.setdefault(inner.value, set()).add(where)
+        if isinstance(inner, ast.Name):
+            facts.changed.setdefault(inner.id, set()).add(f"{owner}.{function}" if owner else function)
 
 
-def _call(node: cst.Call, facts: Facts, function: str) -> None:
+def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
     name = dotted(node.func)
-    short = name.rsplit(".", 1)[-1] if name else node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-    keywords = {argument.keyword.value: argument.value for argument in node.args if argument.keyword is not None}
-    positional = [argument.value for argument in node.args if argument.keyword is None and not argument.star]
+    short = name.rpartition(".")[2] or method_name(node)
+    keywords = keyword_values(node)
+    positional = plain_arguments(node)
     if short == "compile":
         if "loss" in keywords:
             _compiled(keywords["loss"], "loss", facts)
@@ -114,37 +112,34 @@ def _call(node: cst.Call, facts: Facts, function: str) -> None:
         for key in ("metrics", "weighted_metrics"):
             if key in keywords:
                 _compiled(keywords[key], "metric", facts)
-                facts.has_metrics = facts.has_metrics or not _is_empty(keywords[key])
+                is_empty = isinstance(keywords[key], (ast.List, ast.Tuple)) and not keywords[key].elts  # type: ignore[attr-defined]
+                facts.has_metrics = facts.has_metrics or not is_empty
     elif short in _WRAPPERS:
         for value in (*positional[:1], *(keywords[key] for key in ("fn", "func") if key in keywords)):
             _compiled(value, _WRAPPERS[short], facts)
-    elif short.startswith("assign") and isinstance(node.func, cst.Attribute):
-        facts.assigned.add(dotted(node.func.value).rsplit(".", 1)[-1])
+    elif short.startswith("assign") and isinstance(node.func, ast.Attribute):
+        facts.assigned.add(last_name(node.func.value))
     elif short == "set_value" and positional:
-        facts.assigned.add(dotted(positional[0]).rsplit(".", 1)[-1])
-    elif short == "setattr" and len(positional) == 3 and isinstance(positional[1], cst.SimpleString):
-        facts.attributes.add(str(positional[1].evaluated_value))
+        facts.assigned.add(last_name(positional[0]))
+    elif short == "setattr" and len(positional) == 3 and text_of(positional[1]) is not None:
+        facts.attributes.add(str(text_of(positional[1])))
     if not function and "." not in name:
         facts.called.add(name)
 
 
-def _is_empty(node: cst.BaseExpression) -> bool:
-    return isinstance(node, (cst.List, cst.Tuple)) and not node.elements
-
-
-def _compiled(node: cst.BaseExpression, kind: str, facts: Facts) -> None:
-    if isinstance(node, cst.Lambda):
+def _compiled(node: ast.AST, kind: str, facts: FileFacts) -> None:
+    if isinstance(node, ast.Lambda):
         facts.lambdas[id(node)] = kind
-    elif isinstance(node, (cst.Name, cst.Attribute)):
-        facts.compiled[dotted(node).rsplit(".", 1)[-1]] = kind
-    elif isinstance(node, cst.Call):
-        facts.compiled[dotted(node.func).rsplit(".", 1)[-1]] = kind
-        for argument in node.args:
-            if isinstance(argument.value, (cst.Lambda, cst.Name)):
-                _compiled(argument.value, kind, facts)
-    elif isinstance(node, (cst.List, cst.Tuple)):
-        for item in node.elements:
-            _compiled(item.value, kind, facts)
-    elif isinstance(node, cst.Dict):
-        for entry in node.elements:
-            _compiled(entry.value, kind, facts)
+    elif isinstance(node, (ast.Name, ast.Attribute)):
+        facts.compiled[last_name(node)] = kind
+    elif isinstance(node, ast.Call):
+        facts.compiled[last_name(node.func)] = kind
+        for argument in (*node.args, *keyword_values(node).values()):
+            if isinstance(argument, (ast.Lambda, ast.Name)):
+                _compiled(argument, kind, facts)
+    elif isinstance(node, (ast.List, ast.Tuple)):
+        for item in node.elts:
+            _compiled(item, kind, facts)
+    elif isinstance(node, ast.Dict):
+        for value in node.values:
+            _compiled(value, kind, facts)

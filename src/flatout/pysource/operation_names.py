@@ -139,10 +139,10 @@ def operations_name(name: str) -> str:
         ("tensorflow.keras", "keras"),
         ("tf_keras", "keras"),
         ("keras_core", "keras"),
-        ("keras.src", "keras"),
-        ("keras.api", "keras"),
         ("jax.experimental.host_callback", "jax.host_callback"),
     ):
         if name == old or name.startswith(old + "."):
             return new + name[len(old) :]
-    return name
+    package, _, rest = name.partition(".")
+    is_inner = package == "keras" and rest.partition(".")[0] in ("src", "api")
+    return f"keras{rest[3:]}" if is_inner else name

@@ -2,50 +2,40 @@
 
 from __future__ import annotations
 
+import ast
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-import libcst as cst
-
 from .operation_names import HEAVY, plain
-from .source_file import SourceFile, children_of, dotted, walk
+from .source_file import SourceFile
+from .trees import FunctionNode, dotted, index_parts, is_none, names_in, walk
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.
 _WORTH_NAMING = 4
 _OF_PAIRS = frozenset(["matmul", "einsum", "cdist", "tensordot"])
-_IMPURE = frozenset(
-    [
-        "random",
-        "normal",
-        "uniform",
-        "dropout",
-        "next",
-        "print",
-        "append",
-        "assign",
-        "assign_add",
-        "update",
-        "update_state",
-        "pop",
-        "SeedGenerator",
-    ]
-)
+_IMPURE = frozenset({
+    "random", "normal", "uniform", "dropout", "next", "print", "append", "assign", "assign_add", "update",
+    "update_state", "pop", "SeedGenerator",
+})  # fmt: skip
+_Arms = dict[int, int]
 
 
 @dataclass
 class _Seen:
-    nodes: list[cst.BaseExpression] = field(default_factory=list)
-    arms: list[dict[int, int]] = field(default_factory=list)
+    nodes: list[ast.Call] = field(default_factory=list)
+    arms: list[_Arms] = field(default_factory=list)
 
 
-def repeated_work(function: cst.FunctionDef | cst.Lambda, file: SourceFile) -> Iterator[tuple[cst.CSTNode, str, int]]:
+def repeated_work(function: FunctionNode, file: SourceFile) -> Iterator[tuple[ast.Call, str, int]]:
     """The second occurrence of each repeated expression, its text, and how often it is computed."""
-    helpers = {node.name.value: node for node in _definitions(function, file)}
+    inside = (node for node in walk(function) if node is not function)
+    definitions = [one for one in (*file.tree.body, *inside) if isinstance(one, ast.FunctionDef)]
+    helpers = {node.name: node for node in definitions}
     unstable = _reassigned(function)
     seen: dict[str, _Seen] = {}
-    for node, arms in _expressions(function.body, {}):
-        if not _names(node) & unstable and _cost(node, helpers, 0) >= _WORTH_NAMING:
+    for node, arms in _calls(function.body, {}):
+        if not names_in(node) & unstable and _cost([node], helpers, 0) >= _WORTH_NAMING:
             entry = seen.setdefault("".join(file.code(node).split()), _Seen())
             if all(_compatible(arms, other) for other in entry.arms):
                 entry.nodes.append(node)
@@ -54,95 +44,80 @@ def repeated_work(function: cst.FunctionDef | cst.Lambda, file: SourceFile) -> I
     for entry in sorted(seen.values(), key=lambda one: -len(file.code(one.nodes[0]))):
         if len(entry.nodes) < 2 or id(entry.nodes[1]) in covered:
             continue
-        covered |= {id(inner) for node in entry.nodes for inner in walk(node)}
+        covered |= {id(inner) for inner in walk(entry.nodes)}
         yield entry.nodes[1], file.code(entry.nodes[0]), len(entry.nodes)
 
 
-def _definitions(function: cst.CSTNode, file: SourceFile) -> Iterator[cst.FunctionDef]:
-    for statement in file.tree.body:
-        if isinstance(statement, cst.FunctionDef):
-            yield statement
-    for node in walk(function):
-        if isinstance(node, cst.FunctionDef) and node is not function:
-            yield node
-
-
-def _expressions(node: cst.CSTNode, arms: dict[int, int]) -> Iterator[tuple[cst.BaseExpression, dict[int, int]]]:
+def _calls(part: ast.AST | Sequence[ast.AST], arms: _Arms) -> Iterator[tuple[ast.Call, _Arms]]:
     """Calls outside nested functions, each with the side of every branch that it is on."""
-    if isinstance(node, (cst.FunctionDef, cst.Lambda, cst.ClassDef)):
-        return
-    if isinstance(node, cst.Call):
-        yield node, arms
-    if isinstance(node, (cst.IndentedBlock, cst.Module)):
-        for statement in node.body:
-            yield from _expressions(statement, arms)
-            if isinstance(statement, cst.If) and _leaves(statement.body):
+    if not isinstance(part, ast.AST):
+        for statement in part:
+            yield from _calls(statement, arms)
+            if isinstance(statement, ast.If) and _leaves(statement.body):
                 # What follows is the other side of the branch.
                 arms = {**arms, id(statement): 1}
         return
-    if isinstance(node, (cst.If, cst.IfExp)):
-        yield from _expressions(node.test, arms)
-        yield from _expressions(node.body, {**arms, id(node): 0})
-        if node.orelse is not None:
-            yield from _expressions(node.orelse, {**arms, id(node): 1})
+    if isinstance(part, (ast.FunctionDef, ast.Lambda, ast.ClassDef)):
         return
-    for child in children_of(node):
-        yield from _expressions(child, arms)
+    if isinstance(part, ast.Call):
+        yield part, arms
+    if isinstance(part, (ast.If, ast.IfExp)):
+        yield from _calls(part.test, arms)
+        yield from _calls(part.body, {**arms, id(part): 0})
+        yield from _calls(part.orelse, {**arms, id(part): 1})
+        return
+    for _, value in ast.iter_fields(part):
+        if isinstance(value, ast.AST):
+            yield from _calls(value, arms)
+        elif isinstance(value, list):
+            yield from _calls([one for one in value if isinstance(one, ast.AST)], arms)
 
 
-def _leaves(body: cst.BaseSuite) -> bool:
-    last = body.body[-1] if body.body else None
-    if isinstance(last, cst.SimpleStatementLine):
-        last = last.body[-1]
-    return isinstance(last, (cst.Return, cst.Raise, cst.Continue, cst.Break))
+def _leaves(body: list[ast.stmt]) -> bool:
+    return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
 
 
-def _compatible(first: dict[int, int], second: dict[int, int]) -> bool:
+def _compatible(first: _Arms, second: _Arms) -> bool:
     return all(second.get(branch, side) == side for branch, side in first.items())
 
 
-def _reassigned(function: cst.CSTNode) -> set[str]:
+def _reassigned(function: ast.AST) -> set[str]:
     """Names that may differ between two places of the function: assigned twice, or by a loop."""
     counts: Counter[str] = Counter()
     for node in walk(function):
-        if isinstance(node, cst.AssignTarget):
-            counts.update(name for name in _targets(node.target))
-        elif isinstance(node, (cst.AugAssign, cst.For, cst.CompFor, cst.NamedExpr)):
+        if isinstance(node, ast.Assign):
+            counts.update(name for target in node.targets for name in _targets(target))
+        elif isinstance(node, (ast.AugAssign, ast.For, ast.comprehension, ast.NamedExpr)):
             counts.update(list(_targets(node.target)) * 2)
-        elif isinstance(node, cst.Param):
-            counts[node.name.value] += 1
+        elif isinstance(node, ast.arg):
+            counts[node.arg] += 1
     return {name for name, count in counts.items() if count > 1}
 
 
-def _targets(node: cst.CSTNode) -> Iterator[str]:
-    if isinstance(node, cst.Name):
-        yield node.value
-    elif isinstance(node, (cst.Tuple, cst.List)):
-        for item in node.elements:
-            yield from _targets(item.value)
-    elif isinstance(node, cst.Subscript):
+def _targets(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Name):
+        yield node.id
+    elif isinstance(node, (ast.Tuple, ast.List)):
+        for item in node.elts:
+            yield from _targets(item)
+    elif isinstance(node, (ast.Subscript, ast.Starred)):
         yield from _targets(node.value)
 
 
-def _names(node: cst.CSTNode) -> set[str]:
-    return {one.value for one in walk(node) if isinstance(one, cst.Name)}
-
-
-def _cost(node: cst.CSTNode, helpers: dict[str, cst.FunctionDef], depth: int) -> int:
+def _cost(nodes: Sequence[ast.AST], helpers: dict[str, ast.FunctionDef], depth: int) -> int:
     """Roughly the number of array operations; far below zero for what must not be merged."""
     total = 0
-    for one in walk(node):
-        if isinstance(one, cst.Call):
+    for one in walk(nodes):
+        if isinstance(one, ast.Call):
             name = dotted(one.func)
-            short = plain(name.rsplit(".", 1)[-1])
+            short = plain(name.rpartition(".")[2])
             if short in _IMPURE or name.startswith(("self.", "random.")) or "random" in name:
                 return -100
             if name in helpers and depth < 3:
                 total += _cost(helpers[name].body, helpers, depth + 1)
             elif "." in name:
                 total += 1 + (short in HEAVY) + 3 * (short in _OF_PAIRS)
-        elif isinstance(one, cst.SubscriptElement) and isinstance(one.slice, cst.Index):
-            index = one.slice.value
+        elif isinstance(one, ast.Subscript):
             # `y[:, None]` is how pairs are made.
-            total += isinstance(index, cst.Name) and index.value == "None"
+            total += sum(map(is_none, index_parts(one)))
     return total

@@ -1,18 +1,15 @@
-"""Source files as libCST trees with positions, the names that they import, and the files that they import from."""
+"""Source files: their syntax trees, the text of each node, excused lines, and the files that they import from."""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
 import re
 import tokenize
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
-
-import libcst as cst
-from libcst.metadata import MetadataWrapper, PositionProvider
 
 from flatout.base.errors import Unparsable
 
@@ -25,7 +22,7 @@ LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklea
 
 
 @dataclass(frozen=True)
-class Place:
+class SourcePlace:
     """Line and column, both counted from one."""
 
     line: int
@@ -52,43 +49,57 @@ class SourceFile:
             ) from error
 
     @cached_property
-    def _wrapped(self) -> MetadataWrapper:
+    def tree(self) -> ast.Module:
+        """The tree."""
         try:
-            # The parser never uses a node twice, so the deep copy that the wrapper would make is not needed.
-            return MetadataWrapper(cst.parse_module(self.text), unsafe_skip_copy=True)
-        except cst.ParserSyntaxError as error:
+            return ast.parse(self.text)
+        except (SyntaxError, ValueError) as error:
+            line, problem = getattr(error, "lineno", 1), getattr(error, "msg", error)
             raise Unparsable(
-                f"{self.path}:{error.raw_line}: not valid Python. Received: {error.message}. Fix or exclude the file."
+                f"{self.path}:{line}: not valid Python. Received: {problem}. Fix or exclude the file."
             ) from error
 
-    @property
-    def tree(self) -> cst.Module:
-        """The tree."""
-        return self._wrapped.module
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, each with its end."""
+        return re.split(r"(?<=\n)", self.text)
 
     @cached_property
-    def _positions(self) -> Any:
-        return self._wrapped.resolve(PositionProvider)
+    def _line_starts(self) -> list[int]:
+        return [0, *accumulate(map(len, self.lines))]
 
-    def place(self, node: cst.CSTNode) -> Place:
-        """Where a node begins."""
-        start = self._positions[node].start
-        return Place(start.line, start.column + 1)
+    def _offset(self, line: int, column: int) -> int:
+        """Where in the text a position of the parser is, which counts bytes."""
+        text = self.lines[line - 1]
+        return self._line_starts[line - 1] + (column if text.isascii() else len(text.encode()[:column].decode()))
 
-    def lines(self, node: cst.CSTNode) -> tuple[int, int]:
-        """The first and the last line of a node."""
-        span = self._positions[node]
-        return span.start.line, span.end.line
+    def span(self, node: Any) -> tuple[int, int]:
+        """Where the text of a node begins and ends."""
+        end = self._offset(node.end_lineno, node.end_col_offset)
+        return self._offset(node.lineno, node.col_offset), end
 
-    def code(self, node: cst.CSTNode) -> str:
+    def code(self, node: ast.AST) -> str:
         """The source text of a node."""
-        return self.tree.code_for_node(node).strip()
+        begin, end = self.span(node)
+        return self.text[begin:end]
+
+    def indent(self, node: ast.stmt) -> str:
+        """The white space before a statement."""
+        return self.lines[node.lineno - 1][: node.col_offset]
+
+    def place(self, node: Any) -> SourcePlace:
+        """Where a node begins."""
+        if isinstance(node, ast.GeneratorExp):
+            node = node.elt  # In a call its brackets are the call's.
+        return SourcePlace(
+            node.lineno, self._offset(node.lineno, node.col_offset) - self._line_starts[node.lineno - 1] + 1
+        )
 
     @cached_property
     def excused(self) -> dict[int, frozenset[str] | None]:
         """Line to the codes that a `# flatout: noqa` names, or None for all of them."""
         found: dict[int, frozenset[str] | None] = {}
-        for number, line in enumerate(self.text.splitlines(), 1):
+        for number, line in enumerate(self.lines, 1):
             if "#" in line and (match := _NOQA.search(line)):
                 codes = match["codes"]
                 found[number] = frozenset(re.split(r"[,\s]+", codes.upper().strip())) if codes else None
@@ -103,52 +114,6 @@ class SourceFile:
     def uses_a_framework(self) -> bool:
         """Whether Keras or a backend is imported anywhere in the file."""
         return bool(_FRAMEWORK_IMPORT.search(self.text))
-
-
-def dotted(node: cst.BaseExpression | None) -> str:
-    """`a.b.c` of names and attributes; empty for anything else."""
-    if isinstance(node, cst.Name):
-        return node.value
-    if isinstance(node, cst.Attribute):
-        base = dotted(node.value)
-        return f"{base}.{node.attr.value}" if base else ""
-    return ""
-
-
-def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
-    """A node and everything in it, outside in, in the order of the text; white space is left out."""
-    queue = [node]
-    while queue:
-        one = queue.pop()
-        yield one
-        queue.extend(reversed(children_of(one)))
-
-
-def children_of(node: cst.CSTNode) -> list[cst.CSTNode]:
-    """What a node is made of, without white space and punctuation.
-
-    libCST's own `children` visits every field through its visitors; that took two thirds of a run.
-    """
-    kind = type(node)
-    names = _FIELDS.get(kind)
-    if names is None:
-        fields = dataclasses.fields(kind)
-        names = _FIELDS[kind] = tuple(one.name for one in fields if not one.name.startswith(_LAYOUT))
-    found: list[cst.CSTNode] = []
-    for name in names:
-        value = getattr(node, name)
-        if isinstance(value, cst.CSTNode):
-            found.append(value)
-        elif isinstance(value, (list, tuple)):
-            found += [one for one in value if isinstance(one, cst.CSTNode)]
-    return found
-
-
-_FIELDS: dict[type, tuple[str, ...]] = {}
-_LAYOUT = (
-    "whitespace", "lpar", "rpar", "lbracket", "rbracket", "lbrace", "rbrace", "leading_lines", "header", "comma",
-    "semicolon", "trailing", "footer", "lines_after", "equal", "asynchronous", "indent", "dot", "colon",
-)  # fmt: skip
 
 
 class Project:

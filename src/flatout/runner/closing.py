@@ -6,8 +6,9 @@ import atexit
 import os
 import sys
 
-from flatout.base import report
+from flatout.base.report import RunReport, recorded, summary_line
 
+from .explain import explain
 from .notice import write
 
 
@@ -23,11 +24,11 @@ def _announce(process: int, with_reports: bool) -> None:
     # A child made by os.fork() inherits the exit functions; the line is its parent's.
     if os.getpid() != process:
         return
-    reports = report.explain()
-    line = report.summary_line(reports)
+    line = summary_line(recorded())
     if line is None:
         return
     if with_reports:
+        reports = explain()
         write(_table(reports) if _is_terminal() else "\n".join(map(str, reports)))
     write(line)
 
@@ -39,7 +40,7 @@ def _is_terminal() -> bool:
         return False
 
 
-def _table(reports: list[report.RunReport]) -> str:
+def _table(reports: list[RunReport]) -> str:
     from rich.console import Console
     from rich.table import Table
 

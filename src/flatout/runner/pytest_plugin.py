@@ -20,11 +20,11 @@ from typing import Any
 
 import pytest
 
-from flatout.base import report
 from flatout.base.errors import FlatoutError
 
 from . import expected_failures
 from . import switch as patch
+from .explain import explain
 
 _MARKERS = (
     "requires_trainable_backend: mark test for trainable backend only",
@@ -125,7 +125,7 @@ def count_lines(calls: list[tuple[str, bool, list[str]]]) -> list[str]:
 
 
 def _calls() -> list[tuple[str, bool, list[str]]]:
-    return [(one.method, one.accelerated, [why.code for why in one.reasons]) for one in report.explain()]
+    return [(one.method, one.accelerated, [why.code for why in one.reasons]) for one in explain()]
 
 
 def _backend() -> str:

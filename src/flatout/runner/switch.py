@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
 from flatout.base.options import clear_for_process, current, set_for_process
 from flatout.seam import stock_methods as stock
-from flatout.training.losses_of_model import restore_compile
+from flatout.seam.versions import is_keras_3
+from flatout.vectorize.compile_hook import restore_compile
 
 from . import children, import_hook
 from .notice import tell
@@ -67,28 +67,20 @@ def disable() -> None:
 
 def _replace_methods(keras: ModuleType, quiet: bool) -> None:
     version = str(getattr(keras, "__version__", "unknown"))
-    if version.partition(".")[0] in ("0", "1", "2"):
+    if not is_keras_3(version):
         if not quiet:
             tell(
                 f"flatout accelerates Keras 3 only. Received: Keras {version}, which runs as usual. "
                 'Upgrade with: pip install "keras>=3.15.1"'
             )
         return
-    stock.replace_methods({name: _replacement(name) for name in stock.METHODS})
-    if current().vectorize:
-        from flatout.training.losses_of_model import vectorize_compile
-
-        vectorize_compile()
-
-
-def _replacement(name: str) -> Callable[..., Any]:
     from flatout.fit import conduct
 
-    @functools.wraps(stock.original(name))
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return conduct(name, self, args, kwargs)
+    stock.replace_methods(conduct)
+    if current().vectorize:
+        from flatout.vectorize.compile_hook import vectorize_compile
 
-    return method
+        vectorize_compile()
 
 
 def _explain_keras_2(_: ModuleType) -> None:

@@ -2,49 +2,79 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import contextlib
+import contextvars
+import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from . import patches
+from .trainers import trainer_class as trainer_class
+
 METHODS = ("fit", "evaluate", "predict")
-_originals: dict[str, Callable[..., Any]] = {}
+# What is called in the place of a method, with its name, the model and the arguments.
+Conduct = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], Any]
 
-
-def trainer_class() -> type:
-    """The backend's trainer: the class of `keras.Model`'s ancestors that defines `fit` itself.
-
-    Patching it, not `keras.Model`, also reaches classes that derive from the trainer alone, and leaves
-    `keras.Model.fit` free for tools that wrap it (mlflow's autolog does): they stay outside of us.
-    """
-    import keras
-
-    return next(cls for cls in keras.Model.__mro__ if "fit" in vars(cls))
+_calls = 0
+_calls_lock = threading.Lock()
+_is_in_call: contextvars.ContextVar[bool] = contextvars.ContextVar("is_in_call", default=False)
 
 
 def original(name: str) -> Callable[..., Any]:
     """Keras' own function for a method, whether or not it is replaced at the moment."""
-    return _originals[name] if name in _originals else vars(trainer_class())[name]
+    function: Callable[..., Any] = patches.beneath(trainer_class(), name)
+    return function
 
 
-def replace_methods(replacements: Mapping[str, Callable[..., Any]]) -> None:
-    """Put our functions in place of Keras' methods; a second call changes nothing."""
-    if _originals:
-        return
+def replace_methods(conduct: Conduct) -> None:
+    """Have `conduct` called in place of Keras' methods; a second call changes nothing."""
     cls = trainer_class()
-    for name in METHODS:
-        _originals[name] = vars(cls)[name]
-    for name in METHODS:
-        setattr(cls, name, replacements[name])
+    patches.apply("stock methods", [patches.Patch(cls, name, _instead(name, conduct)) for name in METHODS])
 
 
 def restore_methods() -> None:
     """Put Keras' methods back."""
-    if not _originals:
-        return
-    cls = trainer_class()
-    for name, function in _originals.items():
-        setattr(cls, name, function)
-    _originals.clear()
+    patches.undo("stock methods")
 
 
 def are_replaced() -> bool:
-    return bool(_originals)
+    """Whether a call of one of Keras' methods from here comes to us."""
+    return patches.is_applied("stock methods") or _is_in_call.get()
+
+
+@contextlib.contextmanager
+def replaced_in_this_call(conduct: Conduct) -> Iterator[None]:
+    """Meanwhile, have `conduct` called in place of Keras' methods by what runs here; not by other threads."""
+    global _calls
+    cls = trainer_class()
+    with _calls_lock:
+        _calls += 1
+        patches.apply("one call", [patches.Patch(cls, name, _in_call(name, conduct)) for name in METHODS])
+    token = _is_in_call.set(True)
+    try:
+        yield
+    finally:
+        _is_in_call.reset(token)
+        with _calls_lock:
+            _calls -= 1
+            if not _calls:
+                patches.undo("one call")
+
+
+def is_overridden(name: str, model: Any) -> bool:
+    """Whether a model has a method of its own in the place of that of its trainer."""
+    return name in vars(model) or getattr(type(model), name) is not vars(trainer_class())[name]
+
+
+def _instead(name: str, conduct: Conduct) -> patches.Around:
+    def around(_: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        return conduct(name, model, args, kwargs)
+
+    return around
+
+
+def _in_call(name: str, conduct: Conduct) -> patches.Around:
+    def around(inner: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        return conduct(name, model, args, kwargs) if _is_in_call.get() else inner(*args, **kwargs)
+
+    return around

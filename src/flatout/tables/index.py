@@ -10,12 +10,11 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.tables.columns.host_columns import INDEX, FrameColumn, Intervals, as_column
+from flatout.tables.columns.keys import Keys, as_keys, check_distinct, missing_message, read_keys
 from flatout.tables.joins.interval_join import IntervalJoin
 from flatout.tables.joins.join import CodedJoin, Join
 from flatout.tables.joins.product_join import ProductJoin, choose_joins
-
-from .host_columns import INDEX, FrameColumn, Intervals, as_column
-from .keys import Keys, as_keys, check_distinct, missing_message, read_keys
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 from flatout.base.errors import TableError
 from flatout.tables.joins.gather import gather
-
-if TYPE_CHECKING:
-    from .table import Table
 
 
 class Row:
@@ -26,15 +24,15 @@ class Row:
         ([2.0, 1.0], [True, False])
     """
 
-    def __init__(self, table: Table, numbers: Any, found: Any):
-        self._table, self.numbers, self.found = table, numbers, found
+    def __init__(self, table: str, columns: Mapping[str, Any], numbers: Any, found: Any):
+        self._table, self._columns, self.numbers, self.found = table, columns, numbers, found
         self._gathered: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._table.columns:
-            raise TableError(f"{self._table.name} has no column {name!r}. Expected one of {list(self._table.columns)}.")
+        if name not in self._columns:
+            raise TableError(f"{self._table} has no column {name!r}. Expected one of {list(self._columns)}.")
         if name not in self._gathered:
-            self._gathered[name] = gather(self._table.device_column(name), self.numbers)
+            self._gathered[name] = gather(self._columns[name], self.numbers)
         return self._gathered[name]
 
     def __getattr__(self, name: str) -> Any:
@@ -46,4 +44,4 @@ class Row:
             raise AttributeError(str(error)) from None
 
     def __dir__(self) -> list[str]:
-        return ["found", *self._table.columns]
+        return ["found", *self._columns]

@@ -10,19 +10,20 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame, with_row_numbers
+from flatout.tables.columns.value_columns import AGGREGATES, ValueColumn, aggregated, converted, describe_values
 from flatout.tables.joins.device_columns import on_host, variable, with_default_rows
 from flatout.tables.joins.device_keys import whole_numbers
 from flatout.tables.joins.gather import clipped, gather
 from flatout.tables.joins.join import rows_of
 from flatout.tables.joins.product_join import ProductJoin
 from flatout.tables.loss.step_context import current_step
+from flatout.tables.loss.table_state import attach, bring_home, is_frozen
+from flatout.tables.loss.trainer_hooks import install
 
 from . import table_report
-from .host_columns import INDEX, FrameColumn, read_frame, with_row_numbers
 from .index import TableIndex
 from .row import Row
-from .table_state import attach, bring_home, is_frozen
-from .value_columns import AGGREGATES, ValueColumn, aggregated, converted, describe_values
 from .writes import add_missed, write_rows
 
 JOINS = ("auto", "dense", "searchsorted", "codes")
@@ -66,6 +67,9 @@ class Table:
         >>> costs.update({"label": [0, 1, 2], "weight": [1.0, 1.0, 1.0]})
     """
 
+    # What a model's code is searched for.
+    flatout_is_table = True
+
     def __init__(
         self,
         frame: Any,
@@ -82,8 +86,6 @@ class Table:
         name: str | None = None,
     ):
         import keras
-
-        from flatout.tables.loss.trainer_hooks import install
 
         _check_choice("join", join, JOINS)
         _check_choice("aggregate", aggregate, (None, *AGGREGATES))
@@ -300,10 +302,6 @@ class Table:
         """The keys on the host."""
         return self._index
 
-    def device_column(self, name: str) -> Any:
-        """A column's variable."""
-        return self._values[name]
-
     def lookup(self, keys: Sequence[Any]) -> Row:
         """`at` for keys on the device, without a look at the policy."""
         from keras import ops
@@ -324,7 +322,7 @@ class Table:
         else:
             rows = rows_of(join, keys if len(self.key) > 1 else keys[0])
         # The reserved rows hold the defaults, and are not present.
-        return Row(self, rows, gather(self._present, rows))
+        return Row(self.name, self._values, rows, gather(self._present, rows))
 
     def __repr__(self) -> str:
         return f"<flatout.Table {self.name}: {self.rows} rows by {', '.join(self.key)}, columns {list(self.columns)}>"

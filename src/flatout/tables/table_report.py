@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flatout.seam.adapters import torch_device
+
 if TYPE_CHECKING:
     from .table import Table
 
@@ -163,9 +165,7 @@ def _device() -> str:
 
         return str(jax.devices()[0].device_kind)
     if backend == "torch":
-        from keras.src.backend.torch.core import get_device
-
-        return str(get_device())
+        return torch_device()
     import tensorflow as tf
 
     return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"

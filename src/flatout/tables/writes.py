@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.errors import TableError
-
-from .value_columns import ValueColumn
+from flatout.seam.variable_state import is_stateless
+from flatout.tables.columns.value_columns import ValueColumn
 
 
 def write_rows(variable: Any, rows: Any, found: Any, values: Any, column: ValueColumn) -> None:
@@ -31,9 +31,8 @@ def add_missed(counter: Any, found: Any) -> None:
     """Count keys that were not found, on the device."""
     import keras
     from keras import ops
-    from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-    if keras.config.backend() == "torch" and not in_stateless_scope():
+    if keras.config.backend() == "torch" and not is_stateless():
         counter.value.add_(found.logical_not().sum())
         return
     missed = ops.sum(ops.cast(ops.logical_not(found), "int32"))
@@ -48,9 +47,8 @@ def _may_assign(value: Any) -> bool:
     Inside a `jax.jit` of the user's own it would put a tracer into the variable.
     """
     import keras
-    from keras.src.backend.common.stateless_scope import in_stateless_scope
 
-    if keras.config.backend() != "jax" or in_stateless_scope():
+    if keras.config.backend() != "jax" or is_stateless():
         return True
     import jax
 
@@ -60,10 +58,9 @@ def _may_assign(value: Any) -> bool:
 def _scatter(variable: Any, rows: Any, values: Any) -> None:
     import keras
     from keras import ops
-    from keras.src.backend.common.stateless_scope import in_stateless_scope
 
     backend = keras.config.backend()
-    if in_stateless_scope() or backend == "jax":
+    if is_stateless() or backend == "jax":
         written = ops.scatter_update(ops.convert_to_tensor(variable), ops.expand_dims(rows, -1), values)
         if not _may_assign(written):
             raise TableError("`Table.set` works inside a step of Keras, or outside of all compiled code.")

@@ -1,4 +1,4 @@
-"""The arguments of a call: by name, with Keras' defaults, and with arrays in the place of paths and frames."""
+"""The arguments of a call: by name, with Keras' defaults, with arrays for paths and frames, validation split off."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import inspect
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from flatout.data.sources.resolve import resolve
 from flatout.seam import stock_methods as stock
+from flatout.seam.adapters import train_validation_split
 
 
 def bound(method: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -49,3 +52,27 @@ def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[st
     arrays = resolve(model, *values)
     before = (*values, None, None)
     return {name: new for name, new, old in zip(names, arrays, before, strict=False) if new is not old}
+
+
+def split_off_validation(call: dict[str, Any]) -> dict[str, Any]:
+    """The arguments of fit with `validation_split` taken off the training data, as Keras takes it off."""
+    from keras import tree
+
+    if not call["validation_split"] or call["validation_data"] is not None:
+        return call
+    arrays = (call["x"], call["y"], call["sample_weight"])
+    # Keras would read rows of files to split them: it splits as many zeros, which take no memory.
+    zeros = tree.map_structure(lambda leaf: np.broadcast_to(np.int8(0), len(leaf)) if _in_parts(leaf) else leaf, arrays)
+    train, held_out = train_validation_split(zeros, call["validation_split"])
+    x, y, sample_weight = tree.map_structure(
+        lambda leaf, part: leaf.part(0, len(part)) if _in_parts(leaf) else part, arrays, train
+    )
+    validation_data = tree.map_structure(
+        lambda leaf, part: leaf.part(len(leaf) - len(part), len(leaf)) if _in_parts(leaf) else part, arrays, held_out
+    )
+    return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+
+
+def _in_parts(leaf: Any) -> bool:
+    """Whether an array lies in files and can be cut without reading them."""
+    return hasattr(leaf, "part") and hasattr(leaf, "paths")

@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from keras import ops, tree
-from keras.src.utils import python_utils
+
+from flatout.seam.callbacks import as_python_numbers
 
 _ON_HOST = (np.ndarray, np.generic, float, int)
 
@@ -19,10 +19,14 @@ def on_host(logs: Any) -> Any:
     """The logs with NumPy arrays for tensors."""
     if isinstance(logs, dict) and all(isinstance(value, _ON_HOST) for value in logs.values()):
         return logs  # As those of every step of a chunk: a walk through each would take 11 us.
-    return tree.map_structure(_fetched, logs)
+    import keras
+
+    return keras.tree.map_structure(_fetched, logs)
 
 
 def _fetched(value: Any) -> Any:
+    from keras import ops
+
     if not ops.is_tensor(value):
         return value
     try:
@@ -33,5 +37,4 @@ def _fetched(value: Any) -> Any:
 
 def as_numbers(logs: Any) -> dict[str, Any]:
     """The logs as Keras tells them to callbacks: flat, with Python numbers."""
-    numbers: dict[str, Any] = python_utils.pythonify_logs(on_host(logs))
-    return numbers
+    return as_python_numbers(on_host(logs))

@@ -1,8 +1,6 @@
 """The ledger: serves callbacks from the logs of many steps at once, in the order stock Keras would.
 
-Whole epochs run in one dispatch when nobody looks at batches. A callback that does look gets one of four services:
-it is told at the end of each chunk (the progress bar), it is told of every step afterwards (it reads logs alone), the
-chunk is cut where it acts (checkpoints every N batches), or every step is a chunk of its own (anything of the user's).
+Each callback gets the service that its batch hooks need (`planning/callback_services.py`), and no more.
 """
 
 from __future__ import annotations
@@ -11,58 +9,20 @@ import copy
 import time
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from keras import ops, tree
+
+from flatout.engines.contract import Task
+from flatout.seam.callbacks import is_served_by_threads, is_silent_in_fit, saves_after, wait_for_threads
 
 from .host_logs import as_numbers
-
-Mode = Literal["train", "test", "predict"]
-Service = Literal["none", "chunk", "replay", "cut", "step"]
+from .planning.callback_services import service_for
 
 # A bar that moves five times a second looks alive; each chunk costs a wait for the device.
 _SECONDS_PER_CHUNK = 0.2
 # A compiled loop cannot be interrupted: this long a Ctrl-C may wait.
 _SECONDS_BEFORE_CTRL_C = 2.0
-_HOOKS = {
-    "train": ("on_batch_begin", "on_batch_end", "on_train_batch_begin", "on_train_batch_end"),
-    "test": ("on_test_batch_begin", "on_test_batch_end"),
-    "predict": ("on_predict_batch_begin", "on_predict_batch_end"),
-}
-
-
-def service_for(callback: Any, mode: Mode) -> Service:
-    """How a callback's batch hooks must be served."""
-    import keras
-    from keras.src import utils
-
-    hooks = [name for name in _HOOKS[mode] if not utils.is_default(getattr(callback, name))]
-    if not hooks:
-        return "none"
-    known = keras.callbacks
-    if _hooks_are_those_of(callback, hooks, known.ProgbarLogger):
-        return "chunk"
-    if _hooks_are_those_of(callback, hooks, known.TerminateOnNaN):
-        return "replay"
-    if _hooks_are_those_of(callback, hooks, known.TensorBoard):
-        profiles = getattr(callback, "_should_trace", True)
-        return "step" if profiles else "replay"
-    for name in ("ModelCheckpoint", "BackupAndRestore", "OrbaxCheckpoint"):
-        if hasattr(known, name) and _hooks_are_those_of(callback, hooks, getattr(known, name)):
-            if not hasattr(callback, "_should_save_on_batch"):
-                return "step"
-            return "none" if callback.save_freq == "epoch" else "cut"
-    return "replay" if getattr(callback, "async_safe", False) and mode != "predict" else "step"
-
-
-def _hooks_are_those_of(callback: Any, hooks: list[str], kind: type) -> bool:
-    """Whether a callback's batch hooks are a Keras class' own, overridden neither in a subclass nor on the instance."""
-    return isinstance(callback, kind) and all(
-        getattr(getattr(callback, name), "__func__", None) is getattr(kind, name) for name in hooks
-    )
-
-
 # A short chunk takes the device hardly longer than it takes Python to give it the next one.
 _CHUNKS_BEHIND = 2
 
@@ -83,7 +43,7 @@ class Ledger:
         self,
         callbacks: Any,
         model: Any,
-        mode: Mode,
+        mode: Task,
         group: int = 1,
         mark: Callable[[list[Any]], Callable[[], object]] | None = None,
     ):
@@ -91,7 +51,7 @@ class Ledger:
         self._model = model
         self._group = group
         self._mark = mark
-        self._is_async: bool = getattr(callbacks, f"_async_{mode}", False)
+        self._is_async = is_served_by_threads(callbacks, mode)
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
         self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
         self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
@@ -104,7 +64,7 @@ class Ledger:
         self._cutting = [callback for callback, service in services if service == "cut"]
         # The bar of a validation run inside fit is silent.
         shows_progress = any(
-            service == "chunk" and callback.verbose == 1 and not (mode == "test" and callback._called_in_fit)
+            service == "chunk" and callback.verbose == 1 and not (mode == "test" and is_silent_in_fit(callback))
             for callback, service in services
         )
         self._seconds_per_chunk = _SECONDS_PER_CHUNK if shows_progress else _SECONDS_BEFORE_CTRL_C
@@ -158,7 +118,7 @@ class Ledger:
         for callback in self._cutting:
             probe = copy.copy(callback)
             for step in range(start, stop):
-                if self._is_told(step, end) and probe._should_save_on_batch(self._named(step)):
+                if self._is_told(step, end) and saves_after(probe, self._named(step)):
                     stop = step + 1
                     break
         return stop
@@ -179,12 +139,12 @@ class Ledger:
                 self._tell(stop, results)
             elif self._is_heard:
                 self._untold = stop, results
-                self._wait_for(tree.flatten(results[-1])[:1])
+                self._wait_for(results[-1])
             elif stop == end:
                 # Nobody asks for the values: the device need not be waited for, and its time is not known.
                 return stop
             elif not self.keeps_outputs:
-                self._wait_for(tree.flatten(results[-1])[:1])
+                self._wait_for(results[-1])
             self._measure(stop - start)
             return stop
         for step in range(start, stop):
@@ -214,7 +174,7 @@ class Ledger:
     def _wait_for_callbacks(self) -> None:
         """On jax, Keras serves some callbacks on other threads: what they do at this step is needed before the next."""
         if self._is_async:
-            self._callbacks._flush_futures()
+            wait_for_threads(self._callbacks)
 
     def _is_due(self, is_last: bool) -> bool:
         """Whether the bar moves now: telling it waits for the device, which chunks of a stream should not do."""
@@ -222,11 +182,14 @@ class Ledger:
             return True
         return time.perf_counter() - self._told_at > _SECONDS_PER_CHUNK
 
-    def _wait_for(self, values: list[Any]) -> None:
+    def _wait_for(self, result: Any) -> None:
         """Wait for the device; where chunks are sent to it meanwhile, it may be some of them behind."""
+        import keras
+
+        values = keras.tree.flatten(result)[:1]
         if self._mark is None:
             for value in values:
-                ops.convert_to_numpy(value)
+                keras.ops.convert_to_numpy(value)
             return
         self._running.append(self._mark(values))
         if len(self._running) > _CHUNKS_BEHIND:
@@ -238,8 +201,10 @@ class Ledger:
             return as_numbers(results[-1])
         if not self.single_steps:
             return {}
-        joined = tree.map_structure(lambda *parts: np.concatenate(parts), *results)
-        return {"outputs": tree.map_structure(ops.convert_to_tensor, joined)}
+        import keras
+
+        joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *results)
+        return {"outputs": keras.tree.map_structure(keras.ops.convert_to_tensor, joined)}
 
     def _measure(self, steps: int) -> None:
         self._chunks += 1

@@ -9,7 +9,7 @@ from typing import Any
 from flatout.engines.rewind import Snapshot
 
 from .ledger import Ledger
-from .preparing import Prepared
+from .preparing.prepared import Prepared
 
 
 @dataclass
@@ -65,7 +65,7 @@ def run_pass(
         if (start == first_step or stop == end) and prepared.engine.reuses_memory:
             # A device of its own is at work from now on: what the next epoch needs can be had meanwhile. Soon, because
             # the last steps may take no time; and again, because somebody may have drawn random numbers since.
-            feed.foresee()
+            feed.draw_ahead()
         results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
         if stop % model.steps_per_execution and stop < end:
             if feed.ready(stop) is not None:

@@ -1,4 +1,4 @@
-"""Predict to files: prepare a prediction whose input and output both stay on disk, and open its files.
+"""Predict to files: a prediction whose input and output both stay on disk.
 
 The rows are streamed, never resident. What no engine can compile runs batch by batch with Keras' own step; the files
 are the same.
@@ -6,15 +6,18 @@ are the same.
 
 from __future__ import annotations
 
-import dataclasses
+import time
+import warnings
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import FlatoutError, Refusal
-from flatout.base.options import Options
+from flatout.base.options import Options, options
+from flatout.data.files.npy_files import unmapped
 from flatout.data.order.row_order import FileOrder
 from flatout.data.output import fingerprint
 from flatout.data.output.output_files import OutputFiles, partial, size_on_disk
@@ -23,74 +26,94 @@ from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.data.stream.chunk_memory import FreshMemory
 from flatout.data.stream.chunks import RowReader, as_host_array
 from flatout.data.stream.row_streams import ArrayStream
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Program
-from flatout.engines.select import engine_for
-from flatout.seam.stock_methods.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
+from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
+from flatout.seam import stock_methods as stock
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.layers import outputs_structure
+from flatout.seam.symbolic_build import has_built_layers
 
-from .planning import BACKENDS, Plan
-from .preparing import Prepared, describe_call, make_plan, prepare, steps_of, stream_rows
+from .arguments import bound, resolved
+from .planning.call_facts import Source, describe_call, plan_call, steps_of
+from .planning.decision import BACKENDS
+from .planning.engine_choice import engine_named
+from .planning.plan import Plan
+from .planning.strict_mode import refuse_stock
+from .preparing.batch_feeds import stream_batches
+from .preparing.prepared import Prepared
+from .preparing.row_feeds import stream_rows
+from .running import report
+from .single_pass import predict_pass
 
 # Outputs in host memory at once; those of the last chunk are still there while the next one is computed.
 _OUTPUT_BYTES = 16 * 2**20
 
 
-def prepare_to_file(model: Any, call: dict[str, Any], options: Options) -> Prepared:
-    """Everything up to step 0, with an engine or, where none can, with Keras' own step."""
-    plan = make_plan("predict", model, call, options)
+def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) -> Any:
+    """Predict from wherever the rows are to files; returns memory maps of them."""
+    from keras import tree
+
+    if stock.is_overridden("predict", model):
+        raise ValueError(
+            f"`out` cannot be used with {type(model).__name__}, which has a `predict` of its own. Expected a model "
+            "with Keras' `predict`; what is special about this one can go into `predict_step`."
+        )
+    started = time.perf_counter()
+    call = resolved("predict", model, bound("predict", (x,), arguments))
+    call = {**call, "x": tree.map_structure(unmapped, call["x"])}
+    paths = OutputPaths(out, call["x"])
+    with options(data="streamed") as wishes:
+        prepared, source = _prepare(model, call, wishes)
+        try:
+            if not prepared.plan.accelerated:
+                refuse_stock("predict", prepared.plan.reasons)
+            with _open_files(model, call, prepared, source, paths, wishes) as files:
+                if files.started_anew is not None:
+                    message = f"An interrupted prediction to {paths} is started anew: {files.started_anew}."
+                    warnings.warn(message, stacklevel=3)
+                first_step = files.steps
+                done = predict_pass(model, call, prepared, first_step, _appending(model, prepared, files))
+        finally:
+            prepared.feed.close()
+    report(model, prepared, done.steps - first_step, started)
+    return files.result()
+
+
+def _prepare(model: Any, call: dict[str, Any], wishes: Options) -> tuple[Prepared, Source]:
+    """Everything up to step 0, with an engine or, where none can, with Keras' own step; and the described data."""
+    source = describe_call("predict", call)
+    plan = plan_call("predict", model, call, wishes, source).plan
     if plan.facts.backend not in BACKENDS:
         raise FlatoutError(
             f"`out` needs one of the Keras backends {', '.join(BACKENDS)}. Received: {plan.facts.backend}. "
             "Call `model.predict` without `out`."
         )
     if not plan.accelerated:
-        return _prepare_stock(model, call, plan)
+        return _prepare_stock(model, call, plan, source), source
     try:
-        source = describe_call("predict", call)
         if isinstance(source, ArraySource):
-            engine = engine_for(plan.engine)
-            program, feed = stream_rows("predict", model, source, engine, _order(model, call, source))
-            prepared = Prepared(plan, engine, program, feed)
-        else:
-            prepared = prepare("predict", model, call, plan)
-        _shorten(prepared.program, model.steps_per_execution)
-        return prepared
+            order = _order(model, call, source)
+            return stream_rows(model, plan, source, order, output_bytes=_OUTPUT_BYTES), source
+        assert isinstance(source, BatchSource)
+        return stream_batches(model, call, plan, source, _OUTPUT_BYTES), source
     except Refusal as refusal:
-        plan = dataclasses.replace(plan, engine="stock", data="host", reasons=(refusal.reason,))
-        return _prepare_stock(model, call if refusal.x is None else {**call, "x": refusal.x}, plan)
+        plan = replace(plan, engine="stock", data="host", reasons=(refusal.reason,))
+        call = call if refusal.x is None else {**call, "x": refusal.x}
+        return _prepare_stock(model, call, plan, source), source
 
 
 def _order(model: Any, call: dict[str, Any], source: ArraySource) -> FileOrder:
     return FileOrder(source.rows, source.batch_size, steps_of("predict", call), model.steps_per_execution)
 
 
-def _shorten(program: Program, group: int) -> None:
-    """Have the outputs leave the device in smaller pieces than for a caller who keeps all of them anyway."""
-    if program.longest is None:
-        # Step by step, in Python: shorter chunks cost nothing.
-        program.longest = group
-        return
-    steps = program.longest * _OUTPUT_BYTES // OUTPUT_BYTES_PER_CHUNK
-    steps = max(program.unit, steps // program.unit * program.unit)
-    program.longest = max(group, steps // group * group)
-
-
-def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan) -> Prepared:
+def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source) -> Prepared:
     program, backend = StockProgram(model), plan.facts.backend
-    source = _source(call)
     if isinstance(source, ArraySource):
         order = _order(model, call, source)
         reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, FreshMemory())
         feed = StockBatches(program, batches_of_rows(source, reader, order.count), order.count)
     else:
         feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))
-    return Prepared(plan, engine_for(backend), program, feed)
-
-
-def _source(call: dict[str, Any]) -> ArraySource | BatchSource | None:
-    try:
-        return describe_call("predict", call)
-    except Refusal:
-        return None
+    return Prepared(plan, engine_named(backend), program, feed)
 
 
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
@@ -104,8 +127,8 @@ def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
     return [converted(as_host_array(leaf).dtype) for leaf in tree.flatten(source.inputs) if leaf is not None]
 
 
-def open_files(
-    model: Any, call: dict[str, Any], prepared: Prepared, paths: OutputPaths, options: Options
+def _open_files(
+    model: Any, call: dict[str, Any], prepared: Prepared, source: Source, paths: OutputPaths, wishes: Options
 ) -> OutputFiles:
     """The files of a prediction: new ones, or those of an interrupted prediction of the same rows by the same model.
 
@@ -113,13 +136,12 @@ def open_files(
         ValueError: `out` has another structure than the model's outputs.
         OSError: The disk is too small, or another process is writing there.
     """
-    source = _source(call)
     obstacle = None
     parts: dict[str, str] = {}
     if not isinstance(source, ArraySource):
-        kind = source.kind if source is not None else f"of type {type(call['x']).__name__}"
+        kind = source.kind if isinstance(source, BatchSource) else f"of type {type(call['x']).__name__}"
         obstacle = f"x is {kind}, which is only read from its beginning"
-    elif not all(layer.built for layer in model._flatten_layers()):
+    elif not has_built_layers(model):
         obstacle = "the model had no weights yet"
     else:
         _check_space(model, source.batch_size * _order(model, call, source).count, source.rows, paths)
@@ -129,7 +151,7 @@ def open_files(
             "input": fingerprint.of_arrays(source.inputs),
             "batch size": f"{source.batch_size}, in groups of {model.steps_per_execution}",
             "number of steps": f"{call['steps']}",
-            "engine": f"{prepared.plan.engine}, {options.precision}",
+            "engine": f"{prepared.plan.engine}, {wishes.precision}",
             "software": fingerprint.of_software(prepared.plan.facts.backend),
         }
     files = OutputFiles(paths, parts, obstacle)
@@ -140,7 +162,7 @@ def open_files(
     return files
 
 
-def appending(model: Any, prepared: Prepared, files: OutputFiles) -> Callable[[list[Any]], None]:
+def _appending(model: Any, prepared: Prepared, files: OutputFiles) -> Callable[[list[Any]], None]:
     """Takes outputs to files, and has an eye on whether the model changes meanwhile.
 
     A step that draws random numbers or counts gives other outputs when it is begun in the middle.
@@ -163,9 +185,8 @@ def _check_space(model: Any, rows_of_steps: int, rows: int, paths: OutputPaths) 
     """Where the outputs are known beforehand, look whether they fit `out` and its disk."""
     from keras import tree
 
-    outputs = getattr(getattr(model, "_functional", model), "_outputs_struct", None)
-    is_known = getattr(type(model).predict_step, "__module__", "").startswith("keras.")
-    if outputs is None or not is_known:
+    outputs = outputs_structure(model)
+    if outputs is None or not is_of_keras(type(model).predict_step):
         return
     leaves = tree.flatten(outputs)
     files = paths.of(outputs)

@@ -1,144 +1,136 @@
-"""Validation inside fit: its share of the data, prepared once, evaluated after the epochs that ask for it."""
+"""Validation inside fit: its data are made ready once, when the first epoch asks for them, and go with the fit."""
 
 from __future__ import annotations
 
-import weakref
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from flatout.base.errors import Reason, Refusal
 from flatout.base.options import Options, current
-from flatout.data.order.row_order import iterator_class
-from flatout.engines.select import trainer_module
 from flatout.seam import stock_methods as stock
+from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_validation, validation_iterator
+from flatout.seam.trainers import validates_after
 
-from .preparing import Prepared, make_plan, prepare
+from .ledger import Ledger
+from .planning.call_facts import PlannedCall, Source, plan_call
+from .preparing.prepare import prepare
+from .preparing.prepared import Prepared
+from .single_pass import evaluate_pass
 
-if TYPE_CHECKING:
-    from .ledger import Ledger
-
-# The validation run of each model that is being fitted.
-_prepared: weakref.WeakKeyDictionary[Any, Prepared] = weakref.WeakKeyDictionary()
-# What tells its callbacks, and knows by now how long a step takes.
-_ledgers: weakref.WeakKeyDictionary[Any, Ledger] = weakref.WeakKeyDictionary()
-# Why stock Keras validated a model instead; read once, for the report of the fit.
-_refused: weakref.WeakKeyDictionary[Any, tuple[Reason, ...]] = weakref.WeakKeyDictionary()
-
-
-def split(call: dict[str, Any]) -> dict[str, Any]:
-    """The arguments of fit with `validation_split` taken off the training data, as Keras takes it off."""
-    from keras import tree
-    from keras.src.trainers.data_adapters import array_slicing
-
-    if not call["validation_split"] or call["validation_data"] is not None:
-        return call
-    arrays = (call["x"], call["y"], call["sample_weight"])
-    # Keras would read rows of files to split them: it splits as many zeros, which take no memory.
-    zeros = tree.map_structure(lambda leaf: np.broadcast_to(np.int8(0), len(leaf)) if _in_parts(leaf) else leaf, arrays)
-    train, held_out = array_slicing.train_validation_split(zeros, validation_split=call["validation_split"])
-    x, y, sample_weight = tree.map_structure(
-        lambda leaf, part: leaf.part(0, len(part)) if _in_parts(leaf) else part, arrays, train
-    )
-    validation_data = tree.map_structure(
-        lambda leaf, part: leaf.part(len(leaf) - len(part), len(leaf)) if _in_parts(leaf) else part, arrays, held_out
-    )
-    return {**call, "x": x, "y": y, "sample_weight": sample_weight, "validation_data": validation_data}
+# By which the iterator that Keras keeps for a running fit leads to the validation of that fit.
+_LINK = "_flatout_validation"
 
 
-def _in_parts(leaf: Any) -> bool:
-    """Whether an array lies in files and can be cut without reading them."""
-    return hasattr(leaf, "part") and hasattr(leaf, "paths")
+class Validation:
+    """The validation of one fit; there is none if the call has no `validation_data`.
+
+    Args:
+        model: The model that is fitted.
+        call: The arguments of `fit`, `validation_split` already taken off.
+
+    Attributes:
+        reasons: Why stock Keras validates; empty if it does not.
+    """
+
+    def __init__(self, model: Any, call: dict[str, Any]):
+        self._model = model
+        self._call = call
+        self._source: Source | None = None
+        self._prepared: Prepared | None = None
+        # What tells its callbacks, and knows by now how long a step takes.
+        self._ledger: Ledger | None = None
+        # Keras' own, for whoever asks the model for it.
+        self._iterator: Any = None
+        self.reasons: tuple[Reason, ...] = ()
+
+    def refusals(self) -> tuple[Reason, ...]:
+        """Why stock Keras would validate, as far as that can be said before the fit; empty if it would not."""
+        if self._call.get("validation_data") is None:
+            return ()
+        plan = self._planned(self._evaluation(None), current().engine).plan
+        return () if plan.accelerated else plan.reasons
+
+    def after_epoch(self, epoch: int, callbacks: Any, engine: str) -> dict[str, Any]:
+        """The logs of the validation after an epoch, empty where none is due.
+
+        Args:
+            epoch: Its number.
+            callbacks: Of the fit.
+            engine: The engine that trains, which validates too unless another was asked for.
+        """
+        model, call = self._model, self._call
+        if call["validation_data"] is None or not validates_after(model, epoch, call["validation_freq"]):
+            return {}
+        evaluation = self._evaluation(callbacks)
+        if self._iterator is None:
+            wished = current().engine
+            self._prepare(evaluation, engine if wished == "auto" else wished)
+        # A callback may have fitted the same model meanwhile.
+        keep_validation(model, self._iterator)
+        if self._prepared is not None and not stock.is_overridden("evaluate", model):
+            self._ledger = self._ledger or Ledger(callbacks, model, "test", model.steps_per_execution)
+            logs = evaluate_pass(model, {**evaluation, "verbose": "auto"}, self._prepared, self._ledger)
+        else:
+            logs = model.evaluate(**evaluation, **{KEPT_VALIDATION: True})
+        return {f"val_{name}": value for name, value in logs.items()}
+
+    def evaluate(self, call: dict[str, Any]) -> Any:
+        """What the `evaluate` of a user's class comes to, when it asks for the data that the fit keeps."""
+        assert self._prepared is not None
+        return evaluate_pass(self._model, call, self._prepared)
+
+    def close(self) -> None:
+        if self._prepared is not None:
+            # Each holds the other, and one of them the rows on the device.
+            delattr(self._iterator, _LINK)
+            self._prepared.feed.close()
+            self._prepared = None
+
+    def _evaluation(self, callbacks: Any) -> dict[str, Any]:
+        """The arguments of evaluate that validate the fit."""
+        import keras
+
+        call = self._call
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
+        return {
+            "x": x,
+            "y": y,
+            "sample_weight": sample_weight,
+            "batch_size": call["validation_batch_size"] or call["batch_size"],
+            "steps": call["validation_steps"],
+            "callbacks": callbacks,
+            "return_dict": True,
+        }
+
+    def _planned(self, evaluation: dict[str, Any], engine: str) -> PlannedCall:
+        options = Options(engine=engine, force=True)
+        planned = plan_call("evaluate", self._model, evaluation, options, self._source)
+        self._source = planned.source
+        return planned
+
+    def _prepare(self, evaluation: dict[str, Any], engine: str) -> None:
+        """Make the data ready, for an engine or, where none can take them, for stock Keras."""
+        # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
+        if stock.are_replaced() or not stock.is_overridden("evaluate", self._model):
+            try:
+                planned = self._planned(evaluation, engine)
+                if planned.plan.accelerated:
+                    self._prepared = prepare(self._model, evaluation, planned, force=True)
+                    self._iterator = self._prepared.feed.iterator
+                    setattr(self._iterator, _LINK, self)
+                    return
+                self._refuse(planned.plan.reasons)
+            except Refusal as refusal:
+                self._refuse((refusal.reason,))
+            except ValueError:
+                # Data that Keras takes with a warning (no rows) or refuses in words of its own.
+                pass
+        self._iterator = validation_iterator(self._model, evaluation)
+
+    def _refuse(self, why: tuple[Reason, ...]) -> None:
+        self.reasons = tuple(Reason(one.code, f"In validation: {one.message}") for one in why)
 
 
-def run(
-    model: Any, call: dict[str, Any], callbacks: Any, evaluate: Callable[..., Any], trains_natively: bool = False
-) -> dict[str, Any]:
-    """Evaluate a model on the validation data of a fit, by the user's own `evaluate` if there is one."""
-    evaluation = _evaluation(call, callbacks)
-    if getattr(model, "_eval_epoch_iterator", None) is None:
-        _prepare(model, evaluation, "native" if trains_natively else current().engine)
-    if model in _prepared and not _is_overridden(model):
-        from .ledger import Ledger
-
-        if model not in _ledgers:
-            _ledgers[model] = Ledger(callbacks, model, "test", model.steps_per_execution)
-        return evaluate(model, {**evaluation, "verbose": "auto"}, _prepared[model], _ledgers[model])
-    return model.evaluate(**evaluation, _use_cached_eval_dataset=True)
-
-
-def _evaluation(call: dict[str, Any], callbacks: Any) -> dict[str, Any]:
-    """The arguments of evaluate that validate a fit."""
-    from keras.src.trainers.data_adapters import data_adapter_utils
-
-    x, y, sample_weight = data_adapter_utils.unpack_x_y_sample_weight(call["validation_data"])
-    return {
-        "x": x,
-        "y": y,
-        "sample_weight": sample_weight,
-        "batch_size": call["validation_batch_size"] or call["batch_size"],
-        "steps": call["validation_steps"],
-        "callbacks": callbacks,
-        "return_dict": True,
-    }
-
-
-def prepared_for(model: Any) -> Prepared | None:
-    """What `evaluate(_use_cached_eval_dataset=True)` shall run, if an engine fits this model."""
-    return _prepared.get(model)
-
-
-def refusals(model: Any, call: dict[str, Any]) -> tuple[Reason, ...]:
-    """Why the validation of a fit will run on stock Keras; empty if it will not."""
-    if call["validation_data"] is None:
-        return ()
-    plan = make_plan("evaluate", model, _evaluation(call, None), Options(engine=current().engine, force=True))
-    return () if plan.accelerated else plan.reasons
-
-
-def forget(model: Any) -> None:
-    _ledgers.pop(model, None)
-    prepared = _prepared.pop(model, None)
-    if prepared is not None:
-        prepared.feed.close()
-
-
-def take_reasons(model: Any) -> tuple[Reason, ...]:
-    """Why the last fit of a model validated with stock Keras; empty if it did not."""
-    return tuple(Reason(why.code, f"In validation: {why.message}") for why in _refused.pop(model, ()))
-
-
-def _is_overridden(model: Any) -> bool:
-    return "evaluate" in vars(model) or type(model).evaluate is not vars(stock.trainer_class())["evaluate"]
-
-
-def _prepare(model: Any, evaluation: dict[str, Any], engine: str) -> None:
-    """Make the data ready, for the engine or, where it cannot take them, for stock Keras."""
-    # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
-    if stock.are_replaced() or not _is_overridden(model):
-        try:
-            plan = make_plan("evaluate", model, evaluation, Options(engine=engine, force=True))
-            if plan.accelerated:
-                _prepared[model] = prepare("evaluate", model, evaluation, plan, force=True)
-                model._eval_epoch_iterator = _prepared[model].feed.iterator
-                return
-            _refused[model] = plan.reasons
-        except Refusal as refusal:
-            _refused[model] = (refusal.reason,)
-        except ValueError:
-            # Data that Keras takes with a warning (no rows) or refuses in words of its own.
-            pass
-    import keras
-
-    extra = {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
-    model._eval_epoch_iterator = iterator_class(trainer_module(keras.config.backend()))(
-        x=evaluation["x"],
-        y=evaluation["y"],
-        sample_weight=evaluation["sample_weight"],
-        batch_size=evaluation["batch_size"],
-        steps_per_execution=model.steps_per_execution,
-        steps_per_epoch=evaluation["steps"],
-        shuffle=False,
-        **extra,
-    )
+def running_validation(model: Any) -> Validation | None:
+    """The validation of the fit that is running on a model, if an engine has its data."""
+    found: Validation | None = getattr(kept_validation(model), _LINK, None)
+    return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flatout.check.examine import check_paths
+from flatout.check.examining.examine import check_paths
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES
 from flatout.check.rules.rule_pages import page, pages, with_imports, with_table

@@ -10,7 +10,9 @@ import pytest
 from keras import layers
 
 import flatout
-from flatout.native.launch.launcher import why_not_here
+from flatout.native.launch.select_launcher import why_not_here
+from flatout.native.run.native_engine import NativeProgram
+from flatout.training.planning.engine_choice import engine_named
 
 pytestmark = pytest.mark.slow
 
@@ -161,6 +163,35 @@ def test_dropout_drops_its_share() -> None:
 def test_auto_does_not_choose_it() -> None:
     _, _, report = _fit("auto", epochs=1)
     assert report.engine != "native"
+
+
+@pytest.mark.usefixtures("emulated")
+@pytest.mark.parametrize("fuses", [True, False])
+def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
+    forced: None, monkeypatch: pytest.MonkeyPatch, backend: str, fuses: bool
+) -> None:
+    """Its plan, report, epoch logs and validation; or, if the kernel turns out not to fit, nothing of it."""
+    monkeypatch.setattr("flatout.native.run.one_kernel.one_kernel_is_better", lambda *arguments: True)
+    monkeypatch.setattr(NativeProgram, "is_fused", property(lambda self: fuses))
+    logs_of: list[str] = []
+    for engine in (engine_named("native"), engine_named(backend)):
+        monkeypatch.setattr(engine, "epoch_logs", _named(engine, engine.epoch_logs, logs_of), raising=False)
+    model, history, report = _fit("auto", epochs=2)
+    stock, expected, _ = _fit("stock", epochs=2)
+    name = "native" if fuses else backend
+    assert report.engine == name
+    # Of each epoch, and of each validation.
+    assert logs_of == 4 * [name]
+    _assert_same(history.values(), expected.values())
+    _assert_same(model.get_weights(), stock.get_weights())
+
+
+def _named(engine: Any, epoch_logs: Any, told: list[str]) -> Any:
+    def tells(model: Any, logs: Any) -> Any:
+        told.append(engine.name)
+        return epoch_logs(model, logs)
+
+    return tells
 
 
 def test_without_a_gpu_the_backends_engine_runs_and_says_why(

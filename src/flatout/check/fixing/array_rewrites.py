@@ -1,4 +1,4 @@
-"""Loops as array code, written into the file: what `flatout.vectorize` proved, in the place of the function."""
+"""Loops as array code, written into the file: what `flatout.vectorize` verified, in the place of the function."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ import importlib
 import inspect
 import sys
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import libcst as cst
 import numpy as np
 
 from flatout.check.probing.live_functions import imported
 from flatout.check.probing.probe_inputs import Inputs, described, usual
 from flatout.check.rules.rule import Finding
-from flatout.pysource.source_file import SourceFile, walk
+from flatout.pysource.source_file import SourceFile
+from flatout.pysource.trees import method_name, names_in, walk
 from flatout.vectorize.decorator import vectorize
+
+from .edits import Edit, edited, first_line, line_begin
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
@@ -42,17 +43,21 @@ class Rewritten:
 def rewritten_functions(
     file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None = None
 ) -> list[Rewritten]:
-    """The proven rewrites of a file's functions that have findings; the file is imported to prove them.
+    """The verified rewrites of a file's functions that have findings; the file is imported to verify them.
 
     Args:
         file: With the functions.
         findings: Of the file.
-        unsafe: Also what was not proven.
+        unsafe: Also what was not verified.
         given: What the arrays look like, if the user says so; else a comment of the file may.
     """
     wanted = {one.function for one in findings if one.code.startswith(_ANSWERED) and "." not in one.function}
     loops = {one.function for one in findings if one.code.startswith(("FO10", "FO401", "FO201", "FO205"))}
-    names = [name for name in _top_level(file.tree) if name in wanted & loops]
+    names = [
+        one.name
+        for one in file.tree.body
+        if isinstance(one, ast.FunctionDef) and not one.decorator_list and one.name in wanted & loops
+    ]
     if not names:
         return []
     if trains_at_import(file.tree):
@@ -89,11 +94,11 @@ def _attempt(function: Any, name: str, unsafe: bool, inputs: Inputs | None, more
         problem = _problem(function, source, name, inputs, has_example=bool(more))
         if problem:
             return Rewritten(name, None, problem + ("" if inputs else _HINT))
-    return Rewritten(name, source, "proven equal in value and gradient" if applied else f"not proven: {reason}")
+    return Rewritten(name, source, "verified equal in value and gradient" if applied else f"not verified: {reason}")
 
 
 def _problem(function: Any, source: str, name: str, inputs: Inputs | None, has_example: bool) -> str:
-    """Why a proven rewrite must not be written: shapes that the original takes and for which it gives something else.
+    """Why a verified rewrite must not be written: shapes that the original takes and for which it gives something else.
 
     `flatout.vectorize` looks at the ranks at every call; source in a file cannot.
     """
@@ -146,66 +151,58 @@ def _missing_names(source: str, namespace: dict[str, Any]) -> list[str]:
     return sorted(used - own - set(namespace) - set(dir(builtins)))
 
 
-def _top_level(tree: cst.Module) -> Iterator[str]:
-    for statement in tree.body:
-        if isinstance(statement, cst.FunctionDef) and not statement.decorators:
-            yield statement.name.value
-
-
-def trains_at_import(tree: cst.Module) -> bool:
+def trains_at_import(tree: ast.Module) -> bool:
     """Whether `.fit(` is called outside functions and outside `if __name__ == "__main__"`."""
-    for statement in tree.body:
-        if isinstance(statement, (cst.FunctionDef, cst.ClassDef)):
-            continue
-        if isinstance(statement, cst.If) and any(
-            isinstance(one, cst.Name) and one.value == "__name__" for one in walk(statement.test)
-        ):
-            continue
-        for node in walk(statement):
-            if (
-                isinstance(node, cst.Call)
-                and isinstance(node.func, cst.Attribute)
-                and node.func.attr.value in ("fit", "train")
-            ):
-                return True
-    return False
+    run = [
+        one
+        for one in tree.body
+        if not isinstance(one, (ast.FunctionDef, ast.ClassDef))
+        and not (isinstance(one, ast.If) and "__name__" in names_in(one.test))
+    ]
+    return any(method_name(node) in ("fit", "train") for node in walk(run))
 
 
-def with_rewrites(tree: cst.Module, rewrites: list[Rewritten]) -> cst.Module:
-    """The module with functions replaced by their rewrites, and `ops` imported."""
+def with_rewrites(file: SourceFile, rewrites: list[Rewritten]) -> str:
+    """The file's text with functions replaced by their rewrites, and `ops` imported."""
     sources = {one.name: one.source for one in rewrites if one.source is not None}
-    if not sources:
-        return tree
-    body: list[Any] = []
-    for statement in tree.body:
-        source = sources.get(statement.name.value) if isinstance(statement, cst.FunctionDef) else None
-        if source is None:
-            body.append(statement)
-            continue
-        new = list(cst.parse_module(source).body)
-        first = new[0]
-        for at, line in enumerate(new[1:], 1):
-            if isinstance(line, cst.FunctionDef):
-                new[at] = line.with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
-        new[0] = first.with_changes(leading_lines=statement.leading_lines)
-        body += new
-    return _with_ops(tree.with_changes(body=body))
+    edits = []
+    for statement in file.tree.body:
+        source = sources.get(statement.name) if isinstance(statement, ast.FunctionDef) else None
+        if source is not None:
+            last = statement.end_lineno or statement.lineno
+            # Comments at the end of the body go with it.
+            for number in range(last, len(file.lines)):
+                line = file.lines[number].strip()
+                if line.startswith("#") and file.lines[number][:1].isspace():
+                    last = number + 1
+                elif line:
+                    break
+            edits.append(Edit(line_begin(file, statement.lineno), line_begin(file, last + 1), _spaced(source)))
+    return _with_ops(SourceFile(file.path, edited(file.text, edits))) if edits else file.text
 
 
-def _with_ops(tree: cst.Module) -> cst.Module:
-    for statement in tree.body:
-        text = tree.code_for_node(statement).strip()
+def _spaced(source: str) -> str:
+    """The source of a rewrite, with two empty lines between its functions."""
+    made = SourceFile(Path(), source)
+    text = ""
+    end = 0
+    for statement in made.tree.body:
+        begin, behind = line_begin(made, first_line(statement)), line_begin(made, (statement.end_lineno or 0) + 1)
+        if text:
+            text += "\n\n" if isinstance(statement, ast.FunctionDef) else source[end:begin]
+        text += source[begin:behind].rstrip("\n") + "\n"
+        end = behind
+    return text
+
+
+def _with_ops(file: SourceFile) -> str:
+    for statement in file.tree.body:
+        text = file.code(statement)
         if text.startswith("from keras import") and "ops" in text.replace(",", " ").split():
-            return tree
-    uses = any(isinstance(node, cst.Name) and node.value == "ops" for node in walk(tree))
-    if not uses:
-        return tree
-    at = next((n + 1 for n, one in reversed(list(enumerate(tree.body))) if _is_import(one)), 0)
-    line = cst.parse_statement("from keras import ops\n")
-    return tree.with_changes(body=[*tree.body[:at], line, *tree.body[at:]])
-
-
-def _is_import(statement: cst.CSTNode) -> bool:
-    return isinstance(statement, cst.SimpleStatementLine) and isinstance(
-        statement.body[0], (cst.Import, cst.ImportFrom)
-    )
+            return file.text
+    if "ops" not in names_in(file.tree):
+        return file.text
+    imports = [one for one in file.tree.body if isinstance(one, (ast.Import, ast.ImportFrom))]
+    last = imports[-1].end_lineno or 0 if imports else first_line(file.tree.body[0]) - 1
+    place = line_begin(file, last + 1)
+    return edited(file.text, [Edit(place, place, "from keras import ops\n")])

@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-import libcst as cst
-
-from flatout.check.examine import check_file, python_files
-from flatout.check.findings_output import shown
+from flatout.check.examining.examine import check_file, python_files
+from flatout.check.examining.findings_output import shown
 from flatout.check.probing.probe_inputs import Inputs, parse
 from flatout.check.rules.rule import Finding
 from flatout.pysource.source_file import Project, SourceFile
@@ -20,7 +18,7 @@ from flatout.pysource.source_file import Project, SourceFile
 from .array_rewrites import Rewritten, rewritten_functions, with_rewrites
 from .line_fixes import with_constants_outside, with_expressions_once, without_log_lines
 
-_Fix = Callable[[SourceFile, list[Finding]], cst.Module]
+_Fix = Callable[[SourceFile, list[Finding]], str]
 # Each works on the findings of the file as the one before left it.
 _FIXES: tuple[_Fix, ...] = (without_log_lines, with_constants_outside, with_expressions_once)
 
@@ -76,13 +74,13 @@ def _fixed(
     # A rewrite loses comments and layout: it is for what a change of single lines does not mend.
     left = _findings_in(file.path, _with_lines_changed(file.path, file.text, codes))
     rewrites = rewritten_functions(file, [one for one in left if one.code in codes], unsafe, given)
-    return _with_lines_changed(file.path, with_rewrites(file.tree, rewrites).code, codes), rewrites
+    return _with_lines_changed(file.path, with_rewrites(file, rewrites), codes), rewrites
 
 
 def _with_lines_changed(path: Path, text: str, codes: set[str]) -> str:
     for fix in _FIXES:
         fresh = [one for one in _findings_in(path, text) if one.code in codes]
-        text = fix(SourceFile(path, text), fresh).code
+        text = fix(SourceFile(path, text), fresh)
     return text
 
 

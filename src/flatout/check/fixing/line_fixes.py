@@ -1,252 +1,199 @@
-"""Fixes that need no proof by running: log lines go, constants are loaded once, expressions are computed once."""
+"""Fixes that need no run to be verified: log lines go, constants are loaded once, expressions are computed once."""
 
 from __future__ import annotations
 
+import ast
 import builtins
 import re
 from collections.abc import Iterator
 
-import libcst as cst
-
 from flatout.check.rules.rule import Finding
 from flatout.pysource.repeats import repeated_work
-from flatout.pysource.source_file import SourceFile, children_of, dotted, walk
+from flatout.pysource.source_file import SourceFile
+from flatout.pysource.trees import dotted, given_values, last_name, method_name, names_in, root_of, walk
 
-_PURE = frozenset(
-    {"float", "int", "str", "len", "round", "abs", "repr", "format", "max", "min", "sum", "tuple", "list"}
-)
+from .edits import Edit, edited, first_line, is_alone, lead_of, line_begin
+
+_PURE = frozenset({
+    "float", "int", "str", "len", "round", "abs", "repr", "format", "max", "min", "sum", "tuple", "list",
+})  # fmt: skip
 _PURE_METHODS = frozenset(["item", "numpy", "tolist", "mean", "max", "min", "sum", "detach", "cpu", "format", "std"])
 _PURE_MODULES = frozenset(["ops", "keras", "tf", "K", "torch", "jnp", "np", "numpy", "tensorflow", "jax", "math"])
-_CHANGING = frozenset(
-    [
-        "append",
-        "update",
-        "pop",
-        "sort",
-        "fill",
-        "insert",
-        "extend",
-        "clear",
-        "setdefault",
-        "remove",
-        "add",
-        "drop",
-        "resize",
-        "partition",
-    ]
-)
+_CHANGING = frozenset({
+    "append", "update", "pop", "sort", "fill", "insert", "extend", "clear", "setdefault", "remove", "add", "drop",
+    "resize", "partition",
+})  # fmt: skip
 
 
-def without_log_lines(file: SourceFile, findings: list[Finding]) -> cst.Module:
+def without_log_lines(file: SourceFile, findings: list[Finding]) -> str:
     """Remove the prints and log lines that FO203 found, where nothing else happens on them."""
-    places = {(one.line, one.column) for one in findings if one.code == "FO203"}
-    doomed: set[int] = set()
-    for node in walk(file.tree):
-        if isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1 and isinstance(node.body[0], cst.Expr):
-            call = node.body[0].value
-            place = file.place(call)
-            if isinstance(call, cst.Call) and (place.line, place.column) in places and _only_reads(call):
-                doomed.add(id(node))
-    return _visited(file.tree, _Remove(doomed)) if doomed else file.tree
+    places = _places(findings, "FO203")
+    edits = []
+    for block in (part for node in walk(file.tree) for _, part in ast.iter_fields(node) if isinstance(part, list)):
+        doomed = [one for one in block if _is_log_line(file, one, places)]
+        for one in doomed:
+            # A block must not be empty.
+            is_last = len(doomed) == len(block) and one is block[-1]
+            text = file.indent(one) + "pass\n" if is_last else ""
+            begin, end = line_begin(file, lead_of(file, one)), line_begin(file, one.end_lineno + 1)
+            edits.append(Edit(begin, end, text))
+    return edited(file.text, edits)
 
 
-def _only_reads(call: cst.Call) -> bool:
-    for argument in call.args:
-        for node in walk(argument.value):
-            if isinstance(node, (cst.NamedExpr, cst.Yield, cst.Await, cst.Lambda)):
+def _places(findings: list[Finding], code: str) -> set[tuple[int, int]]:
+    return {(one.line, one.column) for one in findings if one.code == code}
+
+
+def _is_at(file: SourceFile, node: ast.AST, places: set[tuple[int, int]]) -> bool:
+    place = file.place(node)
+    return (place.line, place.column) in places
+
+
+def _is_log_line(file: SourceFile, node: object, places: set[tuple[int, int]]) -> bool:
+    if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
+        return False
+    return _is_at(file, node.value, places) and _only_reads(node.value) and is_alone(file, node)
+
+
+def _only_reads(call: ast.Call) -> bool:
+    for node in walk(given_values(call)):
+        if isinstance(node, (ast.NamedExpr, ast.Yield, ast.YieldFrom, ast.Await, ast.Lambda)):
+            return False
+        if isinstance(node, ast.Call):
+            name = dotted(node.func)
+            is_pure = name in _PURE or name.split(".")[0] in _PURE_MODULES or method_name(node) in _PURE_METHODS
+            if not is_pure:
                 return False
-            if isinstance(node, cst.Call):
-                name = dotted(node.func)
-                method = node.func.attr.value if isinstance(node.func, cst.Attribute) else ""
-                if not (name in _PURE or name.split(".")[0] in _PURE_MODULES or method in _PURE_METHODS):
-                    return False
     return True
 
 
-class _Remove(cst.CSTTransformer):
-    def __init__(self, doomed: set[int]):
-        super().__init__()
-        self._doomed = doomed
-
-    def leave_SimpleStatementLine(
-        self, original_node: cst.SimpleStatementLine, updated_node: cst.SimpleStatementLine
-    ) -> cst.SimpleStatementLine | cst.RemovalSentinel:
-        return cst.RemoveFromParent() if id(original_node) in self._doomed else updated_node
-
-    def leave_IndentedBlock(
-        self, original_node: cst.IndentedBlock, updated_node: cst.IndentedBlock
-    ) -> cst.IndentedBlock:
-        if updated_node.body:
-            return updated_node
-        return updated_node.with_changes(body=[cst.parse_statement("pass")])
-
-
-def with_constants_outside(file: SourceFile, findings: list[Finding]) -> cst.Module:
+def with_constants_outside(file: SourceFile, findings: list[Finding]) -> str:
     """Move the loads that FO301 found above their functions, where they use nothing of the function's own."""
-    places = {(one.line, one.column) for one in findings if one.code == "FO301"}
-    body: list[cst.BaseStatement | cst.SimpleStatementLine] = []
-    taken = {node.value for node in walk(file.tree) if isinstance(node, cst.Name)}
+    places = _places(findings, "FO301")
+    taken = _names(file.tree)
     known = set(dir(builtins))
-    changed = False
+    edits = []
     for statement in file.tree.body:
-        for function in _functions(statement):
+        above = line_begin(file, lead_of(file, statement))
+        outside = ""
+        inner = statement.body if isinstance(statement, ast.ClassDef) else [statement]
+        for function in (one for one in inner if isinstance(one, ast.FunctionDef)):
             for line in _constant_lines(file, function, places, known):
-                assignment = line.body[0]
-                assert isinstance(assignment, cst.Assign)
-                name = dotted(assignment.targets[0].target)
-                constant = _fresh(f"_{name.upper()}", taken)
-                blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
-                outside = line.with_changes(
-                    body=[assignment.with_changes(targets=[cst.AssignTarget(cst.Name(constant))])],
-                    leading_lines=[*blank, *[one for one in line.leading_lines if one.comment]],
-                )
-                inside = line.with_changes(body=[assignment.with_changes(value=cst.Name(constant))], leading_lines=[])
-                body.append(outside)
-                replaced = _visited(statement, _Replace({id(line): inside}))
-                assert isinstance(replaced, (cst.FunctionDef, cst.ClassDef))
-                statement = replaced
-                changed = True
-        body.append(statement)
+                constant = _fresh(f"_{dotted(line.targets[0]).upper()}", taken)
+                lead, begin = line_begin(file, lead_of(file, line)), line_begin(file, line.lineno)
+                comments = [one.strip() + "\n" for one in file.text[lead:begin].splitlines() if one.strip()]
+                end = line_begin(file, (line.end_lineno or 0) + 1)
+                value, behind = _value_span(file, line)
+                load = file.text[value:end].replace("\n" + file.indent(line), "\n")
+                outside += f"\n\n{''.join(comments)}{constant} = {load}"
+                edits += [Edit(lead, begin), Edit(value, behind, constant)]
+        if outside:
+            edits.append(Edit(above, above, outside))
         known |= _bound(statement)
-    return file.tree.with_changes(body=body) if changed else file.tree
+    return edited(file.text, edits)
 
 
-def _functions(statement: cst.CSTNode) -> Iterator[cst.FunctionDef]:
-    if isinstance(statement, cst.FunctionDef):
-        yield statement
-    elif isinstance(statement, cst.ClassDef):
-        for inner in statement.body.body:
-            if isinstance(inner, cst.FunctionDef):
-                yield inner
+def _value_span(file: SourceFile, line: ast.Assign) -> tuple[int, int]:
+    """Where the value of an assignment stands, with the brackets around it."""
+    behind_target, end = file.span(line.targets[0])[1], file.span(line)[1]
+    equals = re.compile(r"\s*=\s*").match(file.text, behind_target)
+    return (equals.end() if equals else behind_target), end
 
 
 def _constant_lines(
-    file: SourceFile, function: cst.FunctionDef, places: set[tuple[int, int]], known: set[str]
-) -> Iterator[cst.SimpleStatementLine]:
-    for line in function.body.body:
-        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+    file: SourceFile, function: ast.FunctionDef, places: set[tuple[int, int]], known: set[str]
+) -> Iterator[ast.Assign]:
+    for line in function.body:
+        if not isinstance(line, ast.Assign) or len(line.targets) != 1 or not is_alone(file, line):
             continue
-        assignment = line.body[0]
-        if not isinstance(assignment, cst.Assign) or len(assignment.targets) != 1:
+        target = line.targets[0]
+        loads = any(isinstance(one, ast.Call) and _is_at(file, one, places) for one in walk(line.value))
+        names = names_in(line.value)
+        if not isinstance(target, ast.Name) or not loads or not names <= known or names & _local_names(function):
             continue
-        target = assignment.targets[0].target
-        if not isinstance(target, cst.Name):
-            continue
-        inside = [file.place(one) for one in walk(assignment.value) if isinstance(one, cst.Call)]
-        loads = any((place.line, place.column) in places for place in inside)
-        names = {one.value for one in _free_names(assignment.value)}
-        if loads and names <= known and not names & _local_names(function) and _stays(target.value, function):
+        if _stays(target.id, function):
             yield line
 
 
-def _free_names(node: cst.CSTNode) -> Iterator[cst.Name]:
-    if isinstance(node, cst.Name):
-        yield node
-    elif isinstance(node, (cst.Attribute, cst.Arg)):
-        yield from _free_names(node.value)
-    else:
-        for child in children_of(node):
-            yield from _free_names(child)
+def _names(tree: ast.AST) -> set[str]:
+    """All words that a piece of code uses as names."""
+    words = ((getattr(one, key, None) for key in ("id", "attr", "arg", "name", "asname")) for one in walk(tree))
+    return {word for some in words for word in some if isinstance(word, str)}
 
 
-def _local_names(function: cst.FunctionDef) -> set[str]:
-    found = {parameter.name.value for parameter in walk(function.params) if isinstance(parameter, cst.Param)}
-    return found | {name for node in walk(function.body) for name in _bound(node)}
+def _local_names(function: ast.FunctionDef) -> set[str]:
+    return _parameters(function) | {name for node in walk(function.body) for name in _bound(node)}
 
 
-def _bound(node: cst.CSTNode) -> set[str]:
+def _parameters(function: ast.FunctionDef) -> set[str]:
+    return {one.arg for one in walk(function.args) if isinstance(one, ast.arg)}
+
+
+def _bound(node: ast.AST) -> set[str]:
     """The names that a statement binds."""
-    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-        return {node.name.value}
-    if isinstance(node, (cst.Import, cst.ImportFrom)) and not isinstance(node.names, cst.ImportStar):
-        return {(dotted(one.asname.name) if one.asname else dotted(one.name)).split(".")[0] for one in node.names}  # type: ignore[arg-type]
-    if isinstance(node, cst.SimpleStatementLine):
-        return {name for small in node.body for name in _bound(small)}
-    if isinstance(node, cst.Assign):
-        return {one.value for target in node.targets for one in walk(target.target) if isinstance(one, cst.Name)}
-    if isinstance(node, (cst.AnnAssign, cst.AugAssign, cst.For)) and isinstance(node.target, cst.Name):
-        return {node.target.value}
+    if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+        return {node.name}
+    if isinstance(node, (ast.Import, ast.ImportFrom)):
+        return {(one.asname or one.name).split(".")[0] for one in node.names}
+    if isinstance(node, ast.Assign):
+        return names_in(node.targets)
+    if isinstance(node, (ast.AnnAssign, ast.AugAssign, ast.For)) and isinstance(node.target, ast.Name):
+        return {node.target.id}
     return set()
 
 
-def _stays(name: str, function: cst.FunctionDef) -> bool:
+def _stays(name: str, function: ast.FunctionDef) -> bool:
     """Whether a function neither assigns a name twice nor changes what it stands for."""
     assigned = 0
     for node in walk(function.body):
-        if isinstance(node, cst.AssignTarget):
-            root: cst.BaseExpression = node.target
-            while isinstance(root, (cst.Subscript, cst.Attribute)):
-                root = root.value
-            assigned += isinstance(root, cst.Name) and root.value == name
-        elif isinstance(node, cst.AugAssign) and dotted(node.target).split(".")[0] == name:
+        if isinstance(node, ast.Assign):
+            assigned += sum(dotted(root_of(target)) == name for target in node.targets)
+        elif isinstance(node, ast.AugAssign) and dotted(node.target).split(".")[0] == name:
             return False
-        elif isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute):
-            changes = node.func.attr.value in _CHANGING or any(
-                argument.keyword is not None and argument.keyword.value == "inplace" for argument in node.args
-            )
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            changes = node.func.attr in _CHANGING or any(one.arg == "inplace" for one in node.keywords)
             if changes and dotted(node.func.value).split(".")[0] == name:
                 return False
     return assigned == 1
 
 
-def with_expressions_once(file: SourceFile, findings: list[Finding]) -> cst.Module:
+def with_expressions_once(file: SourceFile, findings: list[Finding]) -> str:
     """Give the expressions that FO306 found a name, before the statement that needs them first."""
-    lines = {(one.line, one.column) for one in findings if one.code == "FO306"}
-    taken = {node.value for node in walk(file.tree) if isinstance(node, cst.Name)}
-    changes: dict[int, cst.CSTNode] = {}
-    for function in (node for node in walk(file.tree) if isinstance(node, cst.FunctionDef)):
+    places = _places(findings, "FO306")
+    taken = _names(file.tree)
+    edits: list[Edit] = []
+    for function in (node for node in walk(file.tree) if isinstance(node, ast.FunctionDef)):
         for second, text, _ in repeated_work(function, file):
-            place = file.place(second)
-            if (place.line, place.column) not in lines or not isinstance(second, cst.BaseExpression):
-                continue
-            body = list(changes.get(id(function.body), function.body).body)  # type: ignore[attr-defined]
-            done = _named(file, function, second, text, body, taken)
-            if done is not None:
-                changes[id(function.body)] = function.body.with_changes(body=done)
+            named = _named(file, function, second, text, taken) if _is_at(file, second, places) else []
+            if named:
+                edits += named
                 break
-    return _visited(file.tree, _Replace(changes)) if changes else file.tree
+    return edited(file.text, edits)
 
 
-def _named(
-    file: SourceFile,
-    function: cst.FunctionDef,
-    second: cst.BaseExpression,
-    text: str,
-    body: list[cst.CSTNode],
-    taken: set[str],
-) -> list[cst.CSTNode] | None:
-    """The body with the expression computed once; None where its parts are not all known before its first use."""
+def _named(file: SourceFile, function: ast.FunctionDef, second: ast.Call, text: str, taken: set[str]) -> list[Edit]:
+    """The changes that compute an expression once; none where its parts are not all known before its first use."""
     same = "".join(text.split())
+    statements = [one for one in function.body if not isinstance(one, ast.FunctionDef)]
     uses = [
-        [one for one in walk(statement) if type(one) is type(second) and "".join(file.code(one).split()) == same]
-        for statement in body
-        if not isinstance(statement, cst.FunctionDef)
+        (statement, one)
+        for statement in statements
+        for one in walk(statement)
+        if isinstance(one, ast.Call) and "".join(file.code(one).split()) == same
     ]
-    statements = [statement for statement in body if not isinstance(statement, cst.FunctionDef)]
-    first = next((at for at, found in enumerate(uses) if found), None)
-    if first is None:
-        return None
-    before = {name for statement in body[: body.index(statements[first])] for name in _bound(statement)}
-    parameters = {one.name.value for one in walk(function.params) if isinstance(one, cst.Param)}
-    needed = {one.value for one in _free_names(second)} & _local_names(function)
-    if not needed <= before | parameters:
-        return None
-    name = _fresh(_title(second), taken)
-    swap: dict[int, cst.CSTNode] = {id(one): cst.Name(name) for found in uses for one in found}
-    result: list[cst.CSTNode] = []
-    for statement in body:
-        if statement is statements[first]:
-            above = getattr(statement, "leading_lines", ())
-            result.append(cst.parse_statement(f"{name} = {text}\n").with_changes(leading_lines=above))
-            result.append(_visited(statement, _Replace(swap)).with_changes(leading_lines=()))
-            continue
-        result.append(_visited(statement, _Replace(swap)))
-    return result
-
-
-def _title(node: cst.BaseExpression) -> str:
-    short = dotted(node.func).rsplit(".", 1)[-1] if isinstance(node, cst.Call) else ""
-    return f"{short}_once" if re.fullmatch(r"\w+", short) else "computed_once"
+    if not uses:
+        return []
+    first = uses[0][0]
+    before = {name for statement in function.body[: function.body.index(first)] for name in _bound(statement)}
+    if not names_in(second) & _local_names(function) <= before | _parameters(function):
+        return []
+    title = last_name(second.func)
+    name = _fresh(f"{title}_once" if title else "computed_once", taken)
+    place = line_begin(file, first_line(first))
+    return [
+        Edit(place, place, f"{file.indent(first)}{name} = {text}\n"),
+        *(Edit(*file.span(one), name) for _, one in uses),
+    ]
 
 
 def _fresh(name: str, taken: set[str]) -> str:
@@ -255,16 +202,3 @@ def _fresh(name: str, taken: set[str]) -> str:
         candidate, number = f"{name}_{number}", number + 1
     taken.add(candidate)
     return candidate
-
-
-class _Replace(cst.CSTTransformer):
-    def __init__(self, by_identity: dict[int, cst.CSTNode]):
-        super().__init__()
-        self._by_identity = by_identity
-
-    def on_leave(self, original_node: cst.CSTNode, updated_node: cst.CSTNode) -> cst.CSTNode:  # type: ignore[override]
-        return self._by_identity.get(id(original_node), updated_node)
-
-
-def _visited(node: cst.CSTNodeT, transformer: cst.CSTTransformer) -> cst.CSTNodeT:
-    return node.visit(transformer)  # type: ignore[return-value]

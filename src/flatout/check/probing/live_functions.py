@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.errors import CannotRun
+from flatout.check.examining.root import Root
+from flatout.check.examining.roots import roots_of
 from flatout.check.reading.walk import Walk
-from flatout.check.root import Root
-from flatout.check.roots import roots_of
 from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
 

@@ -5,6 +5,7 @@ What the source shows and the trace confirms says so; what only the trace shows 
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import importlib.util
@@ -18,14 +19,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import libcst as cst
 import numpy as np
 
 from flatout.base.errors import CannotRun
-from flatout.check.examine import python_files
+from flatout.check.examining.examine import python_files
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity
-from flatout.pysource.source_file import walk
+from flatout.pysource.trees import walk
 
 from .live_functions import SIZES, Probe, probes
 from .probe_inputs import parse
@@ -112,9 +112,9 @@ def _growth(counts: list[Counter[Place]], probe: Probe) -> Iterator[_Seen]:
 def _loop_around(place: Place, probe: Probe) -> Place:
     """The outermost loop of the function around a line."""
     for node in walk(probe.root.function.node):
-        if isinstance(node, (cst.For, cst.While, cst.ListComp, cst.GeneratorExp, cst.SetComp, cst.DictComp)):
-            begins, ends = probe.file.lines(node)
-            if begins <= place.line <= ends:
+        if isinstance(node, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
+            begins = probe.file.place(node).line
+            if begins <= place.line <= (node.end_lineno or begins):
                 return Place(place.path, begins)
     return place
 
@@ -178,7 +178,7 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
             yield (
                 code,
                 here,
-                f"Proven: after a change of `{name}` the compiled function gives what it gave before.",
+                f"Verified: after a change of `{name}` the compiled function gives what it gave before.",
                 "wrong",
             )
 
@@ -257,7 +257,8 @@ def _add(
 ) -> None:
     """Confirm a finding of the source near the place, or add one of the trace."""
     path = str(Path(place.path).resolve())
-    begins, ends = probe.file.lines(probe.root.function.node)
+    node = probe.root.function.node
+    begins, ends = node.lineno, node.end_lineno or node.lineno
     wide = code in _ANYWHERE
 
     def fits(key: tuple[str, str, int, int]) -> bool:
@@ -265,7 +266,7 @@ def _add(
         return alike and key[1] == path and (key[2] == place.line or (wide and begins <= key[2] <= ends))
 
     same = [key for key in found if fits(key)]
-    line = probe.file.text.splitlines()[place.line - 1] if place.line <= len(probe.file.text.splitlines()) else ""
+    line = probe.file.lines[place.line - 1] if place.line <= len(probe.file.lines) else ""
     excused = probe.file.excused.get(place.line, frozenset())
     if same:
         key = min(same, key=lambda one: abs(one[2] - place.line))

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from .user_line import Place, of_frames
@@ -74,10 +74,11 @@ def host_reads(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]
 ) -> Counter[tuple[str, Place]]:
     """How often each line reads from the device in one call, with the code of the rule."""
-    reads: Counter[tuple[str, Place]] = Counter()
-    with _watched(reads, files):
-        function(**tensors(values))
-    return reads
+    watching = _Watching(files)
+    given = tensors(values)
+    with watching:
+        function(**given)
+    return watching.reads
 
 
 class _Counting(TorchDispatchMode):
@@ -102,36 +103,22 @@ class _Counting(TorchDispatchMode):
         return function(*args, **(kwargs or {}))
 
 
-@contextlib.contextmanager
-def _watched(reads: Counter[tuple[str, Place]], files: set[str]) -> Iterator[None]:
-    """Count calls of what copies to the host, outermost ones only: `float` calls `item`."""
-    before = {name: getattr(torch.Tensor, name) for name in _READS}
-    inside = [False]
+class _Watching(TorchFunctionMode):
+    """Counts calls of what copies to the host, outermost ones only: `float` calls `item`."""
 
-    def watch(name: str) -> Callable[..., Any]:
-        original = before[name]
+    _READERS: ClassVar = {getattr(torch.Tensor, name): code for name, code in _READS.items()}
 
-        def wrapper(self: Any, *args: Any, **kwargs: Any) -> Any:
-            if inside[0]:
-                return original(self, *args, **kwargs)
-            place = of_frames(sys._getframe(1), files)
-            if place is not None:
-                reads[_READS[name], place] += 1
-            inside[0] = True
-            try:
-                return original(self, *args, **kwargs)
-            finally:
-                inside[0] = False
+    def __init__(self, files: set[str]):
+        super().__init__()
+        self._files = files
+        self.reads: Counter[tuple[str, Place]] = Counter()
 
-        return wrapper
-
-    for name in _READS:
-        setattr(torch.Tensor, name, watch(name))
-    try:
-        yield
-    finally:
-        for name, original in before.items():
-            setattr(torch.Tensor, name, original)
+    def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        code = self._READERS.get(function)
+        place = of_frames(sys._getframe(1), self._files) if code is not None else None
+        if code is not None and place is not None:
+            self.reads[code, place] += 1
+        return function(*args, **(kwargs or {}))
 
 
 def error_code(error: BaseException) -> str:

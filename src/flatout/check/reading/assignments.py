@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 import dataclasses
-from typing import Any
 
-import libcst as cst
-
-from .abstract_values import (
+from flatout.check.values.abstract_values import (
     UNKNOWN,
+    AbstractValue,
     Counter,
     Data,
     Instance,
@@ -16,28 +15,26 @@ from .abstract_values import (
     Static,
     Tuple,
     Unknown,
-    Value,
     data_in,
     merge,
     merge_all,
 )
+from flatout.check.values.names import Names
+from flatout.check.values.operation_results import elementwise
+from flatout.pysource.trees import index_parts
+
 from .events import Wrote
 from .expressions import Expressions
-from .names import Names
-from .operation_results import elementwise
 from .targets import unpacked
 
 
 class Assignments(Expressions):
     """The assignments of a walk."""
 
-    _updating: set[str]
-    _scopes: list[Names]
-
-    def assign(self, target: cst.CSTNode, value: Value, names: Names) -> None:
+    def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None:
         """Bind a target of an assignment, a loop or a `with`."""
-        if isinstance(target, cst.Name):
-            name = target.value
+        if isinstance(target, ast.Name):
+            name = target.id
             if name in names.outside and not self.is_own(names.owner(name)):
                 before = names.get(name)
                 how = "global" if names.module().values.get(name) is before else "nonlocal"
@@ -46,73 +43,72 @@ class Assignments(Expressions):
                 names[name] = value
             else:
                 names.values[name] = value
-        elif isinstance(target, (cst.Tuple, cst.List)):
-            for at, item in enumerate(target.elements):
-                self.assign(item.value, unpacked(value, at, len(target.elements)), names)
-        elif isinstance(target, cst.Attribute):
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for at, item in enumerate(target.elts):
+                self.assign(item, unpacked(value, at), names)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, value, names)
+        elif isinstance(target, ast.Attribute):
             owner = self.value(target.value, names)
-            name = target.attr.value
             if isinstance(owner, Instance):
-                before = owner.attributes.get(name, UNKNOWN)
+                held = owner.attributes.get(target.attr)
                 if not owner.is_fresh:
-                    self.tell(Wrote(target, name, "attribute", value, before, counts=name in self._updating))
-                before = owner.attributes.get(name)
-                owner.attributes[name] = value if before is None else merge(before, value)
-        elif isinstance(target, cst.Subscript):
+                    counts = target.attr in self.updating
+                    self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
+                owner.attributes[target.attr] = value if held is None else merge(held, value)
+        elif isinstance(target, ast.Subscript):
             self._assign_entry(target, value, names)
 
-    def _assign_entry(self, target: cst.Subscript, value: Value, names: Names) -> None:
+    def _assign_entry(self, target: ast.Subscript, value: AbstractValue, names: Names) -> None:
         base = self.value(target.value, names)
         self.subscripted(target, base, names, written=True)
-        keys = tuple(self.value(one.slice.value, names) for one in target.slice if isinstance(one.slice, cst.Index))
-        root: Any = target.value
-        while isinstance(root, (cst.Subscript, cst.Attribute)):
-            owner = self.value(root.value, names) if isinstance(root, cst.Attribute) else None
-            if isinstance(root, cst.Attribute) and isinstance(owner, Instance):
+        keys = tuple(self.value(one, names) for one in index_parts(target) if not isinstance(one, ast.Slice))
+        root: ast.expr = target.value
+        while isinstance(root, (ast.Subscript, ast.Attribute)):
+            owner = self.value(root.value, names) if isinstance(root, ast.Attribute) else None
+            if isinstance(root, ast.Attribute) and isinstance(owner, Instance):
                 if not owner.is_fresh:
-                    self.tell(Wrote(target, root.attr.value, "entry", value, base, keys))
+                    self.tell(Wrote(target, root.attr, "entry", value, base, keys))
                 return
             root = root.value
-        if not isinstance(root, cst.Name):
+        if not isinstance(root, ast.Name):
             return
-        if names.lookup(root.value)[1] > 0 and not self.is_own(names.scope_of(root.value)):
-            self.tell(Wrote(target, root.value, "entry", value, base, keys))
+        if names.lookup(root.id)[1] > 0 and not self.is_own(names.scope_of(root.id)):
+            self.tell(Wrote(target, root.id, "entry", value, base, keys))
         elif data_in([value]):
             whole = self.value(root, names)
             nested = root is not target.value
             filled = Sequence(Sequence(value, "constant"), "constant") if nested else _with_entry(base, keys, value)
             if isinstance(whole, Unknown):
-                names[root.value] = filled
+                names[root.id] = filled
             else:
                 self.mutated(whole, filled, names)
 
-    def mutated(self, before: Value, after: Value, names: Names) -> None:
+    def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None:
         """An object was changed in place: every name of the functions under way that holds it sees that."""
-        for scope in (*self._scopes, *names.inside_out()):
+        for scope in (*self.scopes, *names.inside_out()):
             if scope.parent is not None:
                 for name, value in scope.values.items():
                     if value is before:
                         scope.values[name] = after
 
-    def augmented(self, node: cst.AugAssign, names: Names) -> None:
+    def augmented(self, node: ast.AugAssign, names: Names) -> None:
+        """`target += value`."""
         value = self.value(node.value, names)
-        if isinstance(node.target, cst.Name):
-            before = names.get(node.target.value)
-        else:
-            before = self.value(node.target, names)
+        target = node.target
+        before = names.get(target.id) if isinstance(target, ast.Name) else self.value(target, names)
         if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
             label = self.loops[-1].labels[0] if self.loops else "constant"
-            grown: Value = Sequence(merge_all(list(value.items)) if value.items else UNKNOWN, label)
+            grown: AbstractValue = Sequence(merge_all(value.items), label)
         else:
-            operator = type(node.operator).__name__.removesuffix("Assign")
-            grown = self.operated(node.value, operator, before, value)
-        self._updating = {node.target.attr.value} if isinstance(node.target, cst.Attribute) else set()
-        self.assign(node.target, grown, names)
+            grown = self.operated(node.value, node.op, before, value)
+        self.updating = {target.attr} if isinstance(target, ast.Attribute) else set()
+        self.assign(target, grown, names)
 
 
-def _with_entry(base: Value, keys: tuple[Value, ...], value: Value) -> Value:
+def _with_entry(base: AbstractValue, keys: tuple[AbstractValue, ...], value: AbstractValue) -> AbstractValue:
     """A list, array or dict after `base[keys] = value`, where the value comes from the batch."""
-    data = elementwise(list(data_in([value])))
+    data = elementwise(data_in([value]))
     if isinstance(base, Static):
         label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
         return dataclasses.replace(data, axes=(label,), on_host=base.tag == "array" or data.on_host)
@@ -123,9 +119,9 @@ def _with_entry(base: Value, keys: tuple[Value, ...], value: Value) -> Value:
         key = keys[0] if len(keys) == 1 else None
         at = int(key.number) if isinstance(key, Static) and key.number is not None else None
         if at is not None and -len(base.items) <= at < len(base.items):
-            return Tuple(
-                tuple(value if one == at % len(base.items) else item for one, item in enumerate(base.items)), True
-            )
+            items = list(base.items)
+            items[at] = value
+            return Tuple(tuple(items), True)
         return Sequence(merge_all([*base.items, value]), "constant", length=len(base.items))
     if isinstance(base, Sequence):
         return dataclasses.replace(base, element=merge(base.element, value))

@@ -2,68 +2,58 @@
 
 from __future__ import annotations
 
+import ast
 from typing import TYPE_CHECKING
 
-import libcst as cst
-
+from flatout.check.values.abstract_values import UNKNOWN, Class, External, Function, Static
+from flatout.check.values.names import Names
 from flatout.pysource.operation_names import operations_name
-from flatout.pysource.source_file import dotted
-
-from .abstract_values import UNKNOWN, Class, External, Function, Static
-from .names import Names
+from flatout.pysource.trees import dotted
 
 if TYPE_CHECKING:
-    from .walk import Walk
+    from .walking import Walking
 
 
-def declare_class(walk_: Walk, node: cst.ClassDef, names: Names) -> None:
+def declare_class(walker: Walking, node: ast.ClassDef, names: Names) -> None:
     """Bind a class, with its methods and the attributes that its body sets."""
-    bases = tuple(walk_.value(base.value, names) for base in node.bases)
+    bases = tuple(walker.value(base, names) for base in node.bases)
     inner = Names({}, names, is_function=False)
-    found = Class(node, walk_.file, names, bases, inner.values)
-    for statement in node.body.body:
-        if isinstance(statement, cst.FunctionDef):
-            decorators = tuple(dotted(d.decorator) for d in statement.decorators)
-            method = Function(statement, walk_.file, names, None, statement.name.value, decorators)
-            inner.values[statement.name.value] = method
-        elif isinstance(statement, cst.ClassDef):
-            declare_class(walk_, statement, Names(inner.values, names))
-        elif isinstance(statement, cst.SimpleStatementLine):
-            for small in statement.body:
-                if isinstance(small, cst.Assign):
-                    value = walk_.value(small.value, names)
-                    for target in small.targets:
-                        if isinstance(target.target, cst.Name):
-                            inner.values[target.target.value] = value
-    names[node.name.value] = found
-    if names.parent is not None and not walk_.reporting:
-        walk_.classes.append(found)
+    found = Class(node, walker.file, names, bases, inner.values)
+    for statement in node.body:
+        if isinstance(statement, ast.FunctionDef):
+            decorators = tuple(map(dotted, statement.decorator_list))
+            inner.values[statement.name] = Function(statement, walker.file, names, None, statement.name, decorators)
+        elif isinstance(statement, ast.ClassDef):
+            declare_class(walker, statement, Names(inner.values, names))
+        elif isinstance(statement, ast.Assign):
+            value = walker.value(statement.value, names)
+            inner.values |= {target.id: value for target in statement.targets if isinstance(target, ast.Name)}
+    names[node.name] = found
+    if names.parent is not None and not walker.reporting:
+        walker.classes.append(found)
 
 
-def declare_imports(walk_: Walk, node: cst.Import | cst.ImportFrom, names: Names) -> None:
-    """Bind what an import brings: modules of the user are read, libraries are names."""
-    if isinstance(node, cst.Import):
-        for alias in node.names:
-            module = dotted(alias.name)
-            bound = dotted(alias.asname.name) if alias.asname else ""  # type: ignore[arg-type]
-            file = walk_.project.imported(walk_.file, module, 0)
-            if file is not None:
-                names[bound or module] = Static("module", text=str(file.path))
-            else:
-                names[bound or module.split(".")[0]] = External(
-                    operations_name(module if bound else module.split(".")[0])
-                )
-        return
-    module = dotted(node.module) if node.module else ""
-    if isinstance(node.names, cst.ImportStar):
-        return
-    file = walk_.project.imported(walk_.file, module, len(node.relative))
+def declare_modules(walker: Walking, node: ast.Import, names: Names) -> None:
+    """Bind what `import a.b as c` brings."""
     for alias in node.names:
-        name = dotted(alias.name)
-        bound = dotted(alias.asname.name) if alias.asname else name  # type: ignore[arg-type]
-        inner = walk_.project.imported(walk_.file, f"{module}.{name}" if module else name, len(node.relative))
-        if file is not None and walk_.load(file).lookup(name)[0] is not None:
-            names[bound] = walk_.load(file).get(name)
+        if file := walker.project.imported(walker.file, alias.name, 0):
+            names[alias.asname or alias.name] = Static("module", text=str(file.path))
+        else:
+            top = alias.name.split(".")[0]
+            names[alias.asname or top] = External(operations_name(alias.name if alias.asname else top))
+
+
+def declare_imports(walker: Walking, node: ast.ImportFrom, names: Names) -> None:
+    """Bind what `from a import b` brings: modules of the user are read, libraries are names."""
+    module = node.module or ""
+    file = walker.project.imported(walker.file, module, node.level)
+    for alias in node.names:
+        name, bound = alias.name, alias.asname or alias.name
+        if name == "*":
+            return
+        inner = walker.project.imported(walker.file, f"{module}.{name}" if module else name, node.level)
+        if file is not None and walker.load(file).lookup(name)[0] is not None:
+            names[bound] = walker.load(file).get(name)
         elif inner is not None:
             names[bound] = Static("module", text=str(inner.path))
         elif file is not None:

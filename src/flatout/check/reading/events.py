@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import libcst as cst
-
+from flatout.check.values.abstract_values import AbstractValue
 from flatout.pysource.source_file import SourceFile
-
-from .abstract_values import Value
+from flatout.pysource.trees import FunctionNode
 
 
 @dataclass(eq=False)
-class Loop:
+class WalkedLoop:
     """A loop or comprehension that is being walked through, and what was seen in its body.
 
     Attributes:
@@ -38,7 +37,7 @@ class Loop:
         text: What it iterates over, as written.
     """
 
-    node: cst.CSTNode
+    node: ast.AST
     file: SourceFile
     labels: tuple[str, ...]
     variables: tuple[str, ...]
@@ -60,32 +59,41 @@ class Loop:
     neighbours: bool = False
     whole: bool = False
     carries: tuple[str, ...] = ()
-    outer: Loop | None = None
-    filters: list[tuple[cst.CSTNode, Value]] = field(default_factory=list)
+    outer: WalkedLoop | None = None
+    filters: list[tuple[ast.AST, AbstractValue]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class Called:
     """A call. `name` is that of a library function, `method` that of a method of `receiver`."""
 
-    node: cst.Call
+    node: ast.Call
     name: str
     operation: str
     method: str
-    receiver: Value | None
-    arguments: tuple[Value, ...]
-    keywords: Mapping[str, Value]
-    result: Value
+    receiver: AbstractValue | None
+    arguments: tuple[AbstractValue, ...]
+    keywords: Mapping[str, AbstractValue]
+
+    @property
+    def everything(self) -> list[AbstractValue]:
+        """All that the call is given."""
+        return [*self.arguments, *self.keywords.values()]
+
+    @property
+    def first(self) -> AbstractValue | None:
+        """The first argument that is given by position."""
+        return self.arguments[0] if self.arguments else None
 
 
 @dataclass(frozen=True)
 class Subscripted:
     """`base[index]`, read; `written` when it is assigned to."""
 
-    node: cst.Subscript
-    base: Value
-    index: tuple[Value, ...]
-    slices: tuple[tuple[Value | None, Value | None], ...]
+    node: ast.Subscript
+    base: AbstractValue
+    index: tuple[AbstractValue, ...]
+    slices: tuple[tuple[AbstractValue | None, AbstractValue | None], ...]
     written: bool = False
 
 
@@ -93,38 +101,38 @@ class Subscripted:
 class Tested:
     """A Python branch: `if`, `while`, the conditional expression, `and`, `or`, `not`."""
 
-    node: cst.CSTNode
-    value: Value
-    body: cst.CSTNode | None = None
+    node: ast.AST
+    value: AbstractValue
+    body: list[ast.stmt] | None = None
 
 
 @dataclass(frozen=True)
 class Asserted:
     """An `assert`."""
 
-    node: cst.Assert
-    value: Value
+    node: ast.Assert
+    value: AbstractValue
 
 
 @dataclass(frozen=True)
 class Operated:
     """A binary operator between two values."""
 
-    node: cst.BaseExpression
+    node: ast.expr
     operator: str
-    left: Value
-    right: Value
+    left: AbstractValue
+    right: AbstractValue
 
 
 @dataclass(frozen=True)
 class Read:
     """A name from outside the function, or an attribute of an object of the user, is read."""
 
-    node: cst.BaseExpression
+    node: ast.expr
     name: str
-    value: Value
+    value: AbstractValue
     file: SourceFile
-    attribute_of: Value | None = None
+    attribute_of: AbstractValue | None = None
 
 
 @dataclass(frozen=True)
@@ -138,12 +146,12 @@ class Wrote:
         counts: The new value is computed from the old one.
     """
 
-    node: cst.CSTNode
+    node: ast.AST
     name: str
     how: str
-    value: Value
-    before: Value
-    keys: tuple[Value, ...] = ()
+    value: AbstractValue
+    before: AbstractValue
+    keys: tuple[AbstractValue, ...] = ()
     counts: bool = False
 
 
@@ -151,15 +159,15 @@ class Wrote:
 class Looped:
     """A loop has been walked through."""
 
-    loop: Loop
+    loop: WalkedLoop
 
 
 @dataclass(frozen=True)
 class Returned:
     """The function under examination gives this value."""
 
-    node: cst.CSTNode
-    value: Value
+    node: ast.AST
+    value: AbstractValue
     complete: bool
 
 
@@ -167,14 +175,14 @@ class Returned:
 class Entered:
     """The function under examination, before its body is walked through."""
 
-    node: cst.FunctionDef | cst.Lambda
+    node: FunctionNode
 
 
 @dataclass(frozen=True)
 class Decorated:
     """A function is made while another one runs, by a decorator of a library."""
 
-    node: cst.Decorator
+    node: ast.expr
     name: str
 
 
@@ -182,12 +190,15 @@ class Scene(Protocol):
     """What a rule may ask, and where it reports."""
 
     root: Any
-    loops: list[Loop]
+    loops: list[WalkedLoop]
     file: SourceFile
     in_callback: bool
     in_branch: bool
 
-    def report(self, code: str, node: cst.CSTNode, message: str, advice: str = "", **more: Any) -> None:
+    def code(self, node: ast.AST) -> str:
+        """The source text of a node."""
+
+    def report(self, code: str, node: ast.AST, message: str, advice: str = "", **more: Any) -> None:
         """Add a finding."""
 
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from dataclasses import dataclass
 
-from . import operation_results as operations
-from .abstract_values import (
+from flatout.check.values import operation_results as operations
+from flatout.check.values.abstract_values import (
     AXES,
     BATCH,
     CLASSES,
@@ -15,6 +16,7 @@ from .abstract_values import (
     LAST,
     STATIC,
     UNKNOWN,
+    AbstractValue,
     Bound,
     Counter,
     Data,
@@ -25,10 +27,10 @@ from .abstract_values import (
     Together,
     Tuple,
     Unknown,
-    Value,
     merge_all,
 )
-from .events import Loop
+
+from .events import WalkedLoop
 
 _BATCH_NAME = re.compile(r"batch|(^|_)bs$|n_?samples|num_?samples|sample_?count", re.IGNORECASE)
 _TIME_NAME = re.compile(r"time|seq|horizon|frames?$|max_?len|n_?steps$|num_?steps$|window|positions?$", re.IGNORECASE)
@@ -54,7 +56,7 @@ class Domain:
     whole: bool = False
 
 
-def domain(iterated: Value, text: str) -> Domain:
+def domain(iterated: AbstractValue, text: str) -> Domain:
     """The axis, or axes, that a loop over `iterated` runs along; `text` is how it is written."""
     if isinstance(iterated, Data):
         if iterated.mapping or not iterated.origins:
@@ -102,7 +104,7 @@ def _together(iterated: Together, text: str) -> Domain:
     if iterated.how == "product":
         return Domain(
             tuple(label for part in parts for label in part.labels),
-            None if any(part.length is None for part in parts) else _product([part.length or 0 for part in parts]),
+            None if any(part.length is None for part in parts) else math.prod(part.length or 0 for part in parts),
             any(part.direct for part in parts),
         )
     if iterated.how == "enumerate":
@@ -115,14 +117,7 @@ def _together(iterated: Together, text: str) -> Domain:
     return Domain(first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.by_data)
 
 
-def _product(lengths: list[int]) -> int:
-    total = 1
-    for length in lengths:
-        total *= length
-    return total
-
-
-def element(iterated: Value, loop: Loop) -> Value:
+def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:
     """One element of what a loop runs over."""
     number = id(loop)
     if isinstance(iterated, Data):
@@ -138,7 +133,7 @@ def element(iterated: Value, loop: Loop) -> Value:
             return Tuple((counter, element(iterated.items[0], loop) if iterated.items else UNKNOWN))
         return Tuple(tuple(element(item, loop) for item in iterated.items))
     if isinstance(iterated, Tuple) and iterated.items:
-        merged = merge_all(list(iterated.items))
+        merged = merge_all(iterated.items)
         return dataclasses.replace(merged, loop=number) if isinstance(merged, (Data, Static)) else merged
     if isinstance(iterated, Static):
         return Static("object", loop=number)

@@ -1,45 +1,58 @@
-"""What loops and assignments bind: the counter of a `while`, the names of a target, the parts of a value."""
+"""What loops and assignments bind: the counter of a `while`, the parts of a value that is taken apart."""
 
 from __future__ import annotations
 
-import libcst as cst
+import ast
 
-from .abstract_values import UNKNOWN, Data, Sequence, Shape, Static, Tuple, Value, data_in
-from .operation_results import first_element, size_of_axis
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Shape, Static, Tuple, data_in
+from flatout.check.values.operation_results import first_element, size_of_axis
+from flatout.pysource.trees import number_of
+
+_RISING = (ast.Lt, ast.LtE, ast.NotEq)
+_FALLING = (ast.Gt, ast.GtE)
+_OPPOSITES: dict[type, ast.cmpop] = {
+    ast.GtE: ast.Lt(),
+    ast.Gt: ast.LtE(),
+    ast.Eq: ast.NotEq(),
+    ast.Lt: ast.GtE(),
+    ast.LtE: ast.Gt(),
+}
 
 
-def counted(test: cst.BaseExpression) -> tuple[str | None, cst.BaseExpression | None]:
+def counted(test: ast.expr) -> tuple[str | None, ast.expr | None]:
     """`i < n`: the counter and the bound of a `while`; one that counts down, `i > 0`, begins with its bound."""
-    if isinstance(test, cst.Comparison) and len(test.comparisons) == 1 and isinstance(test.left, cst.Name):
-        target = test.comparisons[0]
-        is_number = isinstance(target.comparator, (cst.Integer, cst.UnaryOperation))
-        falls = (cst.GreaterThan, cst.GreaterThanEqual, *((cst.NotEqual,) if is_number else ()))
-        if isinstance(target.operator, falls):
-            return test.left.value, test.left
-        if isinstance(target.operator, (cst.LessThan, cst.LessThanEqual, cst.NotEqual)):
-            return test.left.value, target.comparator
-    if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        operator, bound = test.ops[0], test.comparators[0]
+        is_number = isinstance(number_of(bound), int) or isinstance(bound, ast.UnaryOp)
+        if isinstance(operator, _FALLING) or (isinstance(operator, ast.NotEq) and is_number):
+            return test.left.id, test.left
+        if isinstance(operator, _RISING):
+            return test.left.id, bound
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         # `i < n and error > tolerance`: it ends by the other one sooner, if at all.
-        found = counted(test.left)
-        return found if found[0] is not None else counted(test.right)
+        return next((found for one in test.values if (found := counted(one))[0] is not None), (None, None))
     return None, None
 
 
-def names_in(target: cst.CSTNode) -> list[str]:
-    """The names that a target binds."""
-    if isinstance(target, cst.Name):
-        return [target.value]
-    if isinstance(target, (cst.Tuple, cst.List)):
-        return [name for item in target.elements for name in names_in(item.value)]
-    return []
+def test_on_top(node: ast.While) -> ast.expr:
+    """The test of a `while`; of `while True` with `if i >= n: break` on top, what must hold to go on."""
+    first = node.body[0]
+    is_endless = isinstance(node.test, ast.Constant) and node.test.value is True
+    if not is_endless or not isinstance(first, ast.If) or not isinstance(first.body[0], ast.Break):
+        return node.test
+    test = first.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _OPPOSITES:
+        return node.test
+    opposite = ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]], test.comparators)
+    return ast.copy_location(opposite, test)
 
 
-def unpacked(value: Value, at: int, count: int) -> Value:
-    """One of the `count` parts of a value that is taken apart."""
+def unpacked(value: AbstractValue, at: int) -> AbstractValue:
+    """One of the parts of a value that is taken apart."""
     if isinstance(value, Tuple):
-        return (
-            value.items[at] if at < len(value.items) else Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
-        )
+        if at < len(value.items):
+            return value.items[at]
+        return Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
     if isinstance(value, Shape):
         return size_of_axis(value, at)
     if isinstance(value, Data):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -25,9 +26,8 @@ class Rule:
         before: Code that the rule finds.
         after: The same, as it should be.
         when_not: When to leave the code alone.
-        jax: How bad it is there: "error" (does not run), "wrong" (runs, silently wrong), "slow" or "info".
-        tensorflow: The same for TensorFlow.
-        torch: The same for torch.
+        severities: How bad it is on jax, tensorflow and torch: "error" (does not run), "wrong" (runs, silently wrong),
+            "slow" or "info".
     """
 
     code: str
@@ -38,14 +38,11 @@ class Rule:
     before: str
     after: str
     when_not: str
-    jax: Severity
-    tensorflow: Severity
-    torch: Severity
+    severities: Sequence[Severity]
 
     def severity(self, backend: Backend) -> Severity:
         """How bad the pattern is on a backend."""
-        found: Severity = getattr(self, backend)
-        return found
+        return self.severities[BACKENDS.index(backend)]
 
 
 @dataclass(frozen=True)

@@ -2,160 +2,25 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
-import libcst as cst
-
-from flatout.check.reading.abstract_values import Instance, Static, Tuple, Unknown, Value, Variable, data_in, origins_of
 from flatout.check.reading.call_results import VARIABLES
 from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Scene, Wrote
+from flatout.check.values.abstract_values import (
+    AbstractValue,
+    Instance,
+    Static,
+    Tuple,
+    Unknown,
+    Variable,
+    data_in,
+    origins_of,
+)
 from flatout.pysource.operation_names import is_host_library
 from flatout.pysource.repeats import repeated_work
 
-from .rule import Rule, Severity
-
-RULES = (
-    Rule(
-        "FO301",
-        "constant loaded at every call",
-        "A constant is loaded, or an object is built, inside the step.",
-        "Done again at every step on torch, and baked in at the first one on jax and TensorFlow, where it never "
-        "changes again.",
-        "Build it once, outside, and let the function use the result.",
-        'def loss(y_true, y_pred):\n    weight = np.loadtxt("weights.txt")\n'
-        "    return ops.mean(weight * ops.square(y_true - y_pred))",
-        'WEIGHT = np.ones(3, "float32")  # np.loadtxt("weights.txt"), once\n\n\ndef loss(y_true, y_pred):\n'
-        "    return ops.mean(WEIGHT * ops.square(y_true - y_pred))",
-        "The object is small and built from Python numbers: those are not reported.",
-        "slow",
-        "slow",
-        "slow",
-    ),
-    Rule(
-        "FO302",
-        "variable created in the step",
-        "A variable, or a layer that has some, is created inside the loss or metric.",
-        "ValueError on all three backends in `fit`: variables belong to the model and must exist before the step is "
-        "compiled.",
-        "Keep it as a weight of the model (`model.add_weight(trainable=False)`) and read it in `compute_loss`.",
-        "def loss(y_true, y_pred):\n    seen = keras.Variable(0.0, trainable=False)\n    seen.assign_add(1.0)\n"
-        "    return ops.mean(ops.square(y_true - y_pred)) / seen",
-        "class Counting(keras.Model):\n    def build(self, shape):\n        super().build(shape)\n"
-        '        self.seen = self.add_weight(shape=(), initializer="ones", trainable=False)\n\n'
-        "    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):\n"
-        "        return ops.mean(ops.square(y - y_pred)) / self.seen",
-        "Never.",
-        "error",
-        "error",
-        "error",
-    ),
-    Rule(
-        "FO303",
-        "Python state while tracing",
-        "The function reads or changes Python state: a counter, a global, an attribute that a callback sets, the "
-        "clock.",
-        "The body runs once or twice in all on jax and TensorFlow, so the state is frozen there; Keras calls it once "
-        "more while "
-        "building, so a counter is one batch late on torch.",
-        "What differs by sample travels in x (`flatout.Table` keyed by a sample id); what changes between epochs is "
-        "a weight of the "
-        "model, read in `compute_loss`.",
-        "STEP = 0\n\n\ndef loss(y_true, y_pred):\n    global STEP\n    STEP += 1\n"
-        "    return ops.mean(ops.square(y_true - y_pred)) / STEP",
-        "class Counting(keras.Model):\n    def build(self, shape):\n        super().build(shape)\n"
-        '        self.step = self.add_weight(shape=(), initializer="ones", trainable=False)\n\n'
-        "    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):\n"
-        "        self.step.assign_add(1.0)\n        return ops.mean(ops.square(y - y_pred)) / self.step",
-        "The value is set before `compile` and never again: that is not reported.",
-        "wrong",
-        "wrong",
-        "wrong",
-    ),
-    Rule(
-        "FO304",
-        "NumPy random numbers while tracing",
-        "Random numbers of NumPy or Python are drawn inside the step.",
-        "On jax and TensorFlow they are drawn once, while tracing, and are the same at every step from then on.",
-        "`keras.random` with a `SeedGenerator` that the model or layer holds.",
-        "def loss(y_true, y_pred):\n    noise = np.random.normal(size=3)\n    return ops.mean(ops.square(y_true - "
-        "y_pred + noise))",
-        "class Noisy(keras.Model):\n    def __init__(self, *args, **kwargs):\n        super().__init__(*args, "
-        "**kwargs)\n"
-        "        self.seeds = keras.random.SeedGenerator(0)\n\n"
-        "    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):\n"
-        "        noise = keras.random.normal(ops.shape(y_pred), seed=self.seeds)\n"
-        "        return ops.mean(ops.square(y - y_pred + noise))",
-        "Outside the step, to prepare a constant.",
-        "wrong",
-        "wrong",
-        "info",
-    ),
-    Rule(
-        "FO305",
-        "captured variable",
-        "A `keras.Variable` that the model does not track is read in a loss.",
-        "On jax a captured variable, or one that a Loss object holds, is frozen at the value that it had while "
-        "tracing: [1, 1, 1] "
-        "over three epochs where [1, 2, 3] was meant. TensorFlow and torch see the change.",
-        "Make it a weight of the model (`model.add_weight(trainable=False)`) and read it in `compute_loss`: live on "
-        "all three.",
-        "ALPHA = keras.Variable(1.0)\n\n\ndef loss(y_true, y_pred):\n    return ALPHA * ops.mean(ops.square(y_true - "
-        "y_pred))",
-        "class Annealed(keras.Model):\n    def build(self, shape):\n        super().build(shape)\n"
-        '        self.alpha = self.add_weight(shape=(), initializer="ones", trainable=False)\n\n'
-        "    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):\n"
-        "        return self.alpha * ops.mean(ops.square(y - y_pred))",
-        "The variable never changes; then a constant says so.",
-        "wrong",
-        "info",
-        "info",
-    ),
-    Rule(
-        "FO306",
-        "the same expression more than once",
-        "An expression that is not cheap is computed again with the same inputs.",
-        "XLA removes such repetitions inside one compiled function; torch computes them again, and nobody removes "
-        "them across a "
-        "call to the host.",
-        "Compute it once and keep the name.",
-        "def loss(y_true, y_pred):\n    far = ops.mean(ops.exp(ops.sum(ops.square(y_true - y_pred), axis=-1)))\n"
-        "    return far + ops.max(ops.exp(ops.sum(ops.square(y_true - y_pred), axis=-1)))",
-        "def loss(y_true, y_pred):\n    error = ops.exp(ops.sum(ops.square(y_true - y_pred), axis=-1))\n"
-        "    return ops.mean(error) + ops.max(error)",
-        "Keeping the intermediate result would cost more memory than there is.",
-        "info",
-        "info",
-        "slow",
-    ),
-    Rule(
-        "FO307",
-        "work on the labels alone",
-        "Costly work depends on y_true only: it gives the same result in every epoch.",
-        "Computed again in every step of every epoch for the same rows.",
-        "Do it once for the data set, and let the result travel in x or y.",
-        "def loss(y_true, y_pred):\n    order = np.argsort(ops.convert_to_numpy(y_true))\n    return "
-        "ops.mean(ops.take(y_pred, order))",
-        'ORDERS = flatout.Table({"sample": [0, 1], "rank": [1.0, 0.0]}, key="sample")  # once, by sample',
-        "The labels are drawn or augmented anew in every epoch.",
-        "info",
-        "info",
-        "info",
-    ),
-    Rule(
-        "FO308",
-        "retracing",
-        "A function is compiled anew at every call, or is given a Python number that changes.",
-        "`tf.function` and `jax.jit` keep their programs by function object and by Python arguments: a new one is "
-        "traced every time.",
-        "Compile once, outside, and pass numbers that change as tensors.",
-        "def loss(y_true, y_pred):\n    return jax.jit(lambda a, b: ops.mean(ops.square(a - b)))(y_true, y_pred)",
-        "def loss(y_true, y_pred):\n    return ops.mean(ops.square(y_true - y_pred))",
-        "The function is compiled in `__init__` or at the top of the module.",
-        "slow",
-        "slow",
-        "slow",
-    ),
-)
+from .rule import Severity
 
 _LOADS = re.compile(
     r"^(numpy\.(load|loadtxt|genfromtxt|fromfile|memmap)|pandas\.read_\w+|polars\.(read|scan)_\w+|json\.loads?|pickle\.loads?"
@@ -163,25 +28,10 @@ _LOADS = re.compile(
     r"|tensorflow_hub\.load|keras\.applications\.\w+|keras\.layers\.(StringLookup|IntegerLookup|TextVectorization)"
     r"|tensorflow\.lookup\.\w+|transformers\..*from_pretrained)$"
 )
-_REBUILDS = frozenset(
-    [
-        "set_index",
-        "reset_index",
-        "sort_values",
-        "sort_index",
-        "merge",
-        "join",
-        "groupby",
-        "pivot",
-        "pivot_table",
-        "to_dict",
-        "drop_duplicates",
-        "melt",
-        "stack",
-        "unstack",
-        "explode",
-    ]
-)
+_REBUILDS = frozenset({
+    "set_index", "reset_index", "sort_values", "sort_index", "merge", "join", "groupby", "pivot", "pivot_table",
+    "to_dict", "drop_duplicates", "melt", "stack", "unstack", "explode",
+})  # fmt: skip
 _LAYERS = re.compile(
     r"^(keras\.layers\.(Dense|Conv\w*|Embedding|LSTM|GRU|SimpleRNN|BatchNormalization|LayerNormalization|PReLU|EinsumDense"
     r"|MultiHeadAttention|\w*Conv\w*)|keras\.(Sequential|models\.Sequential|Model)|torch\.nn\.(Linear|Conv\w*|Embedding|LSTM|GRU))$"
@@ -197,10 +47,8 @@ _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut"
 
 
 def _called(event: Called, scene: Scene) -> None:
-    if scene.root.kind == "callback":
-        return
-    text = scene.file.code(event.node.func)
-    everything = [*event.arguments, *event.keywords.values()]
+    text = scene.code(event.node.func)
+    everything = event.everything
     if _LOADS.match(event.name) and not origins_of(everything):
         scene.report(
             "FO301",
@@ -220,26 +68,28 @@ def _called(event: Called, scene: Scene) -> None:
         message = f"`{text}` is read while tracing: the same value at every step on jax and TensorFlow."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
     if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (Static, Unknown)):
-        iterator = event.node.args[0].value
-        if isinstance(iterator, cst.Name) and scene.root.is_outside(iterator.value):
-            scene.report("FO303", event.node, f"`{scene.file.code(event.node)}` advances an iterator while tracing.")
+        iterator = event.node.args[0]
+        if isinstance(iterator, ast.Name) and scene.root.is_outside(iterator.id):
+            scene.report("FO303", event.node, f"`{scene.code(event.node)}` advances an iterator while tracing.")
     if event.name in _COMPILERS:
         scene.report("FO308", event.node, f"`{text}` compiles a new function at every call.")
     _labels_only(event, scene)
 
 
 def _decorated(event: Decorated, scene: Scene) -> None:
-    if event.name in _COMPILERS and scene.root.kind != "callback":
-        text = scene.file.code(event.node.decorator)
-        scene.report("FO308", event.node, f"`@{text}` compiles a new function at every call.")
+    if event.name in _COMPILERS:
+        sign = ast.copy_location(ast.Pass(), event.node)
+        sign.col_offset -= 1
+        text = scene.code(event.node)
+        scene.report("FO308", sign, f"`@{text}` compiles a new function at every call.")
 
 
-def _is_constant_frame(value: Value | None) -> bool:
+def _is_constant_frame(value: AbstractValue | None) -> bool:
     return isinstance(value, Static) and value.tag == "frame"
 
 
 def _hoisting(event: Called, scene: Scene) -> str:
-    return f"Move `{_first_line(scene.file.code(event.node))}` to the top of the module and use the result."
+    return f"Move `{_first_line(scene.code(event.node))}` to the top of the module and use the result."
 
 
 def _first_line(text: str) -> str:
@@ -260,14 +110,12 @@ def _labels_only(event: Called, scene: Scene) -> None:
     )
     if not on_host and event.operation not in _SHAPING:
         return
-    if origins_of([*event.arguments, *event.keywords.values()]) == {"true"}:
-        message = f"`{scene.file.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
+    if origins_of(event.everything) == {"true"}:
+        message = f"`{scene.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
         scene.report("FO307", event.node, message)
 
 
 def _wrote(event: Wrote, scene: Scene) -> None:
-    if scene.root.kind == "callback":
-        return
     if event.how in ("global", "nonlocal"):
         scene.report(
             "FO303",
@@ -298,8 +146,6 @@ def _is_plain_entry(event: Wrote) -> bool:
 
 def _read(event: Read, scene: Scene) -> None:
     root = scene.root
-    if root.kind == "callback":
-        return
     if event.attribute_of is not None:
         _read_attribute(event, scene)
         return
@@ -332,7 +178,7 @@ def _read_attribute(event: Read, scene: Scene) -> None:
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 
-def _captured(node: cst.CSTNode, name: str, changes: bool, scene: Scene) -> None:
+def _captured(node: ast.AST, name: str, changes: bool, scene: Scene) -> None:
     severity: Severity | None = None if changes else "info"
     scene.report(
         "FO305",
@@ -355,11 +201,11 @@ def _entered(event: Entered, scene: Scene) -> None:
 
 def _symbolic_input(event: Entered, scene: Scene) -> None:
     """`model.input` in a loss: a symbolic tensor of the model, which no step can give a value."""
-    for node in scene.root.symbolic_inputs(event.node):
+    for node in scene.root.symbolic_inputs():
         scene.report(
             "FO303",
             node,
-            f"`{scene.file.code(node)}` is the model's symbolic input, which has no value in the loss: Keras raises.",
+            f"`{scene.code(node)}` is the model's symbolic input, which has no value in the loss: Keras raises.",
             "Keras 3 hands x to `compute_loss(x, y, y_pred, ...)`: override it (or write `@flatout.loss def "
             "f(y_true, y_pred, x)`). "
             "An extra key in x must be declared as an Input, because Keras matches a dict by the sorted position of "
@@ -368,4 +214,5 @@ def _symbolic_input(event: Entered, scene: Scene) -> None:
         )
 
 
+IN_CALLBACKS: Handlers = {Entered: _entered}
 HANDLERS: Handlers = {Called: _called, Wrote: _wrote, Read: _read, Entered: _entered, Decorated: _decorated}

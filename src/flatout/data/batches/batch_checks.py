@@ -5,6 +5,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
+from flatout.seam.adapters import array_adapter_class
+
 from .stand_ins import wants_workers
 
 
@@ -25,9 +27,7 @@ def check_length(dataset: Any) -> None:
 
 def check_adapter(adapter: Any, x: Any) -> None:
     """Refuse arrays, and sources that say that they are empty."""
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-
-    if isinstance(adapter, ArrayDataAdapter):
+    if isinstance(adapter, array_adapter_class()):
         raise ValueError(
             f"`feed` takes sources that are read batch by batch. Received: x of type {type(x).__name__}, whose rows "
             "Keras addresses by number. Pass it to `fit` itself, or a generator, PyDataset, tf.data.Dataset, "
@@ -68,7 +68,7 @@ def _has_numbers_in_lists(structure: Any) -> bool:
 def uses_a_model(x: Any) -> bool:
     """Whether the code of a source mentions a Keras layer or model, as far as can be seen."""
     from keras import Layer
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+    from keras.utils import PyDataset
 
     values: list[Any] = []
     if isinstance(x, types.GeneratorType) and x.gi_frame is not None:

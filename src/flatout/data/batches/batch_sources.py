@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import types
 import weakref
@@ -11,8 +12,9 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from flatout.data.workers.background import ITEMS_AHEAD, Background
+from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
 
-from .overwriting import Watch, copied
+from .overwriting import OverwriteWatch, copied
 
 if TYPE_CHECKING:
     from flatout.data.workers.pool import InOrder
@@ -125,7 +127,7 @@ class FromGenerator:
         self._is_closed = True
         self._background.close()
         pulled = self._background.taken + self._background.ready
-        unread = itertools.chain(self._again, self._background.unread(), self.adapter._first_batches[pulled:])
+        unread = itertools.chain(self._again, self._background.unread(), looked_at(self.adapter)[pulled:])
         generator = self._generator()
         if generator is not None:
             _UNREAD[generator] = unread
@@ -162,7 +164,7 @@ class FromAdapter:
         self.adapter = adapter
         self._kind = type(adapter).__name__
         self._items = items
-        self._watch = Watch()
+        self._watch = OverwriteWatch()
 
     def open(self, form: str) -> Background:
         # `iter` is called here, by the thread that trains: a DataLoader draws a random number in it.
@@ -173,12 +175,12 @@ class FromAdapter:
 
     def _iterable(self, form: str) -> Iterable[Any]:
         if self._kind == "PyDatasetAdapter":
-            return self.adapter._get_iterator()
+            return raw_batches(self.adapter)
         if form == "numpy" or (form == "tensorflow" and self._kind == "TorchDataLoaderAdapter"):
             return self.adapter.get_numpy_iterator()
         if form == "jax":
             return self.adapter.get_jax_iterator()
-        return _lazily(self.adapter._dataset) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
+        return _lazily(dataset_behind(self.adapter)) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
 
     def gives_raw(self, form: str) -> bool:
         return form in self._RAW.get(self._kind, ())
@@ -217,18 +219,14 @@ class FromWorkers:
     def open(self, form: str) -> InOrder:
         from flatout.data.workers.pool import InOrder
 
-        numbers = (number for (number,) in self.adapter._get_iterator())
-        return InOrder(self._pool, numbers, self._ahead, finish=self.adapter._standardize_batch)
+        numbers = (number for (number,) in raw_batches(self.adapter))
+        return InOrder(self._pool, numbers, self._ahead, finish=functools.partial(standardized, self.adapter))
 
     def gives_raw(self, form: str) -> bool:
         return True
 
     def signature(self) -> Any:
-        from keras.src.trainers.data_adapters import data_adapter_utils as keras_data
-
-        count = keras_data.NUM_BATCHES_FOR_TENSOR_SPEC
-        count = count if self.adapter.num_batches is None else min(count, self.adapter.num_batches)
-        return keras_data.get_tensor_spec([self.adapter._standardize_batch(self._dataset[i]) for i in range(count)])
+        return tf_signature(lambda number: standardized(self.adapter, self._dataset[number]), self.adapter.num_batches)
 
     def begin_epoch(self) -> None:
         self._pool.refresh()

@@ -15,6 +15,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from flatout.data.workers.background import ITEMS_AHEAD
+from flatout.seam.adapters import adapter_class, as_jax_batches, as_numpy_batches, as_torch_loader
+from flatout.seam.epoch_iterators import adapter_of
 
 from .batch_checks import check_adapter, check_first, check_length, uses_a_model
 from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Puller, Source, continued
@@ -62,7 +64,7 @@ def feed(
         >>> len(history.history["loss"])
         1
     """
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+    from keras.utils import PyDataset
 
     if ahead is not None and ahead < 0:
         raise ValueError(f"Invalid value for argument `ahead`. Received: ahead={ahead}. Expected 0 or more.")
@@ -72,24 +74,17 @@ def feed(
     if isinstance(x, PyDataset):
         check_length(x)
         if ahead != 0 and wants_workers(x):
-            adapter = _adapter(order_only(x), shuffle, class_weight)
+            adapter = adapter_of(order_only(x), shuffle, class_weight)
             return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
         x = without_workers(x) if wants_workers(x) else x
     user_generator = x if isinstance(x, types.GeneratorType) else None
     if user_generator is not None:
         x = continued(user_generator)
-    adapter = _adapter(x, shuffle, class_weight)
+    adapter = adapter_of(x, shuffle, class_weight)
     check_adapter(adapter, x)
     if user_generator is not None:
         return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
     return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
-
-
-def _adapter(x: Any, shuffle: Any, class_weight: dict[int, float] | None) -> Any:
-    """Keras' data adapter of `x`, with what Keras warns of shown as Keras' warning."""
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
-    return EpochIterator(x, shuffle=shuffle, class_weight=class_weight).data_adapter
 
 
 class Feed:
@@ -118,23 +113,17 @@ class Feed:
         A generator goes on where it is, everything else starts anew, as Keras' iterators do; call `on_epoch_begin`
         before and `on_epoch_end` after each epoch, as Keras' `EpochIterator` does.
         """
-        from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
-
-        return self._batches("numpy", get_numpy_iterator)
+        return self._batches("numpy", as_numpy_batches)
 
     get_numpy_iterator = batches
 
     def get_jax_iterator(self) -> Batches:
-        from keras.src.trainers.data_adapters.data_adapter_utils import get_jax_iterator
-
-        return self._batches("jax", get_jax_iterator)
+        return self._batches("jax", as_jax_batches)
 
     def get_torch_dataloader(self) -> Any:
-        from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
-
         batches = self._batches("torch", None)
         # Converted by the thread that trains: `keras.device` scopes belong to a thread.
-        return get_torch_dataloader(batches) if self._source.gives_raw("torch") else batches
+        return as_torch_loader(batches) if self._source.gives_raw("torch") else batches
 
     def get_array_loader(self) -> Any:
         """As `get_torch_dataloader`, with NumPy arrays where these would become tensors as they are."""
@@ -285,9 +274,7 @@ class Batches:
 @functools.cache
 def _feed_class() -> type[Feed]:
     """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-
-    return type("Feed", (Feed, DataAdapter), {"__doc__": Feed.__doc__, "__module__": __name__})
+    return type("Feed", (Feed, adapter_class()), {"__doc__": Feed.__doc__, "__module__": __name__})
 
 
 def _or_none(adapter: Any, name: str) -> Any:

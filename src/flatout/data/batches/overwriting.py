@@ -19,7 +19,7 @@ def copied(batch: Any) -> Any:
     return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, batch)
 
 
-class Watch:
+class OverwriteWatch:
     """Finds out whether a dataset writes its batches into the same arrays again, and copies them if it does.
 
     The first batches of a pass are copied in any case: an earlier one is already overwritten when a later one shows
@@ -27,13 +27,13 @@ class Watch:
 
     Example:
         >>> import numpy as np
-        >>> from flatout.data.batches.overwriting import Watch
+        >>> from flatout.data.batches.overwriting import OverwriteWatch
         >>> buffer = np.zeros(2)
         >>> def batches():
         ...     for number in range(3):
         ...         buffer[:] = number
         ...         yield (buffer,)
-        >>> [batch[0].tolist() for batch in list(Watch().protected(batches()))]
+        >>> [batch[0].tolist() for batch in list(OverwriteWatch().protected(batches()))]
         [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     """
 

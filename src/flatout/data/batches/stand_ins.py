@@ -21,7 +21,7 @@ def without_workers(dataset: Any) -> Any:
 
 def _stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
     """A dataset of the same length and with the same hooks, without workers."""
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+    from keras.utils import PyDataset
 
     class StandIn(PyDataset):
         def __getitem__(self, index: int) -> Any:

@@ -7,7 +7,8 @@ from typing import Any
 
 import tensorflow as tf
 from keras import tree
-from keras.src.trainers.data_adapters import data_adapter_utils as keras_data
+
+from flatout.seam.adapters import as_tf_sparse
 
 
 def dataset_of(batches: Callable[[], Iterable[Any]], signature: Any) -> Any:
@@ -27,10 +28,7 @@ def as_tensorflow_takes(signature: Any, batch: Any) -> Any:
 def _component(value: Any, spec: Any) -> Any:
     if value is None:
         return tf.experimental.Optional.empty(None)
-    if keras_data.is_scipy_sparse(value):
-        value = keras_data.scipy_sparse_to_tf_sparse(value)
-    elif keras_data.is_jax_sparse(value):
-        value = keras_data.jax_sparse_to_tf_sparse(value)
+    value = as_tf_sparse(value)
     if hasattr(value, "shape") and not spec.shape.is_compatible_with(value.shape):
         raise TypeError(
             f"A batch has a component of another shape than the first ones. Received: shape {tuple(value.shape)}. "

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from keras import tree
-from keras.src.backend.torch.core import convert_to_tensor
-from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
 from torch.utils.data import default_convert
+
+from flatout.seam.adapters import as_torch_loader, torch_tensor
+from flatout.seam.epoch_iterators import read_by
 
 from .plain_batches import is_plain
 
@@ -19,7 +20,7 @@ class ArrayLoader:
 
     def __init__(self, batches: Iterable[Any]):
         self._batches = batches
-        self._loader = get_torch_dataloader(batches)
+        self._loader = as_torch_loader(batches)
 
     def __iter__(self) -> Iterator[Any]:
         # Draws the random number that a DataLoader draws for its workers, and asks for no batch.
@@ -30,15 +31,14 @@ class ArrayLoader:
 @functools.cache
 def with_arrays(iterator_class: Any) -> Any:
     """Keras' epoch iterator over a `Feed`, with an `ArrayLoader`."""
-    read = {"_get_iterator": lambda self: self.data_adapter.get_array_loader()}
-    return type(iterator_class.__name__, (iterator_class,), read)
+    return read_by(iterator_class, lambda adapter, _: adapter.get_array_loader())
 
 
 def _loaded(batch: Any) -> Any:
     """A batch in the structure in which a DataLoader gives it."""
     if is_plain(batch):
         return _with_lists(batch)
-    return default_convert(tree.map_structure(convert_to_tensor, batch, none_is_leaf=False))
+    return default_convert(tree.map_structure(torch_tensor, batch, none_is_leaf=False))
 
 
 def _with_lists(batch: Any) -> Any:

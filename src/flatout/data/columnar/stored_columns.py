@@ -12,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from flatout.data.files.npy_files import Shards
+from flatout.data.files.side_by_side import SideBySide
 
-from .side_by_side import SideBySide
+from .frame_columns import common_dtype
 from .stored_tables import Tables
 from .table_columns import TableColumn
 from .table_files import TableFile, arrow_batches
@@ -29,7 +30,7 @@ def stored_rows(tables: Tables, columns: Sequence[TableColumn], is_matrix: bool)
         if array is None:
             return None
         arrays.append(array)
-    return SideBySide(arrays) if is_matrix else arrays[0]
+    return SideBySide(arrays, common_dtype([array.dtype for array in arrays])) if is_matrix else arrays[0]
 
 
 def _stored(tables: Tables, column: TableColumn) -> Any:

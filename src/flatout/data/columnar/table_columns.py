@@ -13,10 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.foreign_columns import Column, arrow_codes, arrow_column
+
 from .frame_columns import (
-    Column,
-    arrow_codes,
-    arrow_column,
     categories_of_model,
     codes_of_model,
     filled,
@@ -144,11 +143,12 @@ def _lists(tables: Tables, name: str) -> TableColumn | Column:
     example, is_of_numbers = None, True
     for array in _pieces(tables, name):
         column = arrow_column(array)
-        if column.values is None:
+        numbers = column.numbers
+        if numbers is None:
             is_of_numbers, example = False, column.example
         elif first is None:
             first = filled(column)[:1].copy()
-        elif column.values.shape[1:] != first.shape[1:]:
+        elif numbers.shape[1:] != first.shape[1:]:
             is_of_numbers = False
         has_something_to_show = example is not None or first is not None
         if one_tells_all or (has_something_to_show and not is_of_numbers):

@@ -9,26 +9,24 @@ from __future__ import annotations
 import functools
 import math
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .frame_columns import common_dtype, require_columns, shortened
+from flatout.data.files.lazy_rows import DecodedRows, Fill
+
+from .frame_columns import common_dtype, distinct, require_columns, shortened
 from .stored_columns import stored_rows
 from .stored_tables import Tables
 from .table_columns import TableColumn, describe_columns
 
-# What is decoded at once; more would only take memory.
-PIECE_BYTES = 4 * 2**20
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20
-# Fills an array with the rows of a piece.
-Fill = Callable[[np.ndarray], None]
 
 
-class TableRows:
+class TableRows(DecodedRows):
     """An array of rows: one column, or several side by side.
 
     Args:
@@ -57,7 +55,7 @@ class TableRows:
         self._stop = len(tables) if stop is None else stop
         widths = [math.prod(column.shape) for column in fields]
         row = (sum(widths),) if is_matrix else self.fields[0].shape
-        self.shape: tuple[int, ...] = (self._stop - first, *row)
+        self.shape = (self._stop - first, *row)
         self.dtype = common_dtype([column.dtype for column in fields])
         self.decoded_bytes = 0
         self._ends = np.cumsum(widths).tolist()
@@ -67,20 +65,7 @@ class TableRows:
         self._rest: Any = None
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    @property
-    def nbytes(self) -> int:
-        return len(self) * self.row_bytes
-
-    @property
     def paths(self) -> tuple[Path, ...]:
-        """The files, in the order of their rows."""
         return self.tables.paths
 
     @property
@@ -88,36 +73,11 @@ class TableRows:
         """What the rows are, but for what is in the files."""
         return f"{self.fields} {self._is_matrix} {self._first} {self._stop}"
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        names = shortened([column.name for column in self.fields])
-        return f"TableRows({names} of {len(self.paths)} files, shape={self.shape}, dtype={self.dtype})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("Rows of a table in a file cannot become an array without a copy.")
-        return self[:] if dtype is None else self[:].astype(dtype, copy=False)
-
-    def __getitem__(self, rows: Any) -> Any:
-        if not isinstance(rows, slice):
-            numbers = np.asarray(rows)
-            numbers = np.where(numbers < 0, numbers + len(self), numbers)
-            low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
-            if low < 0 or high > len(self):
-                raise IndexError(f"Rows {low} to {high - 1} are asked for. Expected rows from 0 to {len(self) - 1}.")
-            return self[low:high][numbers.astype(np.int64) - low]
-        start, stop, step = rows.indices(len(self))
-        if step != 1:
-            return self[np.arange(start, stop, step)]
-        out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-        for at, count, fill in self.pieces(start, stop, self._piece_rows, threads=True):
-            fill(out[at - start : at - start + count])
-        return out
+    def _gathered(self, numbers: np.ndarray) -> np.ndarray:
+        low, high = (int(numbers.min()), int(numbers.max()) + 1) if numbers.size else (0, 0)
+        return self._range(low, high)[numbers - low]
 
     def part(self, start: int, stop: int) -> TableRows:
-        """Some of the rows as an array of their own; nothing is read."""
         return TableRows(self.tables, self.fields, self._is_matrix, self._first + start, self._first + stop)
 
     def read_into(self, start: int, out: np.ndarray) -> None:
@@ -125,7 +85,7 @@ class TableRows:
         with self._lock:
             if start != self._next:
                 self._close()
-                self._pieces = self._batches(start, len(self), self._piece_rows, threads=True)
+                self._pieces = self._batches(start, len(self), self.piece_rows, threads=True)
             # Until all went well nobody knows where the file stands.
             self._next, done = -1, 0
             while done < len(out):
@@ -144,7 +104,6 @@ class TableRows:
             self._close()
 
     def tasks(self, most: int) -> list[tuple[int, int]]:
-        """Ranges of rows, of `most` and more where the files allow it, that can be read independently."""
         bounds = [0]
         for start in self.tables.starts():
             row = start - self._first
@@ -154,20 +113,14 @@ class TableRows:
 
     @property
     def decoder_bytes(self) -> int:
-        """About how much host memory a reader of these rows takes to decode them."""
         batches = [max(file.lengths, default=0) for file in self.tables.files if file.form != "parquet"]
         return max(_COLUMN_BYTES * len(self.fields), max(batches, default=0) * self.row_bytes)
 
     def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
-        """Rows `start` to `stop - 1` in pieces of at most so many: the first row, how many, and what fills an array."""
         at = start
         for batch in self._batches(start, stop, most, threads):
             yield at, batch.num_rows, functools.partial(self._decode, batch)
             at += batch.num_rows
-
-    @property
-    def _piece_rows(self) -> int:
-        return max(PIECE_BYTES // max(self.row_bytes, 1), 1)
 
     def _batches(self, start: int, stop: int, most: int, threads: bool) -> Iterator[Any]:
         names = [column.name for column in self.fields]
@@ -199,11 +152,7 @@ class TableFrame:
     """
 
     def __init__(self, tables: Tables, model: Any):
-        names = tables.schema.names
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
-        self.names = tuple(names)
+        self.names = distinct(tables.schema.names)
         self._tables = tables
         self._model = model
 

@@ -86,7 +86,7 @@ def _kernel(driver: Driver, unit: int) -> int:
     return driver.function(text, "gather")
 
 
-class Bus:
+class CopyStream:
     """Copies to device memory, one after the other, on a stream of their own; may be used from any thread.
 
     Raises:

@@ -44,7 +44,7 @@ class Slab:
     """
 
     def __init__(self, nbytes: int, pin: bool = False):
-        self.memory = np.frombuffer(mmap.mmap(-1, _whole_pages(nbytes)), np.uint8)
+        self.memory = np.frombuffer(mmap.mmap(-1, whole_pages(nbytes)), np.uint8)
         self.is_pinned = False
         self.why_not = ""
         if pin:
@@ -56,7 +56,7 @@ class Slab:
 
     def slots(self, count: int, slot_bytes: int) -> list[np.ndarray]:
         """Cut the slab into slots, each starting on a page."""
-        size = _whole_pages(slot_bytes)
+        size = whole_pages(slot_bytes)
         if count * size > self.memory.size:
             raise ValueError(
                 f"The slab is too small. Received: {count} slots of {size} bytes. Expected: {self.memory.size} in all."
@@ -117,7 +117,8 @@ def _keep_largest(slab: Slab) -> None:
         other.unpin()
 
 
-def _whole_pages(nbytes: int) -> int:
+def whole_pages(nbytes: int) -> int:
+    """Bytes of the pages that so many take, at least one."""
     return max(-(-nbytes // mmap.PAGESIZE), 1) * mmap.PAGESIZE
 
 

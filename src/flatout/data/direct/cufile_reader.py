@@ -16,7 +16,7 @@ from typing import Any
 
 from flatout.data.device.cuda_driver import CudaError, cuda_driver
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
-from flatout.data.files.npy_blocks import Span
+from flatout.data.files.npy_blocks import NpyFile
 
 from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P
 from .reader_threads import share_out
@@ -54,15 +54,8 @@ def _peer_to_peer_is_enabled() -> bool:
     return "RMForceStaticBar1=1" in settings
 
 
-def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read spans of files into device memory.
-
-    Args:
-        spans: What to read, in the order in which it lies in memory.
-        memory: The array's.
-        threads: Reader threads.
-        tally: Takes the bytes by path.
-        look: Called every now and then.
+def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+    """Read files into device memory, one after the other.
 
     Raises:
         GpuDirectFailed: cuFile refused; nothing is known of the memory's contents.
@@ -71,9 +64,9 @@ def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally
         cufile = _opened()
         before = _counts(cufile)
         done = 0
-        for span in spans:
-            _read_span(cufile, span, DeviceMemory(memory.pointer + done, span.nbytes), threads, tally, look)
-            done += span.nbytes
+        for file in files:
+            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally, look)
+            done += file.nbytes
         after = _counts(cufile)
     except Exception as error:
         raise GpuDirectFailed(f"cuFile failed: {type(error).__name__}: {error}") from error
@@ -86,10 +79,10 @@ def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally
         tally.add_bytes(path, round(done * count / sum(requests.values())))
 
 
-def _read_span(
-    cufile: Any, span: Span, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
+def _read_file(
+    cufile: Any, file: NpyFile, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
 ) -> None:
-    descriptor = _open_file(span.file.path)
+    descriptor = _open_file(file.path)
     try:
         description = cufile.Descr()
         description.type = cufile.FileHandleType.OPAQUE_FD
@@ -102,9 +95,9 @@ def _read_span(
                 with cuda_driver().in_context():
                     for first, last in pieces:
                         with tally.timed("reading"):
-                            _read_piece(cufile, handle, span, memory, first, last)
+                            _read_piece(cufile, handle, file, memory, first, last)
 
-            share_out(_pieces(span), worker, threads, look)
+            share_out(_pieces(file), worker, threads, look)
         finally:
             cufile.handle_deregister(handle)
     finally:
@@ -118,20 +111,20 @@ def _open_file(path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _pieces(span: Span) -> Iterator[tuple[int, int]]:
+def _pieces(file: NpyFile) -> Iterator[tuple[int, int]]:
     """Ranges of the file's bytes that meet at multiples of the piece size, so that all but two are aligned."""
-    first, end = span.offset, span.offset + span.nbytes
+    first, end = file.offset, file.offset + file.nbytes
     while first < end:
         last = min((first // _PIECE + 1) * _PIECE, end)
         yield first, last
         first = last
 
 
-def _read_piece(cufile: Any, handle: int, span: Span, memory: DeviceMemory, first: int, last: int) -> None:
+def _read_piece(cufile: Any, handle: int, file: NpyFile, memory: DeviceMemory, first: int, last: int) -> None:
     while first < last:
-        count = cufile.read(handle, memory.pointer, last - first, first, first - span.offset)
+        count = cufile.read(handle, memory.pointer, last - first, first, first - file.offset)
         if count <= 0:
-            raise OSError(f"{span.file.path} ended at byte {first:,}")
+            raise OSError(f"{file.path} ended at byte {first:,}")
         first += count
 
 

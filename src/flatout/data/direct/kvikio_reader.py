@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
-from flatout.data.files.npy_blocks import Span
+from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.page_cache import cached_bytes
 
 from .load_report import KVIKIO
@@ -37,15 +37,8 @@ def unavailable(insist: bool = False) -> str:
     return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
 
 
-def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read spans of files into device memory.
-
-    Args:
-        spans: What to read, in the order in which it lies in memory.
-        memory: The array's.
-        threads: Of KvikIO's pool, which by default has one.
-        tally: Takes the bytes.
-        look: Called after each file.
+def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+    """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
 
     Raises:
         GpuDirectFailed: KvikIO refused; nothing is known of the memory's contents.
@@ -55,15 +48,15 @@ def read(spans: Sequence[Span], memory: DeviceMemory, threads: int, tally: Tally
         import kvikio.defaults
 
         done = 0
-        for span in spans:
-            is_cold = (cached_bytes(span.file.path) or 0) * 2 < span.nbytes
+        for file in files:
+            is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
             settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
-            with kvikio.defaults.set(settings), kvikio.CuFile(span.file.path, "r") as file, tally.timed("reading"):
-                target = DeviceMemory(memory.pointer + done, span.nbytes)
-                count = file.pread(target, span.nbytes, span.offset, _TASK).get()
-            if count != span.nbytes:
-                raise OSError(f"{span.file.path} gave {count:,} bytes instead of {span.nbytes:,}")
-            done += span.nbytes
+            with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
+                target = DeviceMemory(memory.pointer + done, file.nbytes)
+                count = opened.pread(target, file.nbytes, file.offset, _TASK).get()
+            if count != file.nbytes:
+                raise OSError(f"{file.path} gave {count:,} bytes instead of {file.nbytes:,}")
+            done += file.nbytes
             look()
     except Exception as error:
         raise GpuDirectFailed(f"KvikIO failed: {type(error).__name__}: {error}") from error

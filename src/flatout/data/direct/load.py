@@ -16,6 +16,7 @@ from typing import Any, Literal
 from flatout.base.errors import FlatoutError, InvalidOption, UnreadableFile
 from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
 from flatout.data.files import npy_blocks as direct_npy
+from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile, NpyRows
 from flatout.data.files.page_cache import MemoryWatch, cached_bytes
 
@@ -23,7 +24,6 @@ from . import cufile_reader as direct_cufile
 from . import decoded_rows as direct_decoded
 from . import kvikio_reader as direct_kvikio
 from . import posix_reader as direct_posix
-from .decoded_rows import DecodedRows
 from .load_report import DirectReport
 from .reader_threads import thread_count
 from .tally import Tally
@@ -87,10 +87,10 @@ def load(
         direct_decoded.read(rows, sink, count, slot_bytes, tally, watch.sample)
     else:
         rows = direct_npy.select(_files(source), start, stop)
-        sink = make_sink(rows.shape, rows.dtype, rows.spans[0].offset % direct_posix.ALIGNMENT if rows.spans else 0)
+        sink = make_sink(rows.shape, rows.dtype, rows.files[0].offset % direct_posix.ALIGNMENT if rows.files else 0)
         engine_used = _read_past_host(rows, sink, engine, count, tally, watch.sample) or "posix"
         if engine_used == "posix":
-            direct_posix.read(rows.spans, sink, count, slot_bytes, tally, watch.sample)
+            direct_posix.read(rows.files, sink, count, slot_bytes, tally, watch.sample)
     array = sink.finish()
     seconds = time.perf_counter() - begun
     watch.sample()
@@ -121,13 +121,13 @@ def _read_past_host(
     for name, gpu_direct in _GPU_DIRECT.items():
         if engine not in ("auto", name):
             continue
-        if memory is None or any(span.file.is_swapped for span in rows.spans):
+        if memory is None or any(file.is_swapped for file in rows.files):
             why = "the array has no device memory that may be written by its address"
         else:
             why = gpu_direct.unavailable(insist=engine == name)
         if not why and memory is not None:
             try:
-                gpu_direct.read(rows.spans, memory, threads, tally, look)
+                gpu_direct.read(rows.files, memory, threads, tally, look)
                 return name
             except GpuDirectFailed as failure:
                 why = str(failure)

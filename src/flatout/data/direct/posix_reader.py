@@ -7,6 +7,8 @@ read past it (O_DIRECT), so that host memory stays flat; files that are in it ar
 from __future__ import annotations
 
 import errno
+import functools
+import itertools
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -14,89 +16,61 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from flatout.base.errors import UnreadableFile
-from flatout.data.device.pinned_memory import borrowed, view
-from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
-from flatout.data.files.npy_blocks import Block, NpyFile, Span, blocks
+from flatout.data.device.pinned_memory import view
+from flatout.data.device.sinks import Sink
+from flatout.data.files.npy_blocks import Block, NpyFile, blocks
 from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
 
 from .load_report import BUFFERED, POSIX_DIRECT
-from .reader_threads import share_out
+from .slots import SLOTS_PER_THREAD, FillSlot, pass_through
 from .tally import Tally
 
 # O_DIRECT wants offsets, lengths and addresses to be multiples of this; no file system in use wants more.
 ALIGNMENT = max(PAGE, 4096)
 # A file with at least this share in the page cache is read from there.
 _WARM_SHARE = 0.5
-_SLOTS_PER_THREAD = 2
 # Small files are cut finer than a slot, so that every thread gets some of them, but not finer than this.
 _SMALLEST_BLOCK = 2**20
 
 
 def read(
-    spans: Sequence[Span], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
+    files: Sequence[NpyFile], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
 ) -> None:
-    """Read spans of files into a sink.
-
-    Args:
-        spans: What to read.
-        sink: Where to.
-        threads: Reader threads.
-        slot_bytes: Size of each of the two slots of a thread.
-        tally: Takes what happens.
-        look: Called every now and then.
+    """Read files into a sink.
 
     Raises:
         UnreadableFile: A file cannot be read, or shrank while it was read.
     """
     # A page before and one after the data, which O_DIRECT reads along.
-    itemsize = max((span.file.dtype.itemsize for span in spans), default=1)
+    itemsize = max((file.dtype.itemsize for file in files), default=1)
     payload = max(slot_bytes - 2 * ALIGNMENT, 1)
-    total = sum(span.nbytes for span in spans)
-    most_bytes = max(min(payload, max(-(-total // (_SLOTS_PER_THREAD * threads)), _SMALLEST_BLOCK)), itemsize)
+    total = sum(file.nbytes for file in files)
+    most_bytes = max(min(payload, max(-(-total // (SLOTS_PER_THREAD * threads)), _SMALLEST_BLOCK)), itemsize)
     tasks: list[tuple[_OpenFile, Block]] = []
-    for span in spans:
-        pieces = list(blocks(span, most_bytes))
-        opened = _OpenFile(span.file, len(pieces), tally)
+    starts = itertools.accumulate((file.shape[0] for file in files), initial=0)
+    for file, start in zip(files, starts, strict=False):
+        pieces = list(blocks(file, start, most_bytes))
+        opened = _OpenFile(file, len(pieces), tally)
         tasks += [(opened, piece) for piece in pieces]
     tally.threads = min(threads, max(len(tasks), 1))
-    count = tally.threads * _SLOTS_PER_THREAD
-    size = _round_up(most_bytes) + 2 * ALIGNMENT
-    with borrowed(count * size, pin=sink.wants_pinned) as slab:
-        tally.is_pinned = slab.is_pinned
-        if slab.why_not:
-            tally.add_reason("pageable", f"The slots could not be page-locked: {slab.why_not}.")
-        slots = slab.slots(count, size)
-
-        def worker(number: int, mine: Iterator[tuple[_OpenFile, Block]]) -> None:
-            own = slots[number * _SLOTS_PER_THREAD : (number + 1) * _SLOTS_PER_THREAD]
-            _read_and_copy(own, mine, sink, tally)
-
-        try:
-            share_out(tasks, worker, tally.threads, look)
-        finally:
-            for opened, _ in tasks:
-                opened.close()
-
-
-def _read_and_copy(slots: list[np.ndarray], tasks: Iterator[tuple[_OpenFile, Block]], sink: Sink, tally: Tally) -> None:
-    pending: list[Wait] = [nothing_to_wait_for] * len(slots)
     try:
-        for number, (file, block) in enumerate(tasks):
-            turn = number % len(slots)
-            with tally.timed("copying"):
-                pending[turn]()
-            with tally.timed("reading"):
-                values = file.read(block, slots[turn])
-            if block.file.is_swapped:
-                values = values.byteswap(inplace=True).view(block.file.native_dtype)
-            with tally.timed("copying"):
-                pending[turn] = sink.write(block.at, values)
-            file.one_done()
+        pass_through(tasks, _fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally, look)
     finally:
-        # A copy that is still under way would read a slot that somebody else has borrowed.
-        with tally.timed("copying"):
-            for wait in pending:
-                wait()
+        for opened, _ in tasks:
+            opened.close()
+
+
+def _fills(tasks: Iterator[tuple[_OpenFile, Block]]) -> Iterator[FillSlot]:
+    for opened, block in tasks:
+        yield functools.partial(_filled, opened, block)
+        opened.one_done()
+
+
+def _filled(opened: _OpenFile, block: Block, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
+    values = opened.read(block, slot)
+    if block.file.is_swapped:
+        values = values.byteswap(inplace=True).view(block.file.native_dtype)
+    return block.at, values
 
 
 class _OpenFile:

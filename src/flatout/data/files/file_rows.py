@@ -6,7 +6,6 @@ once they are touched. These rows take neither, so that a process under `ulimit 
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -14,13 +13,14 @@ from typing import Any
 
 import numpy as np
 
-from . import npy_blocks as direct_npy
+from . import npy_blocks
+from .lazy_rows import LazyRows
 from .page_cache import cached_bytes, drop_from_cache
 
 Identity = tuple[int, int, int, int]
 
 
-class FileRows:
+class FileRows(LazyRows):
     """An array of rows in a file, in C order; indexing reads the rows that are asked for.
 
     The file is opened for each read, so that an array of ten thousand files keeps none of them open.
@@ -61,53 +61,17 @@ class FileRows:
         self._identity = identity_of(self.path)
 
     @property
-    def ndim(self) -> int:
-        return len(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return len(self) * self.row_bytes
-
-    @property
-    def row_bytes(self) -> int:
-        return math.prod(self.shape[1:]) * self.dtype.itemsize
-
-    @property
     def paths(self) -> tuple[Path, ...]:
-        """The file, as `Shards.paths` names several."""
         return (self.path,)
 
-    def __len__(self) -> int:
-        return self.shape[0]
+    def part(self, start: int, stop: int) -> FileRows:
+        shape, offset = (stop - start, *self.shape[1:]), self.offset + start * self.row_bytes
+        return FileRows(self.path, offset, shape, self.dtype, self._drops_cache, self._keeps)
 
-    def __repr__(self) -> str:
-        return f"FileRows({str(self.path)!r}, shape={self.shape}, dtype={self.dtype})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("Rows of a file cannot become an array without a copy.")
-        whole = self[:]
-        return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def __getitem__(self, rows: Any) -> Any:
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            if step != 1:
-                return self._gathered(np.arange(start, stop, step))
-            out = np.empty((max(0, stop - start), *self.shape[1:]), self.dtype)
-            self.read_into(start, out)
-            return out
-        numbers = np.asarray(rows)
-        if numbers.ndim > 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-            raise TypeError(
-                "Rows of a file are asked for by an integer, a slice or a one-dimensional array of integers. "
-                f"Received: {type(rows).__name__} of dtype {numbers.dtype} and shape {numbers.shape}."
-            )
-        wrong = (numbers < -len(self)) | (numbers >= len(self))
-        if wrong.any():
-            raise IndexError(f"Row {int(numbers[wrong].flat[0])} is out of range for {len(self)} rows.")
-        numbers = np.where(numbers < 0, numbers + len(self), numbers).astype(np.int64)
-        return self._gathered(numbers) if numbers.ndim else self._gathered(numbers[None])[0]
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        out = np.empty((stop - start, *self.shape[1:]), self.dtype)
+        self.read_into(start, out)
+        return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
         """Fill an array of this dtype and row shape with the rows from `start` on.
@@ -155,14 +119,14 @@ class FileRows:
             drop_from_cache(file, begin, position - begin)
 
 
-def open_rows(path: str | os.PathLike[str], drops_cache: bool = False) -> FileRows:
+def open_rows(path: str | os.PathLike[str]) -> FileRows:
     """The rows of a `.npy` file.
 
     Raises:
         UnreadableFile: Not a `.npy` file, damaged or cut short, in Fortran order, or of Python objects.
     """
-    found = direct_npy.describe(path)
-    return FileRows(found.path, found.offset, found.shape, found.dtype, drops_cache)
+    found = npy_blocks.describe(path)
+    return FileRows(found.path, found.offset, found.shape, found.dtype)
 
 
 def is_cold(path: str | os.PathLike[str]) -> bool:

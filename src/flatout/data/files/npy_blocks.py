@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import ast
+import io
 import math
 import os
-import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,8 +14,7 @@ import numpy as np
 
 from flatout.base.errors import UnreadableFile
 
-_MAGIC = b"\x93NUMPY"
-# NumPy itself refuses to parse longer headers.
+# NumPy refuses to parse longer ones.
 _LONGEST_HEADER = 10_000
 _PLAIN_NUMBERS = "iufc"
 
@@ -42,6 +40,10 @@ class NpyFile:
         return math.prod(self.shape[1:]) * self.dtype.itemsize
 
     @property
+    def nbytes(self) -> int:
+        return self.shape[0] * self.row_bytes
+
+    @property
     def native_dtype(self) -> np.dtype[Any]:
         """Numbers are brought to this machine's byte order; text and records are left as they are."""
         return self.dtype.newbyteorder("=") if self.dtype.kind in _PLAIN_NUMBERS else self.dtype
@@ -49,6 +51,11 @@ class NpyFile:
     @property
     def is_swapped(self) -> bool:
         return self.native_dtype != self.dtype
+
+    def part(self, start: int, stop: int) -> NpyFile:
+        """Some of the rows, as if they were all of the file."""
+        shape, offset = (stop - start, *self.shape[1:]), self.offset + start * self.row_bytes
+        return NpyFile(self.path, shape, self.dtype, offset)
 
 
 def describe(path: str | os.PathLike[str]) -> NpyFile:
@@ -69,7 +76,7 @@ def describe(path: str | os.PathLike[str]) -> NpyFile:
     path = Path(path)
     try:
         with path.open("rb") as file:
-            shape, dtype, is_fortran, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
+            shape, is_fortran, dtype, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
             size = os.fstat(file.fileno()).st_size
     except OSError as error:
         raise UnreadableFile(f"{path} cannot be read: {error.strerror}.") from error
@@ -93,53 +100,21 @@ def describe(path: str | os.PathLike[str]) -> NpyFile:
     return found
 
 
-def _header_length(path: Path, start: bytes) -> tuple[int, int, int]:
-    """The format's version, where the header's text starts, and its length."""
-    if len(start) < 10 or start[:6] != _MAGIC:
-        raise UnreadableFile(f"{path} is not a .npy file: it does not start with NumPy's signature.")
-    version = start[6]
-    if version == 1:
-        return 1, 10, struct.unpack_from("<H", start, 8)[0]
-    if version not in (2, 3) or len(start) < 12:
-        raise UnreadableFile(f"{path} has an unknown .npy format. Received: version {version}. Expected 1, 2 or 3.")
-    return version, 12, struct.unpack_from("<I", start, 8)[0]
-
-
-def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], np.dtype[Any], bool, int]:
-    """Shape, dtype, whether in Fortran order, and the offset of the data."""
-    version, start, length = _header_length(path, head)
-    if length > _LONGEST_HEADER:
-        raise UnreadableFile(f"{path} has a header of {length:,} bytes. Expected at most {_LONGEST_HEADER:,}.")
-    text = head[start : start + length]
+def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether in Fortran order, dtype, and the offset of the data."""
+    form, text = np.lib.format, io.BytesIO(head)
     try:
-        if len(text) < length:
-            raise ValueError("the file ends within the header")
-        header = ast.literal_eval(text.decode("utf-8" if version == 3 else "latin1").strip())
-        shape = tuple(int(size) for size in header["shape"])
-        dtype = np.lib.format.descr_to_dtype(header["descr"])
+        version, _ = form.read_magic(text)
+        if version not in (1, 2, 3):
+            raise ValueError(f"its format is of version {version}, and NumPy has 1, 2 and 3")
+        # Version 3 differs from 2 in the letters of field names alone.
+        read = form.read_array_header_1_0 if version == 1 else form.read_array_header_2_0
+        shape, is_fortran, dtype = read(text, max_header_size=_LONGEST_HEADER)
         if min(shape, default=0) < 0:
             raise ValueError(f"its shape is {shape}")
-        return shape, dtype, bool(header["fortran_order"]), start + length
-    except (ValueError, TypeError, KeyError, SyntaxError, MemoryError, RecursionError) as error:
-        raise UnreadableFile(f"{path} has a damaged .npy header: {error}.") from error
-
-
-@dataclass(frozen=True)
-class Span:
-    """Rows `first` to `stop - 1` of a file, and the row of the whole array where they begin."""
-
-    file: NpyFile
-    first: int
-    stop: int
-    at: int
-
-    @property
-    def offset(self) -> int:
-        return self.file.offset + self.first * self.file.row_bytes
-
-    @property
-    def nbytes(self) -> int:
-        return (self.stop - self.first) * self.file.row_bytes
+    except Exception as error:
+        raise UnreadableFile(f"{path} is not a .npy file, or its header is damaged: {error}.") from error
+    return shape, is_fortran, dtype, text.tell()
 
 
 @dataclass(frozen=True)
@@ -147,18 +122,18 @@ class NpyRows:
     """Rows of one or several .npy files, seen as one array.
 
     Attributes:
-        spans: Where they are, in order.
+        files: The part of each that holds some of them, in order.
         shape: Of the array.
         dtype: Of the array, in native byte order.
     """
 
-    spans: tuple[Span, ...]
+    files: tuple[NpyFile, ...]
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
 
     @property
     def nbytes(self) -> int:
-        return sum(span.nbytes for span in self.spans)
+        return sum(file.nbytes for file in self.files)
 
 
 def select(files: Sequence[NpyFile], start: int = 0, stop: int | None = None) -> NpyRows:
@@ -175,22 +150,17 @@ def select(files: Sequence[NpyFile], start: int = 0, stop: int | None = None) ->
                 f"The files do not make one array. Received: rows of shape {file.shape[1:]} and dtype {file.dtype} in "
                 f"{file.path}. Expected: {first_file.shape[1:]} and {first_file.dtype}, as in {first_file.path}."
             )
-    start, stop = row_range(start, stop, sum(file.shape[0] for file in files))
-    found, before = list[Span](), 0
-    for file in files:
-        first, last = max(start - before, 0), min(stop - before, file.shape[0])
-        if first < last:
-            found.append(Span(file, first, last, before + first - start))
-        before += file.shape[0]
-    return NpyRows(tuple(found), (stop - start, *first_file.shape[1:]), first_file.native_dtype)
-
-
-def row_range(start: int, stop: int | None, rows: int) -> tuple[int, int]:
-    """Check the rows that were asked for against those that there are."""
+    rows = sum(file.shape[0] for file in files)
     stop = rows if stop is None else stop
     if not 0 <= start <= stop <= rows:
         raise ValueError(f"There are no such rows. Received: [{start}:{stop}). Expected a range within [0:{rows}).")
-    return start, stop
+    found, before = list[NpyFile](), 0
+    for file in files:
+        first, last = max(start - before, 0), min(stop - before, file.shape[0])
+        if first < last:
+            found.append(file.part(first, last))
+        before += file.shape[0]
+    return NpyRows(tuple(found), (stop - start, *first_file.shape[1:]), first_file.native_dtype)
 
 
 @dataclass(frozen=True)
@@ -207,27 +177,28 @@ class Block:
         return math.prod(self.shape) * self.file.dtype.itemsize
 
 
-def blocks(span: Span, most_bytes: int) -> Iterator[Block]:
-    """Cut a span into blocks of whole rows, or of parts of rows that are longer than a block.
+def blocks(file: NpyFile, at: int, most_bytes: int) -> Iterator[Block]:
+    """Cut a file into blocks of whole rows, or of parts of rows that are longer than a block.
 
     Args:
-        span: The rows.
+        file: What to cut.
+        at: The row of the whole array where it begins.
         most_bytes: The most that a block may hold; at least one value.
     """
-    if span.nbytes == 0:
+    if file.nbytes == 0:
         return
-    shape = (span.stop - span.first, *span.file.shape[1:])
+    shape = file.shape
     # The first axis along which a block can take a whole step.
-    axis = next(axis for axis in range(len(shape)) if _step_bytes(span.file, axis) <= most_bytes)
-    step = _step_bytes(span.file, axis)
+    axis = next(axis for axis in range(len(shape)) if _step_bytes(file, axis) <= most_bytes)
+    step = _step_bytes(file, axis)
     length = most_bytes // step
     for number, index in enumerate(np.ndindex(shape[:axis])):
         for first in range(0, shape[axis], length):
             row, *rest = (*index, first)
             yield Block(
-                span.file,
-                span.offset + (number * shape[axis] + first) * step,
-                (span.at + row, *rest),
+                file,
+                file.offset + (number * shape[axis] + first) * step,
+                (at + row, *rest),
                 (min(length, shape[axis] - first), *shape[axis + 1 :]),
             )
 

@@ -6,43 +6,22 @@ goes from disk to device without NumPy.
 
 from __future__ import annotations
 
-import bisect
 import errno
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flatout.data.columnar.side_by_side import SideBySide
-
 from .file_rows import FileRows, is_cold, open_rows
+from .lazy_rows import LazyRows, files_of, part_of
+from .npy_blocks import NpyFile
+from .side_by_side import SideBySide
 
 
-@dataclass(frozen=True)
-class Extent:
-    """Consecutive rows that lie in one file, one after the other.
-
-    Attributes:
-        path: The file.
-        offset: Of the first row, in bytes from the start of the file.
-        rows: Number of rows.
-        row_bytes: Bytes of a row; rows lie without gaps.
-    """
-
-    path: Path
-    offset: int
-    rows: int
-    row_bytes: int
-
-
-class Shards:
-    """One array of rows over several files.
-
-    Rows are numbered through the files in the order given. Indexing with an integer, a slice or an array of integers
-    gives what the concatenated array would give, and reads only the rows asked for.
+class Shards(LazyRows):
+    """One array of rows over several files, numbered through them in the order given.
 
     Args:
         arrays: Memory maps or `FileRows` with the same dtype and the same shape but for the first axis.
@@ -57,82 +36,29 @@ class Shards:
     def __init__(self, arrays: Sequence[np.ndarray | FileRows]):
         self.arrays = tuple(arrays)
         self._starts = np.cumsum([0, *(len(array) for array in self.arrays)])
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return (int(self._starts[-1]), *self.arrays[0].shape[1:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.arrays[0].dtype
-
-    @property
-    def ndim(self) -> int:
-        return self.arrays[0].ndim
-
-    @property
-    def nbytes(self) -> int:
-        return sum(array.nbytes for array in self.arrays)
+        self.shape = (int(self._starts[-1]), *self.arrays[0].shape[1:])
+        self.dtype = self.arrays[0].dtype
 
     @property
     def paths(self) -> tuple[Path, ...]:
-        """The files, in the order of their rows."""
         return tuple(path for array in self.arrays for path in files_of(array))
 
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __repr__(self) -> str:
-        return f"Shards(files={len(self.arrays)}, shape={self.shape}, dtype={self.dtype})"
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        if copy is False:
-            raise ValueError("Rows of several files cannot become one array without a copy.")
-        whole = self[:]
-        return whole if dtype is None else whole.astype(dtype, copy=False)
-
-    def __getitem__(self, rows: Any) -> Any:
-        if isinstance(rows, slice):
-            start, stop, step = rows.indices(len(self))
-            if step == 1:
-                return self._range(start, max(start, stop))
-            return self._gather(np.arange(start, stop, step))
-        numbers = np.asarray(rows)
-        if numbers.ndim == 0 and numbers.dtype.kind in "iu":
-            number = int(self._checked(numbers[None])[0])
-            shard = bisect.bisect_right(self._starts, number) - 1
-            return self.arrays[shard][number - int(self._starts[shard])]
-        if numbers.ndim != 1 or (numbers.size and numbers.dtype.kind not in "iu"):
-            raise TypeError(
-                "Rows of `Shards` are asked for by an integer, a slice or a one-dimensional array of integers. "
-                f"Received: {type(rows).__name__} of dtype {numbers.dtype} and shape {numbers.shape}."
-            )
-        return self._gather(self._checked(numbers.astype(np.int64, copy=False)))
-
     def part(self, start: int, stop: int) -> Shards:
-        """Some of the rows as an array of their own; nothing is read."""
-        bounds = zip(self.arrays, self._starts.tolist(), strict=False)
-        parts = [array[max(start - first, 0) : max(stop - first, 0)] for array, first in bounds]
-        return Shards([part for part in parts if len(part)] or parts[:1])
-
-    def _checked(self, numbers: np.ndarray) -> np.ndarray:
-        """Row numbers counted from 0; negative ones count from the end."""
-        wrong = (numbers < -len(self)) | (numbers >= len(self))
-        if wrong.any():
-            raise IndexError(f"Row {int(numbers[wrong][0])} is out of range for {len(self)} rows.")
-        return np.where(numbers < 0, numbers + len(self), numbers)
+        return Shards(self._parts(start, stop) or [part_of(self.arrays[0], 0, 0)])
 
     def _range(self, start: int, stop: int) -> np.ndarray:
-        parts = []
-        for array, first in zip(self.arrays, self._starts.tolist(), strict=False):
-            low, high = max(start - first, 0), min(stop - first, len(array))
-            if low < high:
-                parts.append(array[low:high])
+        parts = [part[:] for part in self._parts(start, stop)]
         if len(parts) == 1:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype)
 
-    def _gather(self, numbers: np.ndarray) -> np.ndarray:
+    def _parts(self, start: int, stop: int) -> list[Any]:
+        """The part of each file that holds some of these rows."""
+        firsts = zip(self.arrays, self._starts.tolist(), strict=False)
+        bounds = [(array, max(start - first, 0), min(stop - first, len(array))) for array, first in firsts]
+        return [part_of(array, low, high) for array, low, high in bounds if low < high]
+
+    def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         shards = np.searchsorted(self._starts, numbers, side="right") - 1
         for shard in np.unique(shards).tolist():
@@ -141,7 +67,7 @@ class Shards:
         return rows
 
 
-def extents(array: Any) -> tuple[Extent, ...]:
+def extents(array: Any) -> tuple[NpyFile, ...]:
     """Where in files the rows of an array lie; empty if they do not lie there one after the other.
 
     Args:
@@ -156,7 +82,7 @@ def extents(array: Any) -> tuple[Extent, ...]:
         parts = [extents(part) for part in array.arrays]
         return tuple(part[0] for part in parts) if all(parts) else ()
     if isinstance(array, FileRows):
-        return (Extent(array.path, array.offset, len(array), array.row_bytes),)
+        return (NpyFile(array.path, array.shape, array.dtype, array.offset),)
     if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or not array.ndim:
         return ()
     if array.mode == "c":
@@ -167,14 +93,7 @@ def extents(array: Any) -> tuple[Extent, ...]:
     while isinstance(whole.base, np.memmap):
         whole = whole.base
     offset = int(whole.offset) + array.ctypes.data - whole.ctypes.data
-    return (Extent(Path(array.filename), offset, len(array), array.nbytes // max(len(array), 1)),)
-
-
-def files_of(array: Any) -> tuple[Path, ...]:
-    """The files that the rows of an array lie in, however they are read; empty for an array in memory."""
-    if isinstance(array, np.memmap):
-        return () if array.filename is None else (Path(array.filename),)
-    return tuple(dict.fromkeys(getattr(array, "paths", ())))
+    return (NpyFile(Path(array.filename), array.shape, array.dtype, offset),)
 
 
 def unmapped(array: Any) -> Any:
@@ -182,8 +101,10 @@ def unmapped(array: Any) -> Any:
 
     What was not in the page cache before is not left there.
     """
-    if isinstance(array, (Shards, SideBySide)):
-        return type(array)([unmapped(part) for part in array.arrays])
+    if isinstance(array, Shards):
+        return Shards([unmapped(part) for part in array.arrays])
+    if isinstance(array, SideBySide):
+        return SideBySide([unmapped(part) for part in array.arrays], array.dtype)
     if not isinstance(array, np.memmap) or not (parts := extents(array)):
         return array
     (part,) = parts

@@ -29,7 +29,7 @@ class Drawer:
         """Have something drawn; what was drawn before is forgotten."""
         self.result()
         if self._threads is None:
-            self._threads = ThreadPoolExecutor(1, "flatout-foresight")
+            self._threads = ThreadPoolExecutor(1, "flatout-draw-ahead")
         self._is_wanted.clear()
         self._drawing = self._threads.submit(self._draw, draw)
 
@@ -66,7 +66,7 @@ def are_same(one: Any, other: Any) -> bool:
     return one[0] == other[0] and one[2:] == other[2:] and np.array_equal(one[1], other[1])
 
 
-class NumPyForesight:
+class NumPyDrawnAhead:
     """Foresees `np.random.permutation`, which Keras draws on jax."""
 
     def __init__(self) -> None:

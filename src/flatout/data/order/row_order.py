@@ -13,7 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from .drawn_ahead import NumPyForesight, are_same, state
+from flatout.seam.adapters import adapter_class_drawing_ahead
+from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
+
+from .drawn_ahead import NumPyDrawnAhead, are_same, state
 
 
 class Order:
@@ -43,8 +46,8 @@ class Order:
         trainer_module: Any,
         strategy: Any = None,
     ):
-        self._foresight = _foresight(trainer_module, shuffle)
-        adapter = _index_adapter(rows, batch_size, shuffle, self._foresight)
+        self._drawn_ahead = _drawn_ahead_of(trainer_module, shuffle)
+        adapter = _index_adapter(rows, batch_size, shuffle, self._drawn_ahead)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
@@ -65,7 +68,7 @@ class Order:
 
     def peek(self) -> None:
         """Draw what stock Keras draws when it builds a model on the first batch."""
-        for _, _, batches in self.iterator._enumerate_iterator():
+        for _, _, batches in passes(self.iterator):
             _next_numbers(batches)
             break
 
@@ -79,11 +82,11 @@ class Order:
         Returns:
             The first step within the current pass, the number of steps, and whether `rows_of_pass` is new.
         """
-        self._enumerator = self.iterator._enumerate_iterator()
+        self._enumerator = passes(self.iterator)
         _, _, batches = next(self._enumerator)
         begins = batches is not self._pass
         self._pass = batches
-        first = self.iterator._steps_seen - self._group
+        first = steps_seen(self.iterator) - self._group
         # Groups are never cut: an epoch of 5 steps in groups of 3 takes 6, if there are as many.
         wanted = -(-(self.iterator.steps_per_epoch or self._batches) // self._group) * self._group
         count = min(wanted, self._batches - first)
@@ -97,15 +100,15 @@ class Order:
             self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
         return first, count, begins
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         """Draw the order of the next pass, as far as it can be foreseen."""
-        if self._foresight is not None:
-            self._foresight.look(self._rows)
+        if self._drawn_ahead is not None:
+            self._drawn_ahead.look(self._rows)
 
     def close(self) -> None:
         """Have nothing left over of what was foreseen."""
-        if self._foresight is not None:
-            self._foresight.close()
+        if self._drawn_ahead is not None:
+            self._drawn_ahead.close()
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
@@ -143,7 +146,7 @@ class FileOrder:
         """As `Order.begin_epoch`."""
         return 0, self.count, True
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         pass
 
     def close(self) -> None:
@@ -169,10 +172,8 @@ def _iterator_over_numbers(trainer_module: Any, shuffle: Any) -> Any:
     That of jax differs from the plain one in sending batches to the device, one ahead of their use. The draws are the
     same, but for `shuffle="batch"`, which draws for every batch.
     """
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
     if trainer_module.__name__.endswith("jax.trainer") and shuffle != "batch":
-        return EpochIterator
+        return plain_iterator_class()
     kind = iterator_class(trainer_module)
     return _begun_when_asked(kind) if trainer_module.__name__.endswith("tensorflow.trainer") else kind
 
@@ -197,40 +198,25 @@ def _begun_when_asked(kind: Any) -> Any:
                 self._begun = iter(self._numbers)
             return next(self._begun)
 
-    class BegunWhenAsked(kind):  # type: ignore[misc]
-        def _get_iterator(self) -> Any:
-            return Begun(super()._get_iterator())
-
-    return BegunWhenAsked
+    return read_by(kind, lambda _, begin: Begun(begin()))
 
 
-def iterator_class(trainer_module: Any) -> Any:
-    """The backend's own `EpochIterator`."""
-    from keras.src.trainers.epoch_iterator import EpochIterator
-
-    return next(
-        kind
-        for kind in vars(trainer_module).values()
-        if isinstance(kind, type) and issubclass(kind, EpochIterator) and kind is not EpochIterator
-    )
-
-
-def _foresight(trainer_module: Any, shuffle: Any) -> Any:
+def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> Any:
     """What draws orders ahead of time, where that can be done."""
     if not shuffle or shuffle == "batch":
         return None
     if trainer_module.__name__.endswith("jax.trainer"):
-        return NumPyForesight() if _draws_alike() else None
+        return NumPyDrawnAhead() if _draws_alike() else None
     if trainer_module.__name__.endswith("torch.trainer"):
-        from .torch_order import TorchForesight
+        from .torch_order import TorchDrawnAhead
 
-        return TorchForesight()
+        return TorchDrawnAhead()
     return None
 
 
 @functools.cache
 def _draws_alike() -> bool:
-    """Whether the installed Keras draws its order as `NumPyForesight` thinks, and nothing else."""
+    """Whether the installed Keras draws its order as `NumPyDrawnAhead` thinks, and nothing else."""
     rows, before = 100, state()
     try:
         numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
@@ -241,15 +227,14 @@ def _draws_alike() -> bool:
         np.random.set_state(before)
 
 
-def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> Any:
+def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -> Any:
     """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
 
     A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
     over thousands of small ones. `shuffle="batch"` does depend on it.
     """
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
 
-    class IndexAdapter(ArrayDataAdapter):
+    class IndexAdapter(adapter_class_drawing_ahead()):  # type: ignore[misc]
         _loader: Any = None
 
         @property
@@ -271,15 +256,12 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, foresight: Any) -> 
             # Keras makes one for each pass, which takes half a millisecond and draws nothing.
             if self._loader is None:
                 loader = super().get_torch_dataloader()
-                self._loader = loader if foresight is None else in_one_piece(loader, foresight)
+                self._loader = loader if drawn_ahead is None else in_one_piece(loader, drawn_ahead)
             return self._loader
 
-        def _get_iterator(self, *arguments: Any) -> Any:
-            foreseen = foresight.take(rows) if isinstance(foresight, NumPyForesight) else None
-            if foreseen is None:
-                yield from super()._get_iterator(*arguments)
-            else:
-                yield (foreseen,)
+        def drawn_batches(self) -> Any:
+            numbers = drawn_ahead.take(rows) if isinstance(drawn_ahead, NumPyDrawnAhead) else None
+            return None if numbers is None else [(numbers,)]
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)
     return IndexAdapter(numbers, batch_size=batch_size if shuffle == "batch" else rows, shuffle=shuffle)

@@ -16,32 +16,34 @@ from .drawn_ahead import Drawer
 class _Permutation(Sampler[Any]):
     """One batch of all rows."""
 
-    def __init__(self, rows: int, foresight: TorchForesight):
+    def __init__(self, rows: int, drawn_ahead: TorchDrawnAhead):
         self._rows = rows
-        self._foresight = foresight
+        self._drawn_ahead = drawn_ahead
 
     def __iter__(self) -> Iterator[np.ndarray]:
-        yield self._foresight.permutation(self._rows)
+        yield self._drawn_ahead.permutation(self._rows)
 
     def __len__(self) -> int:
         return 1
 
 
-def in_one_piece(loader: DataLoader[Any], foresight: TorchForesight) -> DataLoader[Any]:
+def in_one_piece(loader: DataLoader[Any], drawn_ahead: TorchDrawnAhead) -> DataLoader[Any]:
     """A loader whose first batch is all rows in the order that this one would give; itself if nobody can say that.
 
     Args:
         loader: Of Keras, over all rows in one batch. It makes a Python number of each row, and a list of them.
-        foresight: May have drawn the order already.
+        drawn_ahead: May have drawn the order already.
     """
     sampler: Any = getattr(loader.batch_sampler, "sampler", None)
     is_plain = type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None
     if not is_plain or not _draws_alike():
         return loader
-    return DataLoader(loader.dataset, batch_sampler=_Permutation(len(sampler), foresight), collate_fn=loader.collate_fn)
+    return DataLoader(
+        loader.dataset, batch_sampler=_Permutation(len(sampler), drawn_ahead), collate_fn=loader.collate_fn
+    )
 
 
-class TorchForesight:
+class TorchDrawnAhead:
     """Foresees permutations, each of which comes from a seed that torch draws for it alone.
 
     Between now and then torch draws other seeds too, one for every iterator of a loader: as many as the last time.

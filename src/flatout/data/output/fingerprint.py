@@ -12,10 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from flatout.data.columnar.side_by_side import SideBySide
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.files.npy_files import extents, files_of
+from flatout.data.files.lazy_rows import files_of
+from flatout.data.files.npy_files import extents
+from flatout.data.files.side_by_side import SideBySide
 from flatout.data.stream.chunks import as_host_array
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.layers import all_layers
 
 # Arrays in memory are looked at as a whole up to this size (about a second), and larger ones at as many bytes of rows
 # spread over them.
@@ -35,8 +38,8 @@ def of_model(model: Any) -> str:
             config = saving.serialize_keras_object(model)
             described = {key: value for key, value in config.items() if not key.startswith(("compile", "build"))}
             digest.update(json.dumps(described, sort_keys=True).encode())
-    classes = {type(layer) for layer in (model, *model._flatten_layers())}
-    for kind in sorted((kind for kind in classes if not kind.__module__.startswith("keras.")), key=_class_name):
+    classes = {type(layer) for layer in (model, *all_layers(model))}
+    for kind in sorted((kind for kind in classes if not is_of_keras(kind)), key=_class_name):
         digest.update(_class_name(kind).encode())
         # There is none of what was typed into an interpreter.
         with contextlib.suppress(OSError, TypeError):
@@ -93,7 +96,7 @@ def _add_leaf(digest: Any, leaf: Any) -> None:
         return
     parts = extents(leaf)
     for part in parts:
-        digest.update(f"{part.path.absolute()} {part.offset} {part.rows}".encode())
+        digest.update(f"{part.path.absolute()} {part.offset} {part.shape[0]}".encode())
     if isinstance(leaf, TableRows):
         digest.update(leaf.description.encode())
     if parts or isinstance(leaf, TableRows):

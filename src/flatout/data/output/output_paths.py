@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.sizes import as_size
-from flatout.data.files.npy_files import files_of
+from flatout.data.files.lazy_rows import files_of
 
 _EXPECTED = (
     "Expected the path of a file that ends in .npy, or for a model with several outputs a folder, or a structure of "

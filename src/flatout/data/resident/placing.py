@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.data.device.sinks import MakeSink
-from flatout.data.direct.decoded_rows import DecodedRows
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.npy_files import extents, unmapped
 from flatout.data.stream.chunks import packed
@@ -55,5 +55,4 @@ def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
         # Pages of a map would count as this process' memory.
         rows: DecodedRows = unmapped(leaf)
         return rows
-    parts = [part for part in extents(leaf) if part.rows]
-    return [NpyFile(part.path, (part.rows, *leaf.shape[1:]), leaf.dtype, part.offset) for part in parts] or None
+    return [part for part in extents(leaf) if part.shape[0]] or None

@@ -10,6 +10,14 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Refusal, reason
+from flatout.seam.adapters import (
+    adapted_arrays,
+    are_arrays,
+    has_dense_rows,
+    is_grain_dataset,
+    is_tf_dataset,
+    is_torch_dataloader,
+)
 
 
 @dataclass(frozen=True)
@@ -74,9 +82,8 @@ def describe(
         ValueError: Keras would refuse them too (lengths that differ), or there are no rows.
     """
     from keras import tree
-    from keras.src.trainers.data_adapters import array_data_adapter
 
-    if not array_data_adapter.can_convert_arrays((x, y, sample_weight)):
+    if not are_arrays((x, y, sample_weight)):
         kind = _kind_of_batches(x)
         if kind is None or y is not None or sample_weight is not None:
             raise Refusal(reason("source", f"a {type(x).__name__}"))
@@ -88,20 +95,17 @@ def describe(
     one_label_a_row = y is not None and not tree.is_nested(y) and len(y.shape) <= 2
     if class_weight is not None and sample_weight is None and one_label_a_row:
         sample_weight, class_weight = weights_of_classes(y, class_weight), None
-    # Keras' own adapter checks the lengths, replicates sample weights and chooses the batch size.
-    adapter = array_data_adapter.ArrayDataAdapter(
+    adapted = adapted_arrays(
         x, y, sample_weight=sample_weight, class_weight=class_weight, batch_size=batch_size, steps=steps
     )
-    rows = int(adapter._num_samples)
-    if rows == 0:
+    if adapted.rows == 0:
         raise ValueError("`x` has no rows. Received: arrays of length 0. Expected at least one sample.")
-    leaves = [leaf for leaf in tree.flatten(adapter._inputs) if leaf is not None]
-    return ArraySource(adapter._inputs, rows, int(adapter._batch_size), sum(map(_placed_bytes, leaves)))
+    leaves = [leaf for leaf in tree.flatten(adapted.inputs) if leaf is not None]
+    return ArraySource(adapted.inputs, adapted.rows, adapted.batch_size, sum(map(_placed_bytes, leaves)))
 
 
 def _kind_of_batches(x: Any) -> str | None:
-    from keras.src.trainers.data_adapters import is_grain_dataset, is_tf_dataset, is_torch_dataloader
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+    from keras.utils import PyDataset
 
     from flatout.data.batches.feed import Feed
 
@@ -142,12 +146,8 @@ def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:
 
 
 def _is_dense_numeric(leaf: Any) -> bool:
-    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
-
-    if kinds.is_scipy_sparse(leaf) or kinds.is_jax_sparse(leaf):
+    if not has_dense_rows(leaf):
         return False
-    if kinds.is_tensorflow_tensor(leaf):
-        return not (kinds.is_tensorflow_ragged(leaf) or kinds.is_tensorflow_sparse(leaf) or leaf.dtype.name == "string")
     dtypes = leaf.dtypes if hasattr(leaf, "columns") else [getattr(leaf, "dtype", None)]
     return all(getattr(dtype, "kind", "f") in "biuf" or str(dtype) == "bfloat16" for dtype in dtypes)
 

@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from flatout.base.foreign_columns import is_series
 from flatout.data.columnar import frame_columns as frames
 from flatout.data.columnar.frame_columns import Frame, codes_of_model, shortened
 from flatout.data.columnar.stored_tables import SUFFIXES as TABLES
@@ -70,8 +71,7 @@ def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tup
     wants_columns = frames.is_frame(x) and (takes_names or len(_inputs_of(model)) > 1)
     if not wants_columns and not any(_needs_work(leaf) for leaf in _leaves((x, y, sample_weight))):
         return x, y, sample_weight
-    is_series = frames.is_frame(x) and frames.is_series(x)
-    if is_series:
+    if is_series(x):
         source = frames.as_array(x, "x", model) if _needs_work(x) else x
     else:
         source = frames.open_frame(x, model) if wants_columns else _opened(x, "x", model)
@@ -118,7 +118,7 @@ def _opened(value: Any, argument: str, model: Any) -> Any:
 
 
 def _as_array(value: Any, argument: str, model: Any) -> Any:
-    if frames.is_frame(value) and _needs_work(value):
+    if not isinstance(value, (str, os.PathLike)) and _needs_work(value):
         return frames.as_array(value, argument, model, integers=not argument.startswith("x"))
     opened = _opened(value, argument, model)
     if isinstance(opened, images.ImageFolder):

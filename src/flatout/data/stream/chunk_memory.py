@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import mmap
 from typing import Protocol
 
 import numpy as np
 
-from flatout.data.device.pinned_memory import borrowed, view
+from flatout.data.device.pinned_memory import borrowed, view, whole_pages
 
 # Of arrays that share a slot; all backends like it.
 _ALIGNMENT = 128
@@ -52,7 +51,7 @@ class Ring:
         sizes = [-(-math.prod(shape) * dtype.itemsize // _ALIGNMENT) * _ALIGNMENT for shape, dtype in arrays]
         if not self._slots or sum(sizes) > self._slots[0].size:
             # Chunks on their way still refer to the old slots, which live as long as they do.
-            self._slots = self._lent.enter_context(borrowed(self._count * _whole(sum(sizes)), pin=True)).slots(
+            self._slots = self._lent.enter_context(borrowed(self._count * whole_pages(sum(sizes)), pin=True)).slots(
                 self._count, sum(sizes)
             )
         slot = self._slots[self._next % self._count]
@@ -66,7 +65,3 @@ class Ring:
         self._lent.close()
 
     __del__ = close
-
-
-def _whole(nbytes: int) -> int:
-    return -(-nbytes // mmap.PAGESIZE) * mmap.PAGESIZE

@@ -15,9 +15,11 @@ import numpy as np
 
 from flatout.data.batches.plain_batches import is_plain
 from flatout.data.direct.load_report import StreamReport
+from flatout.data.order.row_feed import RowFeed
 from flatout.data.order.row_order import FileOrder, Order
-from flatout.data.resident.resident_feed import RowFeed
 from flatout.data.workers.background import Background
+from flatout.seam.adapters import as_numpy_batches
+from flatout.seam.epoch_iterators import batches_of_pass, passes, steps_seen
 
 from .chunk_memory import Memory
 from .chunks import Chunk, RowReader, packed, steps_per_chunk
@@ -175,13 +177,14 @@ class BatchStream:
     def _start(self) -> None:
         self._drop()
         self._ran_out = False
-        self._enumerator = self.iterator._enumerate_iterator()
+        self._enumerator = passes(self.iterator)
         _, _, self._batches = next(self._enumerator)
         iterator, group = self.iterator, self._group
-        wanted, known = iterator.steps_per_epoch, iterator._num_batches
-        self.end = -(-(wanted or known) // group) * group if wanted or known else None
+        wanted, known = iterator.steps_per_epoch, batches_of_pass(iterator)
+        most = wanted or known
+        self.end = -(-most // group) * group if most else None
         if self.end is not None and known:
-            self.end = min(self.end, known - (iterator._steps_seen - group))
+            self.end = min(self.end, known - (steps_seen(iterator) - group))
         # While a program is compiled for the first chunk nobody else may draw random numbers.
         self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)), at_once=False)
 
@@ -222,7 +225,7 @@ class BatchStream:
             stack.enter_context(self._source.paused())
             yield
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         """Batches are fetched ahead all the time."""
 
     def end_epoch(self, steps: int, finished: bool) -> None:
@@ -337,9 +340,8 @@ def _is_of_numbers(leaf: Any) -> bool:
 def _on_host(batches: Iterator[Any]) -> Iterator[Any]:
     """The batches as NumPy arrays; Keras' torch backend would send tensors to the GPU first."""
     import keras
-    from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
 
     is_torch = keras.config.backend() == "torch"
     with keras.device("cpu") if is_torch else contextlib.nullcontext():
         for batch in batches:
-            yield batch if is_plain(batch) else next(get_numpy_iterator((batch,)))
+            yield batch if is_plain(batch) else next(as_numpy_batches((batch,)))

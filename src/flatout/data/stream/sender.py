@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flatout.data.device.copy_stream import Bus
+from flatout.data.device.copy_stream import CopyStream
 from flatout.data.device.cuda_driver import CudaError
 from flatout.data.device.locked_rows import Wanted
 from flatout.data.device.sinks import DeviceMemory, Wait
@@ -54,17 +54,17 @@ class Sender:
         self._send = send
         self._copies = copies
         self._landing = landing
-        self._bus: Bus | None = None
+        self._stream: CopyStream | None = None
         if landing is not None:
             try:
-                self._bus = Bus()
+                self._stream = CopyStream()
             except CudaError:
                 self._landing = None
 
     @property
     def fetches(self) -> bool:
         """Whether the device can fetch rows of locked arrays by itself."""
-        return self._bus is not None
+        return self._stream is not None
 
     def one(self, chunk: Chunk) -> Chunk:
         """The chunk on the device, arrived."""
@@ -89,14 +89,14 @@ class Sender:
 
     def settle(self) -> None:
         """Wait for what is on its way: arrays that nobody will take must not be freed before."""
-        if self._bus is not None:
-            self._bus.settle()
+        if self._stream is not None:
+            self._stream.settle()
 
     def close(self) -> None:
         """Wait for what is on its way, and send nothing more."""
-        if self._bus is not None:
-            self._bus.close()
-            self._bus = None
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
 
     def _sent(self, chunks: Iterator[Chunk], at_once: bool) -> Iterator[Chunk]:
         if not self._copies:
@@ -108,33 +108,33 @@ class Sender:
     def _start(self, chunk: Chunk) -> Chunk:
         from keras import tree
 
-        if self._bus is None:
+        if self._stream is None:
             return dataclasses.replace(chunk, data=self._send(chunk.data))
         leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
         placed, landed = [], []
         for leaf in leaves:
             if isinstance(leaf, Wanted) or self._can_land(leaf):
-                placed.append(self._land(leaf, self._bus))
+                placed.append(self._land(leaf, self._stream))
                 landed.append(placed[-1])
             else:
                 placed.append(self._send(leaf))
-        arrived = functools.partial(_arrived, self._bus.mark(), chunk.data)
+        arrived = functools.partial(_arrived, self._stream.mark(), chunk.data)
         return dataclasses.replace(chunk, data=packed(chunk.data, placed), landed=tuple(landed), arrived=arrived)
 
     def _can_land(self, leaf: np.ndarray) -> bool:
         assert self._landing is not None
         return leaf.flags.c_contiguous and leaf.nbytes > 0 and self._landing.takes(leaf.dtype)
 
-    def _land(self, leaf: np.ndarray | Wanted, bus: Bus) -> Any:
+    def _land(self, leaf: np.ndarray | Wanted, stream: CopyStream) -> Any:
         assert self._landing is not None
         array, memory = self._landing(leaf.shape, leaf.dtype)
         if isinstance(leaf, np.ndarray):
-            bus.copy(memory, leaf.ctypes.data, leaf.nbytes)
+            stream.copy(memory, leaf.ctypes.data, leaf.nbytes)
         elif isinstance(leaf.numbers, slice):
             begin, end = (number * leaf.rows.row_bytes for number in (leaf.numbers.start, leaf.numbers.stop))
-            bus.copy(memory, leaf.rows.address + begin, end - begin)
+            stream.copy(memory, leaf.rows.address + begin, end - begin)
         else:
-            bus.gather(memory, leaf.rows.address, leaf.rows.row_bytes, leaf.numbers)
+            stream.gather(memory, leaf.rows.address, leaf.rows.row_bytes, leaf.numbers)
         return array
 
 

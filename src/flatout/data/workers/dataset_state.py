@@ -26,7 +26,7 @@ def difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[str], 
 
 
 def _has_hooks(dataset: Any) -> bool:
-    from keras.src.trainers.data_adapters.py_dataset_adapter import PyDataset
+    from keras.utils import PyDataset
 
     names = ("on_epoch_begin", "on_epoch_end")
     return any(getattr(getattr(dataset, name), "__func__", None) is not getattr(PyDataset, name) for name in names)

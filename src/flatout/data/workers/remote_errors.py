@@ -34,15 +34,8 @@ def described(error: BaseException, skip: int = 0) -> Raised:
         )
         for frame in traceback.extract_tb(error.__traceback__)[skip:]
     ]
-    pickled: bytes | None
-    try:
-        pickled = pickle.dumps(error)
-        if type(pickle.loads(pickled)) is not type(error):
-            pickled = None
-    except Exception:
-        pickled = None
     return Raised(
-        pickled,
+        _pickled(error),
         "".join(traceback.format_exception_only(error)).strip(),
         frames,
         None if error.__cause__ is None else described(error.__cause__),
@@ -53,11 +46,7 @@ def described(error: BaseException, skip: int = 0) -> Raised:
 
 def rebuilt(raised: Raised) -> BaseException:
     """The exception, with a traceback through the lines of the user's files."""
-    error: BaseException
-    if raised.pickled is None:
-        error = RuntimeError(raised.text)
-    else:
-        error = pickle.loads(raised.pickled)
+    error = RuntimeError(raised.text) if raised.pickled is None else _unpickled(raised.pickled)
     error.__cause__ = None if raised.cause is None else rebuilt(raised.cause)
     error.__context__ = None if raised.context is None else rebuilt(raised.context)
     error.__suppress_context__ = raised.hides_context
@@ -65,6 +54,28 @@ def rebuilt(raised: Raised) -> BaseException:
     for frame in reversed(raised.frames):
         below = _traceback_entry(frame, below)
     return error.with_traceback(below)
+
+
+def _pickled(error: BaseException) -> bytes | None:
+    """The exception, or what it holds if its constructor takes something else; None if neither can be sent."""
+    for content in (error, (type(error), error.args, vars(error))):
+        try:
+            pickled = pickle.dumps(content)
+            if type(_unpickled(pickled)) is type(error):
+                return pickled
+        except Exception:
+            continue
+    return None
+
+
+def _unpickled(pickled: bytes) -> BaseException:
+    content = pickle.loads(pickled)
+    if isinstance(content, BaseException):
+        return content
+    kind, arguments, attributes = content
+    error: BaseException = kind.__new__(kind, *arguments)
+    vars(error).update(attributes)
+    return error
 
 
 def _traceback_entry(

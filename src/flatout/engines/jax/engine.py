@@ -20,7 +20,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.base.errors import Reason, Refusal, reason
 from flatout.data.device.sinks import MakeSink
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu, steps_per_piece
 from flatout.engines.kept_functions import Functions
 
 from . import executables as jax_cache
@@ -108,9 +108,16 @@ class JaxEngine:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     def prepare(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
     ) -> JaxProgram:
-        program = JaxProgram(model, task, data, rows, batch_size)
+        program = JaxProgram(model, task, data, rows, batch_size, output_bytes)
         try:
             program.trace()
         except Exception as error:
@@ -127,7 +134,7 @@ class JaxProgram:
 
     engine = "jax"
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
         self._model = model
         self._task = task
         self._state: Any = None
@@ -146,6 +153,7 @@ class JaxProgram:
         self.pays = True
         self.unit = 1
         self.longest: int | None = None
+        self._output_bytes = output_bytes
         self.reasons: tuple[Reason, ...] = ()
         self._hold(data, rows, batch_size)
 
@@ -163,7 +171,7 @@ class JaxProgram:
             self.unit = choose_unit(self._full, self._cost)
         if self._task == "predict":
             nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
-            self.longest = max(self.unit, OUTPUT_BYTES_PER_CHUNK // max(1, nbytes) // self.unit * self.unit)
+            self.longest = steps_per_piece(nbytes, self._output_bytes, self._model.steps_per_execution, self.unit)
         self._state = None
 
     def renew(self, is_first: bool) -> None:
@@ -237,7 +245,7 @@ class JaxProgram:
             self._signature = _signature(self._state)
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (self._state, self._data, order, *position)
-        key = (form, self.unit, self._signature, self._layout, self._settings)
+        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings)
         compiled = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         )

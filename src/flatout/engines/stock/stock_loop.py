@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Reason
-from flatout.data.order.row_order import iterator_class
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.chunks import RowReader, packed
 from flatout.data.workers.background import Background
-from flatout.engines.select import trainer_module
 from flatout.seam import stock_methods as stock
+from flatout.seam.epoch_iterators import iterator_class, passes
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.trainers import strategy_arguments, trainer_module
 
 
 class StockProgram:
@@ -28,13 +29,13 @@ class StockProgram:
     def __init__(self, model: Any):
         self._model = model
         self._batch: Any = None
-        self._takes_inputs_alone = getattr(type(model).predict_step, "__module__", "").startswith("keras.")
+        self._takes_inputs_alone = is_of_keras(type(model).predict_step)
 
     def replace(self, data: Any, rows: int, batch_size: int) -> None:
         self._batch = data
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        from keras.src.trainers.data_adapters.data_adapter_utils import unpack_x_y_sample_weight
+        from keras.utils import unpack_x_y_sample_weight
 
         if self._takes_inputs_alone:
             return [self._model.predict_on_batch(unpack_x_y_sample_weight(self._batch)[0])]
@@ -85,7 +86,7 @@ class StockBatches:
         self._batches = self._make(self.first_step)
         self._held = self.first_step - 1
 
-    def foresee(self) -> None:
+    def draw_ahead(self) -> None:
         pass
 
     def ready(self, step: int) -> tuple[int, int] | None:
@@ -125,11 +126,11 @@ def batches_of_keras(
     model: Any, backend: str, x: Any, batch_size: int | None, steps: int | None
 ) -> tuple[Callable[[int], Iterator[Any]], int | None]:
     """Batches as stock Keras makes them of anything it takes, and how many there are, if known."""
-    strategy = {"distribute_strategy": model.distribute_strategy} if backend == "tensorflow" else {}
+    strategy = strategy_arguments(model)
     iterator = iterator_class(trainer_module(backend))(x=x, batch_size=batch_size, steps_per_epoch=steps, **strategy)
 
     def batches(first: int) -> Iterator[Any]:
-        for _, _, source in iterator._enumerate_iterator():
+        for _, _, source in passes(iterator):
             batch = None
             with iterator.catch_stop_iteration():
                 batch = next(source)

@@ -20,7 +20,7 @@ from flatout.base.errors import Reason, Refusal, reason
 from flatout.base.options import current
 from flatout.data.device.sinks import MakeSink
 from flatout.data.stream.chunks import packed
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu, steps_per_piece
 from flatout.engines.kept_functions import Functions
 
 from .sink import TensorFlowSink
@@ -87,9 +87,16 @@ class TensorFlowEngine:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     def prepare(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
     ) -> TensorFlowProgram:
-        program = TensorFlowProgram(model, task, data, rows, batch_size, any_length)
+        program = TensorFlowProgram(model, task, data, rows, batch_size, any_length, output_bytes)
         try:
             program.trace()
         except Exception as error:
@@ -105,7 +112,16 @@ class TensorFlowProgram:
     unit = 1
     pays = True
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool):
+    def __init__(
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool,
+        output_bytes: int,
+    ):
         self._model = model
         self._task = task
         # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
@@ -118,6 +134,7 @@ class TensorFlowProgram:
         self._functions = Functions(model, task)
         self._xla = bool(model.jit_compile)
         self.longest: int | None = None
+        self._output_bytes = output_bytes
         self.reasons: tuple[Reason, ...] = ()
         self._hold(data, rows, batch_size)
 
@@ -149,7 +166,7 @@ class TensorFlowProgram:
                 math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size
                 for leaf in tree.flatten(self._output)
             ]
-            self.longest = max(1, OUTPUT_BYTES_PER_CHUNK // max(1, sum(sizes)))
+            self.longest = steps_per_piece(sum(sizes), self._output_bytes, self._model.steps_per_execution)
 
     def renew(self, is_first: bool) -> None:
         if is_first:

@@ -19,7 +19,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.base.errors import Reason, reason
 from flatout.data.device.sinks import DeviceMemory, MakeSink, nothing_to_wait_for
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import Program, Structure, Task, is_on_gpu
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, StepProgram, Structure, Task, is_on_gpu, steps_per_piece
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.recorder import CaptureFailed
 from flatout.engines.torch.capture.surroundings import fingerprint, settings
@@ -128,10 +128,18 @@ class TorchEngine:
             return None
 
     def prepare(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
-    ) -> Program:
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+    ) -> StepProgram:
         """Capture the step for whole batches and for the smaller last one."""
-        return TorchProgram(model, functools.partial(self._loop, model, task), data, rows, batch_size)
+        make = functools.partial(self._loop, model, task)
+        return TorchProgram(model, make, data, rows, batch_size, output_bytes if task == "predict" else None)
 
     def _loop(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int) -> Loop:
         """A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why."""
@@ -201,8 +209,16 @@ class TorchProgram:
 
     engine = "torch"
 
-    def __init__(self, model: Any, make: Callable[..., Loop], data: Structure, rows: int, batch_size: int) -> None:
-        self._model, self._make = model, make
+    def __init__(
+        self,
+        model: Any,
+        make: Callable[..., Loop],
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        output_bytes: int | None,
+    ) -> None:
+        self._model, self._make, self._output_bytes = model, make, output_bytes
         self._loops: dict[Any, Loop] = {}
         self._order: Any = None
         self._settings = settings(model)
@@ -223,8 +239,16 @@ class TorchProgram:
             self._settings = settings(self._model)
         self.loop = self._loops[layout]
         self._held = (data, rows, batch_size)
-        self.unit, self.pays, self.longest = self.loop.unit, self.loop.pays, self.loop.longest
+        self.unit, self.pays = self.loop.unit, self.loop.pays
         self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
+
+    @property
+    def longest(self) -> int | None:
+        if self._output_bytes is None:
+            return None
+        group, size = self._model.steps_per_execution, self.loop.output_size
+        # Outputs that nobody has seen yet are looked at first.
+        return group if size is None else steps_per_piece(size, self._output_bytes, group)
 
     def renew(self, is_first: bool) -> None:
         if settings(self._model) != self._settings:

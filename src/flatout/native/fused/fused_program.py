@@ -7,11 +7,19 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from flatout.native.model.activations import c_float
+from flatout.native.model.c_spelling import c_float
 from flatout.native.model.network import Affine, Dense, Network
+from flatout.native.program.builder import THREADS, Builder
+from flatout.native.program.kernel_program import (
+    ONE,
+    STEPS_PER_CHUNK,
+    Buffer,
+    GridExtent,
+    Kernel,
+    KernelProgram,
+    StepName,
+)
 from flatout.native.program.kernel_source import fused_code
-from flatout.native.program.program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, Program, StepName
-from flatout.native.staged.builder import THREADS, Builder
 
 from .fused_layer import FusedLayer
 from .fused_plan import FusedPlan
@@ -22,7 +30,7 @@ RANGE_PARTS = 64
 RANGE, SPLIT, TRAIN, STEP_SUMS, LOG = "fused_range_x", "fused_split_x", "fused_steps", "fused_step_sums_", "fused_log_"
 
 
-def fused_program(staged: Program, plan: FusedPlan) -> Program:
+def fused_program(staged: KernelProgram, plan: FusedPlan) -> KernelProgram:
     """The program of a plan, whose data, weights, optimizer state and metrics are the buffers of the staged one."""
     network = staged.network
     builder = Builder(plan.batch)
@@ -36,7 +44,7 @@ def fused_program(staged: Program, plan: FusedPlan) -> Program:
     kernels = {**builder.kernels, TRAIN: train}
     prelude = fused_code([*builder.declarations.values(), *config], is_stack=len(plan.hidden) > 1)
     steps: dict[StepName, tuple[str, ...]] = {"train": (TRAIN, STEP_SUMS, LOG)}
-    return Program(
+    return KernelProgram(
         network,
         "fused",
         plan.batch,
@@ -180,19 +188,19 @@ def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
     draft = builder.kernel(RANGE, "the largest magnitude of each feature")
     x, largest = inputs(draft), draft.write("largest", "fused/largest")
     body = f"fused_range<{plan.inputs}, {kind}>({x}, {largest}, rows, {RANGE_PARTS});"
-    draft.done(body, (Extent(fixed=plan.inputs, tile=THREADS), Extent(fixed=RANGE_PARTS), ONE))
+    draft.done(body, (GridExtent(fixed=plan.inputs, tile=THREADS), GridExtent(fixed=RANGE_PARTS), ONE))
     draft = builder.kernel(SPLIT, "x as halves")
     padded = 16 * plan.layers[0].tiles
     numbers, planes = draft.read("numbers", "fused/numbers"), draft.write("planes", "fused/planes")
     body = f"fused_split<{plan.inputs}, {padded}, {plan.planes}, {kind}>({inputs(draft)}, {numbers}, {planes}, rows);"
-    draft.done(body, (Extent(per_row=padded, tile=THREADS), ONE, ONE))
+    draft.done(body, (GridExtent(per_row=padded, tile=THREADS), ONE, ONE))
 
 
 def _sum_kernels(builder: Builder, network: Network, plan: FusedPlan) -> None:
     draft = builder.kernel(STEP_SUMS, "loss and right answers of each step")
     rows, span = draft.read("row_sums", "fused/row_sums"), draft.read("span", "fused/span")
     body = f"fused_step_sums<{plan.batch}>({rows}, {span}, {draft.write('step_sums', 'fused/step_sums')});"
-    draft.done(body, (Extent(fixed=STEPS_PER_CHUNK, tile=THREADS), ONE, ONE), takes_rows=False)
+    draft.done(body, (GridExtent(fixed=STEPS_PER_CHUNK, tile=THREADS), ONE, ONE), takes_rows=False)
     draft = builder.kernel(LOG, "totals of loss and metrics after each step")
     sums, span = draft.read("step_sums", "fused/step_sums"), draft.read("span", "fused/span")
     failed = draft.read("failed", "fused/failed")

@@ -11,19 +11,17 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from flatout.base import disk_cache
 from flatout.base.errors import MissingExtra
+from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cpu_source
 
 from .buffers import DeviceArray, host_array
 from .launcher import Launch
-
-if TYPE_CHECKING:
-    from flatout.native.program.program import Program
 
 _FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
 
@@ -65,7 +63,7 @@ class CpuLauncher:
     def __init__(self, *flags: str):
         self._flags = ("-shared", "-fPIC", *flags)
 
-    def load(self, program: Program) -> CpuModule:
+    def load(self, program: KernelProgram) -> CpuModule:
         source = cpu_source(program)
         digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
         file = disk_cache.folder("kernels") / f"{digest}.so"

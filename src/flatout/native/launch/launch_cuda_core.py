@@ -6,7 +6,7 @@ import functools
 import hashlib
 import weakref
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from cuda.bindings import driver, nvrtc
@@ -15,12 +15,11 @@ from cuda.core import Program as CudaProgram
 
 from flatout.base import disk_cache
 from flatout.base.errors import Refusal, reason
+from flatout.native.program.kernel_program import Kernel, KernelProgram
+from flatout.native.program.kernel_source import cuda_source
 
 from .buffers import DeviceArray, adopted
 from .launcher import Launch
-
-if TYPE_CHECKING:
-    from flatout.native.program.program import Kernel, Program
 
 # Steps in a graph: long enough that launching it costs the host less than it costs the device.
 STEPS_PER_GRAPH = 32
@@ -76,9 +75,11 @@ class CudaCoreLauncher:
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
 
-    def load(self, program: Program) -> CudaCoreModule:
+    def load(self, program: KernelProgram) -> CudaCoreModule:
         arch = self._device.arch
-        cubin = compile_to_cubin(program.source, f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}")
+        cubin = compile_to_cubin(
+            cuda_source(program), f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}"
+        )
         code = ObjectCode.from_cubin(cubin)
         kernels = {name: code.get_kernel(name) for name in program.kernels}
         for name, kernel in program.kernels.items():

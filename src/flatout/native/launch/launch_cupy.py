@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import cupy
 import numpy as np
 
+from flatout.native.program.kernel_program import KernelProgram
+from flatout.native.program.kernel_source import cuda_source
+
 from .buffers import DeviceArray, adopted
 from .launcher import Launch
-
-if TYPE_CHECKING:
-    from flatout.native.program.program import Program
 
 _STEPS_PER_GRAPH = 32
 
@@ -29,8 +29,8 @@ class CupyLauncher:
             raise ImportError(f"there is no CUDA device ({error})") from error
         self._stream = cupy.cuda.Stream(non_blocking=True)
 
-    def load(self, program: Program) -> CupyModule:
-        module = cupy.RawModule(code=program.source, options=("-std=c++17",), backend="nvrtc")
+    def load(self, program: KernelProgram) -> CupyModule:
+        module = cupy.RawModule(code=cuda_source(program), options=("-std=c++17",), backend="nvrtc")
         return CupyModule(self._stream, {name: module.get_function(name) for name in program.kernels})
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -12,11 +12,11 @@ import pycuda.autoprimaryctx
 from pycuda import driver
 from pycuda.compiler import SourceModule
 
+from flatout.native.program.kernel_program import KernelProgram
+from flatout.native.program.kernel_source import cuda_source
+
 from .buffers import DeviceArray, adopted
 from .launcher import Launch
-
-if TYPE_CHECKING:
-    from flatout.native.program.program import Program
 
 
 class PycudaLauncher:
@@ -24,8 +24,8 @@ class PycudaLauncher:
 
     name = "pycuda"
 
-    def load(self, program: Program) -> PycudaModule:
-        module = SourceModule(program.source, no_extern_c=True, options=["-std=c++17", "-w"])
+    def load(self, program: KernelProgram) -> PycudaModule:
+        module = SourceModule(cuda_source(program), no_extern_c=True, options=["-std=c++17", "-w"])
         return PycudaModule({name: module.get_function(name) for name in program.kernels})
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:

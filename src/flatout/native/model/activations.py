@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from flatout.base.errors import Refusal, reason
+from .c_spelling import c_float
 
 _SQRT_HALF = math.sqrt(0.5)
 
@@ -30,13 +30,6 @@ class Curve:
     @property
     def is_linear(self) -> bool:
         return self.name == "linear"
-
-
-def c_float(number: float) -> str:
-    """A float32 literal of C, exact."""
-    if not math.isfinite(number):
-        raise Refusal(reason("native_model", f"one of its constants is {number}"))
-    return f"{number:.9g}f" if any(mark in f"{number:.9g}" for mark in ".e") else f"{number:.9g}.0f"
 
 
 LINEAR = Curve("linear", "z", "1.0f")

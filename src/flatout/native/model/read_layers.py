@@ -12,20 +12,20 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
-from keras.src.utils.naming import to_snake_case
 
 from flatout.base.errors import Refusal, reason
-from flatout.native.staged.builder import identifier
+from flatout.seam.layers import automatic_name, has_own_losses
 
 from . import activations as curves
 from .activations import Curve
+from .c_spelling import identifier
 from .network import Activation, Affine, BatchNorm, Dense, Dropout, Layer, Softmax, Weight
 
 Shape = tuple[int, ...]
 
 
 @dataclass(frozen=True)
-class Read:
+class LayerReading:
     """A layer that was read; without `layer` it only gives the values another shape."""
 
     shape: Shape
@@ -36,7 +36,7 @@ class Read:
 
 
 @dataclass(frozen=True)
-class Place:
+class PlaceInChain:
     """Where a layer is in its chain.
 
     Attributes:
@@ -58,7 +58,7 @@ def names_of(chain: list[Any]) -> list[str]:
     counts: dict[str, int] = {}
     names = []
     for layer in chain:
-        automatic = to_snake_case(type(layer).__name__)
+        automatic = automatic_name(layer)
         name = layer.name
         if re.fullmatch(rf"{automatic}(_\d+)?", name):
             count = counts.setdefault(automatic, 0)
@@ -68,26 +68,26 @@ def names_of(chain: list[Any]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}_{number}" for number, name in enumerate(names)]
 
 
-def read_layer(layer: Any, at: Place) -> list[Read]:
+def read_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     """Read a Keras layer."""
     reader = _READERS.get(type(layer))
     if reader is None:
         raise Refusal(reason("native_layer", layer.name, f"a {type(layer).__name__} has no kernel"))
     if layer.dtype_policy.name != "float32":
         raise Refusal(reason("native_layer", layer.name, f"its dtype policy is {layer.dtype_policy.name}"))
-    if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or layer._losses:
+    if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or has_own_losses(layer):
         raise Refusal(reason("native_layer", layer.name, "it has a call, losses or an activity regularizer of its own"))
     return reader(layer, at)
 
 
-def _flatten(layer: Any, at: Place) -> list[Read]:
+def _flatten(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "data_format", "channels_last") != "channels_last" and len(at.shape) > 1:
         raise Refusal(reason("native_layer", layer.name, "channels_first flattens in another order"))
-    return [Read((math.prod(at.shape),))]
+    return [LayerReading((math.prod(at.shape),))]
 
 
-def _reshape(layer: Any, at: Place) -> list[Read]:
-    return [Read(tuple(layer.compute_output_shape((None, *at.shape))[1:]))]
+def _reshape(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+    return [LayerReading(tuple(layer.compute_output_shape((None, *at.shape))[1:]))]
 
 
 def _constant(value: Any, shape: Shape) -> np.ndarray:
@@ -97,13 +97,13 @@ def _constant(value: Any, shape: Shape) -> np.ndarray:
     return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
 
 
-def _rescaling(layer: Any, at: Place) -> list[Read]:
+def _rescaling(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if keras.config.image_data_format() == "channels_first" and np.ndim(layer.scale) > 0:
         raise Refusal(reason("native_layer", layer.name, "its scales follow channels_first"))
     return [_affine(layer, at, "rescale", lambda: layer.scale, lambda: layer.offset)]
 
 
-def _normalization(layer: Any, at: Place) -> list[Read]:
+def _normalization(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "mean", None) is None:
         raise Refusal(reason("native_layer", layer.name, "it has no mean and variance yet"))
 
@@ -115,7 +115,9 @@ def _normalization(layer: Any, at: Place) -> list[Read]:
     return [_affine(layer, at, kind, deviation, lambda: layer.mean)]
 
 
-def _affine(layer: Any, at: Place, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]) -> Read:
+def _affine(
+    layer: Any, at: PlaceInChain, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]
+) -> LayerReading:
     name, shape, size = at.name, at.shape, math.prod(at.shape)
     weights = [Weight(f"{name}/{part}", (size,), trainable=False) for part in ("scale", "offset")]
     constants: dict[str, Callable[[], np.ndarray]] = {
@@ -127,7 +129,7 @@ def _affine(layer: Any, at: Place, kind: Any, scale: Callable[[], Any], offset: 
             give()
     except ValueError as error:
         raise Refusal(reason("native_layer", layer.name, "its constants do not fit its input")) from error
-    return Read(shape, Affine(name, size, kind, *weights), constants=constants)
+    return LayerReading(shape, Affine(name, size, kind, *weights), constants=constants)
 
 
 def _penalty(layer: Any, regularizer: Any) -> tuple[float, float]:
@@ -150,7 +152,7 @@ def _weight(layer: Any, name: str, part: str, variable: Any) -> Weight:
     return Weight(f"{name}/{part}", tuple(variable.shape), trainable, l1, l2)
 
 
-def _dense(layer: Any, at: Place) -> list[Read]:
+def _dense(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None) is not None:
         raise Refusal(reason("native_layer", layer.name, "it is quantized or has LoRA"))
     if not at.shape:
@@ -164,8 +166,10 @@ def _dense(layer: Any, at: Place) -> list[Read]:
     lines, after = math.prod(at.shape[:-1]), (*at.shape[:-1], outputs)
     if _is_softmax(layer.activation):
         dense = Dense(name, inputs, outputs, lines, kernel, bias, curves.LINEAR)
-        return [Read(after, dense, weights), Read(after, Softmax(f"{name}/softmax", outputs, lines))]
-    return [Read(after, Dense(name, inputs, outputs, lines, kernel, bias, _curve(layer, layer.activation)), weights)]
+        return [LayerReading(after, dense, weights), LayerReading(after, Softmax(f"{name}/softmax", outputs, lines))]
+    return [
+        LayerReading(after, Dense(name, inputs, outputs, lines, kernel, bias, _curve(layer, layer.activation)), weights)
+    ]
 
 
 def _is_softmax(function: Any) -> bool:
@@ -189,29 +193,29 @@ def _leaky_relu(slope: float) -> Curve:
     return curves.leaky_relu(slope, slope_at_zero_is_1=keras.config.backend() == "jax")
 
 
-def _activation(layer: Any, at: Place) -> list[Read]:
+def _activation(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if _is_softmax(layer.activation):
         return _softmax_read(layer, at)
     return [_curve_read(at, _curve(layer, layer.activation))]
 
 
-def _curve_read(at: Place, curve: Curve) -> Read:
-    return Read(at.shape, Activation(at.name, math.prod(at.shape), curve))
+def _curve_read(at: PlaceInChain, curve: Curve) -> LayerReading:
+    return LayerReading(at.shape, Activation(at.name, math.prod(at.shape), curve))
 
 
-def _softmax_read(layer: Any, at: Place) -> list[Read]:
+def _softmax_read(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if not at.shape:
         raise Refusal(reason("native_layer", layer.name, "it is given no features"))
-    return [Read(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
+    return [LayerReading(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
 
 
-def _softmax(layer: Any, at: Place) -> list[Read]:
+def _softmax(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if layer.axis not in (-1, len(at.shape)):
         raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
     return _softmax_read(layer, at)
 
 
-def _relu(layer: Any, at: Place) -> list[Read]:
+def _relu(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     slope, most, threshold = (
         None if value is None else float(value) for value in (layer.negative_slope, layer.max_value, layer.threshold)
     )
@@ -221,24 +225,26 @@ def _relu(layer: Any, at: Place) -> list[Read]:
     return [_curve_read(at, curves.relu(slope, most, threshold))]
 
 
-def _leaky(layer: Any, at: Place) -> list[Read]:
+def _leaky(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     return [_curve_read(at, _leaky_relu(float(layer.negative_slope)))]
 
 
-def _elu(layer: Any, at: Place) -> list[Read]:
+def _elu(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     return [_curve_read(at, curves.elu(float(layer.alpha)))]
 
 
-def _dropout(layer: Any, at: Place) -> list[Read]:
+def _dropout(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "noise_shape", None) is not None and any(size is not None for size in layer.noise_shape):
         raise Refusal(reason("native_layer", layer.name, "its noise_shape has no kernel"))
     generator = getattr(layer, "seed_generator", None)
     if layer.rate == 0 or generator is None:
-        return [Read(at.shape)]
-    return [Read(at.shape, Dropout(at.name, math.prod(at.shape), float(layer.rate), at.dropouts), seeds=[generator])]
+        return [LayerReading(at.shape)]
+    return [
+        LayerReading(at.shape, Dropout(at.name, math.prod(at.shape), float(layer.rate), at.dropouts), seeds=[generator])
+    ]
 
 
-def _batch_norm(layer: Any, at: Place) -> list[Read]:
+def _batch_norm(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if layer.axis not in (-1, len(at.shape)) or not at.shape:
         raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
     if getattr(layer, "renorm", False) or layer.synchronized:
@@ -265,10 +271,12 @@ def _batch_norm(layer: Any, at: Place) -> list[Read]:
         float(layer.epsilon),
         frozen=not layer.trainable,
     )
-    return [Read(at.shape, spec, {one.name: variables[name] for name, one in weights.items() if one is not None})]
+    return [
+        LayerReading(at.shape, spec, {one.name: variables[name] for name, one in weights.items() if one is not None})
+    ]
 
 
-_READERS: dict[type, Callable[[Any, Place], list[Read]]] = {
+_READERS: dict[type, Callable[[Any, PlaceInChain], list[LayerReading]]] = {
     layers.Flatten: _flatten,
     layers.Reshape: _reshape,
     layers.Rescaling: _rescaling,

@@ -8,6 +8,9 @@ import keras
 from keras import losses
 
 from flatout.base.errors import Refusal, reason
+from flatout.seam.compiled_parts import arguments_of, compile_loss, losses_of_outputs
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.layers import has_own_losses
 
 from .network import Activation, Dense, Layer, Loss, LossForm, LossKind, Softmax
 
@@ -30,12 +33,13 @@ def read_loss(model: Any, outputs: int, last: Layer | None, keras_layer: Any) ->
         last: The last layer as it was read.
         keras_layer: The model's last layer.
     """
-    compiled = model._compile_loss
-    if compiled is None or not compiled.built or len(compiled._flat_losses) != 1:
+    compiled = compile_loss(model)
+    each = losses_of_outputs(compiled) if compiled is not None and compiled.built else []
+    if len(each) != 1:
         raise Refusal(reason("native_loss", "the model", "it has not exactly one"))
-    if model._losses:
+    if has_own_losses(model):
         raise Refusal(reason("native_loss", "the model", "it adds losses of its own"))
-    _, loss, weight, _ = compiled._flat_losses[0]
+    loss, weight = each[0]
     kind, numbers = _kind(loss)
     if loss.dtype != "float32":
         raise Refusal(reason("native_loss", loss.name, f"its dtype is {loss.dtype}"))
@@ -61,15 +65,15 @@ def read_loss(model: Any, outputs: int, last: Layer | None, keras_layer: Any) ->
 
 
 def _kind(loss: Any) -> tuple[LossKind, dict[str, Any]]:
-    is_of_keras = type(loss).__module__.startswith("keras.src.") and "call" not in vars(loss)
+    is_own = is_of_keras(type(loss)) and "call" not in vars(loss)
     function = getattr(loss, "fn", None)
     is_wrapper = type(loss).call is losses.Loss.call or getattr(type(loss).call, "__qualname__", "").startswith(
         "LossFunctionWrapper."
     )
-    if not (is_of_keras and is_wrapper) or function not in _FUNCTIONS:
+    if not (is_own and is_wrapper) or function not in _FUNCTIONS:
         name = getattr(function, "__name__", None) or type(loss).__name__
         raise Refusal(reason("native_loss", name, "it has no kernel"))
-    return _FUNCTIONS[function], dict(loss._fn_kwargs)
+    return _FUNCTIONS[function], arguments_of(loss)
 
 
 def _form(kind: LossKind, from_logits: bool, last: Layer | None, keras_layer: Any) -> LossForm:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-from keras import losses
-from keras.src.metrics import accuracy_metrics, reduction_metrics
+from keras import losses, metrics
 
 from flatout.base.errors import Refusal, reason
+from flatout.seam.compiled_parts import arguments_of, compile_metrics, function_of, metrics_of_outputs
+from flatout.seam.keras_names import is_of_keras
 
 from .network import Loss, Metric, MetricKind
 
 _FUNCTIONS: dict[Any, MetricKind] = {
-    accuracy_metrics.sparse_categorical_accuracy: "sparse_accuracy",
-    accuracy_metrics.categorical_accuracy: "categorical_accuracy",
-    accuracy_metrics.binary_accuracy: "binary_accuracy",
+    metrics.sparse_categorical_accuracy: "sparse_accuracy",
+    metrics.categorical_accuracy: "categorical_accuracy",
+    metrics.binary_accuracy: "binary_accuracy",
     losses.mean_squared_error: "squared_error",
     losses.mean_absolute_error: "absolute_error",
 }
@@ -22,16 +23,12 @@ _FUNCTIONS: dict[Any, MetricKind] = {
 
 def read_metrics(model: Any, outputs: int, loss: Loss) -> list[Metric]:
     """Read the metrics of a compiled and built model."""
-    compiled = model._compile_metrics
+    compiled = compile_metrics(model)
     if compiled is None:
         return []
     if not compiled.built:
         raise Refusal(reason("native_metric", "the metrics", "they are not built yet"))
-    found: list[Metric] = []
-    for group, weighted in ((compiled._flat_metrics, False), (compiled._flat_weighted_metrics, True)):
-        for entry in group:
-            for metric in [] if entry is None else entry.metrics:
-                found.append(_read(metric, weighted, outputs, loss))
+    found = [_read(metric, weighted, outputs, loss) for metric, weighted in metrics_of_outputs(compiled)]
     # The loss' tracker and the one that holds all that compile was given.
     if len(model.metrics) != 2:
         raise Refusal(reason("native_metric", "the model", "it has metrics beside those that compile was given"))
@@ -39,18 +36,17 @@ def read_metrics(model: Any, outputs: int, loss: Loss) -> list[Metric]:
 
 
 def _read(metric: Any, weighted: bool, outputs: int, loss: Loss) -> Metric:
-    wrapper = reduction_metrics.MeanMetricWrapper
-    function = getattr(metric, "_fn", None)
+    function = function_of(metric)
     plain = (
-        type(metric).__module__.startswith("keras.src.")
-        and type(metric).update_state is wrapper.update_state
-        and type(metric).result is reduction_metrics.Mean.result
+        is_of_keras(type(metric))
+        and type(metric).update_state is metrics.MeanMetricWrapper.update_state
+        and type(metric).result is metrics.Mean.result
         and not {"update_state", "result"} & vars(metric).keys()
     )
     if not plain or function not in _FUNCTIONS or metric.dtype != "float32":
         raise Refusal(reason("native_metric", metric.name, "it has no kernel"))
     kind = _FUNCTIONS[function]
-    numbers = dict(metric._fn_kwargs)
+    numbers = arguments_of(metric)
     threshold = numbers.pop("threshold", 0.5)
     if numbers or (kind == "sparse_accuracy") != (loss.kind == "sparse"):
         raise Refusal(reason("native_metric", metric.name, "it takes other targets than the loss"))

@@ -4,53 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import keras
-import numpy as np
 
 from flatout.base.errors import Refusal, reason
+from flatout.seam.compiled_parts import compile_metrics, loss_tracker
+from flatout.seam.layers import functional_class, functional_of, made_by, outputs_structure
 
+from .binding import Binding
 from .network import Activation, Dense, Layer, Network
-from .read_layers import Place, Read, names_of, read_layer
+from .read_layers import LayerReading, PlaceInChain, names_of, read_layer
 from .read_loss import read_loss
 from .read_metrics import read_metrics
 from .read_optimizer import read_optimizer
 
 # Methods with which a user changes what a step does.
 _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__")
-
-
-@dataclass(frozen=True)
-class Binding:
-    """Which Keras objects belong to which buffers.
-
-    Attributes:
-        weights: Variables of layers by the names of their buffers.
-        constants: Functions that give constants of layers, by the names of their buffers.
-        slots: Variables of the optimizer by the names of their buffers.
-        seeds: The seed generators of the Dropout layers.
-        metrics: The loss' tracker, then the metrics in order.
-        log_names: The metrics' names in the logs.
-    """
-
-    weights: dict[str, Any] = field(default_factory=dict)
-    constants: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
-    slots: dict[str, Any] = field(default_factory=dict)
-    seeds: list[Any] = field(default_factory=list)
-    metrics: list[Any] = field(default_factory=list)
-    log_names: list[str] = field(default_factory=list)
-
-    def names_the_same_as(self, other: Binding) -> bool:
-        """Whether both name the same objects."""
-
-        def ids(one: Binding) -> list[int]:
-            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
-            return [id(each) for each in found]
-
-        return ids(self) == ids(other) and self.log_names == other.log_names
 
 
 def read(model: Any, task: str) -> tuple[Network, Binding]:
@@ -65,7 +35,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     specs: list[Layer] = []
     features = math.prod(shape)
     for layer, name in zip(layers, names_of(layers), strict=True):
-        for found in read_layer(layer, Place(name, shape, len(binding.seeds))):
+        for found in read_layer(layer, PlaceInChain(name, shape, len(binding.seeds))):
             _collect(binding, found)
             specs = _joined(specs, found.layer) if found.layer is not None else specs
             shape = found.shape
@@ -79,7 +49,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     if loss.form == "z" and isinstance(specs[-1], Dense | Activation):
         specs[-1] = dataclasses.replace(specs[-1], curve=dataclasses.replace(specs[-1].curve, needs_z=True))
     metrics = read_metrics(model, outputs, loss)
-    binding.metrics.extend([model._loss_tracker, *_compiled_metrics(model)])
+    binding.metrics.extend([loss_tracker(model), *_compiled_metrics(model)])
     binding.log_names.extend(model.get_metrics_result())
     if len(binding.log_names) != len(binding.metrics):
         raise Refusal(reason("native_metric", "the metrics", "they have not one result each"))
@@ -93,7 +63,7 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     return network, binding
 
 
-def _collect(binding: Binding, found: Read) -> None:
+def _collect(binding: Binding, found: LayerReading) -> None:
     binding.weights.update(found.weights)
     binding.constants.update(found.constants)
     binding.seeds.extend(found.seeds)
@@ -110,14 +80,13 @@ def _joined(specs: list[Layer], layer: Layer) -> list[Layer]:
 
 
 def _compiled_metrics(model: Any) -> list[Any]:
-    return [] if model._compile_metrics is None else list(model._compile_metrics.metrics)
+    compiled = compile_metrics(model)
+    return [] if compiled is None else list(compiled.metrics)
 
 
 def check_model(model: Any) -> None:
     """Refuse models whose class or methods may compute anything."""
-    from keras.src.models.functional import Functional
-
-    if type(model) not in (keras.Sequential, Functional):
+    if type(model) not in (keras.Sequential, functional_class()):
         raise Refusal(reason("native_model", f"it is a {type(model).__name__}, neither Sequential nor functional"))
     replaced = [name for name in _STEP_METHODS if name in vars(model)]
     if replaced:
@@ -130,16 +99,15 @@ def check_model(model: Any) -> None:
 
 def _chain(model: Any) -> tuple[tuple[int, ...], list[Any]]:
     """The shape of a sample, and the layers from the first to the last."""
-    functional = model._functional if isinstance(model, keras.Sequential) else model
-    if functional is None or not isinstance(functional._outputs_struct, keras.KerasTensor):
+    functional = functional_of(model)
+    if not isinstance(outputs_structure(model), keras.KerasTensor):
         raise Refusal(reason("native_model", "its output is no single tensor"))
     if len(functional.inputs) != 1:
         raise Refusal(reason("native_model", f"it has {len(functional.inputs)} inputs"))
     layers: list[Any] = []
     tensor = functional.outputs[0]
     while tensor is not functional.inputs[0]:
-        layer, node_index, _ = tensor._keras_history
-        node = layer._inbound_nodes[node_index]
+        layer, node = made_by(tensor)
         if len(node.input_tensors) != 1 or layer in layers:
             raise Refusal(reason("native_model", f"it is no chain of layers: {layer.name} joins or repeats"))
         # Keras notes `training=False` for each layer that takes it, and goes by the call at hand.

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from flatout.base.errors import Refusal, reason
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.optimizers import decays, position_of, slot_variables
 
+from .binding import Binding
 from .network import Network, Optimizer, OptimizerKind
-
-if TYPE_CHECKING:
-    from .read_model import Binding
 
 Clip = Literal["none", "value", "norm", "global_norm"]
 _KINDS: dict[str, OptimizerKind] = {"SGD": "sgd", "Adam": "adam", "AdamW": "adam", "RMSprop": "rmsprop"}
@@ -19,7 +19,7 @@ def read_optimizer(model: Any, network: Network, binding: Binding) -> Optimizer:
     """Read the optimizer of a compiled model, building it if need be, and bind its variables."""
     optimizer = model.optimizer
     kind = _KINDS.get(type(optimizer).__name__)
-    if kind is None or not type(optimizer).__module__.startswith("keras.src.") or "update_step" in vars(optimizer):
+    if kind is None or not is_of_keras(type(optimizer)) or "update_step" in vars(optimizer):
         raise Refusal(reason("native_optimizer", type(optimizer).__name__, "it has no kernel"))
     for name in ("use_ema", "loss_scale_factor", "gradient_accumulation_steps"):
         if getattr(optimizer, name, None):
@@ -31,9 +31,10 @@ def read_optimizer(model: Any, network: Network, binding: Binding) -> Optimizer:
     decayed: set[str] = set()
     for weight in network.trained:
         variable = binding.weights[weight.name]
-        for slot, variables in slots.items():
-            binding.slots[f"{weight.name}/{slot}"] = variables[optimizer._get_variable_index(variable)]
-        if optimizer.weight_decay is not None and optimizer._use_weight_decay(variable):
+        for slot in slots:
+            variables = slot_variables(optimizer, slot)
+            binding.slots[f"{weight.name}/{slot}"] = variables[position_of(optimizer, variable)]
+        if decays(optimizer, variable):
             decayed.add(weight.name)
     return Optimizer(
         kind,
@@ -46,21 +47,19 @@ def read_optimizer(model: Any, network: Network, binding: Binding) -> Optimizer:
     )
 
 
-def _numbers(kind: OptimizerKind, optimizer: Any) -> tuple[dict[str, Any], dict[str, float]]:
+def _numbers(kind: OptimizerKind, optimizer: Any) -> tuple[list[str], dict[str, float]]:
     """The slots in the order of the kernel's arguments, and the constants of the formula."""
     if kind == "sgd":
-        slots = {"momentum": optimizer.momentums} if optimizer.momentum != 0 else {}
+        slots = ["momentum"] if optimizer.momentum != 0 else []
         return slots, {"momentum": float(optimizer.momentum), "nesterov": float(bool(optimizer.nesterov))}
     if kind == "adam":
-        slots = {"momentum": optimizer._momentums, "velocity": optimizer._velocities}
-        if optimizer.amsgrad:
-            slots["velocity_hat"] = optimizer._velocity_hats
+        slots = ["momentum", "velocity", *(["velocity_hat"] if optimizer.amsgrad else [])]
         return slots, {name: float(getattr(optimizer, name)) for name in ("beta_1", "beta_2", "epsilon")}
-    slots = {"velocity": optimizer._velocities}
+    slots = ["velocity"]
     if optimizer.momentum > 0:
-        slots["momentum"] = optimizer._momentums
+        slots.append("momentum")
     if optimizer.centered:
-        slots["average_gradient"] = optimizer._average_gradients
+        slots.append("average_gradient")
     return slots, {name: float(getattr(optimizer, name)) for name in ("rho", "momentum", "epsilon")}
 
 

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import functools
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .program import Kernel, Program
+from .kernel_program import Kernel, KernelProgram
 
 _FOLDER = Path(__file__).parents[1] / "kernels"
 _COMMON = "shim/common.cuh"
@@ -66,17 +64,17 @@ def fused_code(declarations: list[str], is_stack: bool) -> str:
     return "\n".join([_text(_COMMON), *(_text(f"fused/{name}.cuh") for name in parts), *declarations])
 
 
-def _body(program: Program) -> str:
+def _body(program: KernelProgram) -> str:
     return "\n".join([program.prelude, *(kernel.code for kernel in program.kernels.values())])
 
 
-def cuda_source(program: Program) -> str:
+def cuda_source(program: KernelProgram) -> str:
     """For NVRTC or nvcc; needs no header."""
     shims = [_text(f"shim/{name}_cuda.cuh") for name in ("shim", *program.shims)]
     return "\n".join([*shims, _body(program)])
 
 
-def cpu_source(program: Program) -> str:
+def cpu_source(program: KernelProgram) -> str:
     """For a C++17 compiler: the same kernels, with a table of them that `flatout_run` walks through."""
     calls, rows = [], []
     for name, kernel in program.kernels.items():

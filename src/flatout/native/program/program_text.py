@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from .program import Buffer, Kernel, Program, StepName
+from .kernel_program import Buffer, Kernel, KernelProgram, StepName
 
 _ROLES = {
     "data": "data",
@@ -19,7 +17,7 @@ _ROLES = {
 }
 
 
-def describe(program: Program, step: StepName) -> str:
+def describe(program: KernelProgram, step: StepName) -> str:
     """The step of a kind: its buffers, then its kernels in order."""
     kernels = [program.kernels[name] for name in program.steps[step]]
     used = {name for kernel in kernels for name in (*kernel.reads, *kernel.writes)}
@@ -55,7 +53,7 @@ def _buffer_lines(buffers: Iterable[Buffer]) -> list[str]:
     return [f"  {row[0]:<{a}}  {row[1]:<{b}}  {row[2]:<{c}}  {row[3]:>{d}}  {row[4]}".rstrip() for row in rows]
 
 
-def _kernel_lines(program: Program, number: int, kernel: Kernel) -> list[str]:
+def _kernel_lines(program: KernelProgram, number: int, kernel: Kernel) -> list[str]:
     grid = " x ".join(str(size) for size in kernel.blocks(program.batch_size) if size > 1) or "1"
     work = f"{_count(kernel.flops)} FLOP, " if kernel.flops else ""
     return [

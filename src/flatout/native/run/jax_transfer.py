@@ -11,60 +11,60 @@ import jax
 import numpy as np
 
 from flatout.native.launch.launch_cuda_core import CudaCoreLauncher
+from flatout.seam.variable_state import put_value
 
-from .transfer import Cargo, value_of
+from .transfer import VariableBlock, value_of
 
 
-class JaxFerry:
+class JaxTransfer:
     """Copies by address into buffers; back by a compiled program, as only jax makes arrays of jax."""
 
     def __init__(self, launcher: CudaCoreLauncher) -> None:
         self._launcher = launcher
         # Arrays that are being copied.
         self._on_the_way: list[Any] = []
-        # What each cargo's variables were given last: arrays of jax never change, so these need not be loaded again.
-        self._stored: weakref.WeakKeyDictionary[Cargo, list[Any]] = weakref.WeakKeyDictionary()
-        self._views: weakref.WeakKeyDictionary[Cargo, Any] = weakref.WeakKeyDictionary()
+        # What each block's variables were given last: arrays of jax never change, so these need not be loaded again.
+        self._stored: weakref.WeakKeyDictionary[VariableBlock, list[Any]] = weakref.WeakKeyDictionary()
+        self._views: weakref.WeakKeyDictionary[VariableBlock, Any] = weakref.WeakKeyDictionary()
         # The array that a counter was given last, and what is in it: asking the device takes as long as ten steps.
         self._count: tuple[Any, int] = (None, 0)
 
-    def load(self, cargos: list[Cargo]) -> None:
+    def load(self, blocks: list[VariableBlock]) -> None:
         self._on_the_way.clear()
-        for cargo in cargos:
-            values = [variable.value for variable in cargo.variables]
-            stored = self._stored.get(cargo)
+        for block in blocks:
+            values = [variable.value for variable in block.variables]
+            stored = self._stored.get(block)
             if stored is None or any(a is not b for a, b in zip(values, stored, strict=True)):
                 self._on_the_way += jax.block_until_ready(values)
-                for value, (_, part) in zip(values, cargo.parts, strict=True):
+                for value, (_, part) in zip(values, block.parts, strict=True):
                     self._launcher.copy(part, value.__cuda_array_interface__["data"][0])
             # Nobody knows what the buffer will hold if the steps that come now fail.
-            self._stored.pop(cargo, None)
+            self._stored.pop(block, None)
 
-    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
-        views = [self._view(cargo) for cargo in cargos]
-        shapes = tuple(tuple(tuple(variable.shape) for variable in cargo.variables) for cargo in cargos)
+    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
+        views = [self._view(block) for block in blocks]
+        shapes = tuple(tuple(tuple(variable.shape) for variable in block.variables) for block in blocks)
         # The buffers may be written again at once.
         before = None if counter is None else counter.value
         stored, after = jax.block_until_ready(_splitting(shapes)(views, before, np.int32(steps)))
-        for cargo, values in zip(cargos, stored, strict=True):
-            for variable, value in zip(cargo.variables, values, strict=True):
-                # As Keras' jax trainer puts state back: without the conversion that `assign` makes.
-                variable._value = value
-            self._stored[cargo] = values
+        for block, values in zip(blocks, stored, strict=True):
+            for variable, value in zip(block.variables, values, strict=True):
+                put_value(variable, value)
+            self._stored[block] = values
         if counter is not None:
             self._count = (after, self.read_count(counter) + steps)
-            counter._value = after
+            put_value(counter, after)
 
     def read_count(self, variable: Any) -> int:
         array, count = self._count
         return count if variable.value is array else int(value_of(variable))
 
-    def _view(self, cargo: Cargo) -> Any:
+    def _view(self, block: VariableBlock) -> Any:
         """The buffer itself as an array of jax. Kernels change it, of which jax knows nothing and needs not to."""
-        if cargo not in self._views:
-            size = math.prod(cargo.buffer.shape)
-            self._views[cargo] = jax.dlpack.from_dlpack(cargo.buffer.part((size,), 0))
-        return self._views[cargo]
+        if block not in self._views:
+            size = math.prod(block.buffer.shape)
+            self._views[block] = jax.dlpack.from_dlpack(block.buffer.part((size,), 0))
+        return self._views[block]
 
 
 @functools.cache

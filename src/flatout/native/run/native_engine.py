@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import FallbackRefused, FlatoutError, Reason, Refusal
+from flatout.base.errors import FlatoutError, Reason, Refusal
 from flatout.base.options import current
-from flatout.engines.contract import Engine, Structure, Task
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, Structure, Task, steps_per_piece
 from flatout.native.fused.fused_plan import Precision
-from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.model.read_model import read
-from flatout.native.program.data_checks import check
-from flatout.native.program.lower import lowered
-from flatout.native.program.program import STEPS_PER_CHUNK, Program
+from flatout.native.program.kernel_program import STEPS_PER_CHUNK
+from flatout.native.run.data_checks import check
+from flatout.native.staged.staged_program import staged_program
+from flatout.seam.symbolic_build import has_built_layers, has_built_losses_and_metrics
 
 from .session import Session, logs_of
 
@@ -28,7 +30,7 @@ _VALUES_AT_ONCE = 2**26
 
 
 class NativeEngine:
-    """Runs what there are kernels for, and hands the rest to the engine of the backend, with the reason."""
+    """Runs the steps for which there are kernels; all else is done by the engine of the backend."""
 
     name = "native"
 
@@ -45,21 +47,20 @@ class NativeEngine:
         return self._backend.epoch_logs(model, logs)
 
     def prepare(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool = False
-    ) -> Any:
-        was_asked_for = current().engine == "native"
-        why: Reason | None = None
-        try:
-            native = NativeProgram(model, task, data, rows, batch_size)
-            if was_asked_for or task != "train" or native.is_fused:
-                return native
-        except Refusal as refusal:
-            why = refusal.reason
-        if was_asked_for and current().strict:
-            raise FallbackRefused(f"Strict mode: engine='native' was asked for, and cannot run this {task} step. {why}")
-        program = self._backend.prepare(model, task, data, rows, batch_size, any_length)
-        if was_asked_for and why is not None:
-            program.reasons = (why, *program.reasons)
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+    ) -> NativeProgram:
+        """As `Engine.prepare`; a step for which there are no kernels is refused, and the backend's engine has it."""
+        program = NativeProgram(model, task, data, rows, batch_size, output_bytes)
+        if current().engine != self.name and task == "train" and not program.is_fused:
+            # It was chosen for the one kernel, which turned out not to run here.
+            raise Refusal(program.reasons[0])
         return program
 
 
@@ -68,12 +69,8 @@ def obstacle(model: Any, method: str) -> Reason | None:
     why = why_not_here()
     if why is not None:
         return why
-    is_ready = method == "predict" or (
-        all(part is None or part.built for part in (model._compile_loss, model._compile_metrics))
-        if getattr(model, "compiled", False)
-        else False
-    )
-    if not is_ready or not all(layer.built for layer in model._flatten_layers()):
+    is_ready = method == "predict" or (getattr(model, "compiled", False) and has_built_losses_and_metrics(model))
+    if not is_ready or not has_built_layers(model):
         return None
     try:
         # Not "train", which would build the optimizer.
@@ -93,7 +90,7 @@ class NativeProgram:
     unit = 1
     pays = True
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int):
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
         self._model = model
         self._task = task
         self._sessions: dict[Any, Session] = {}
@@ -102,7 +99,7 @@ class NativeProgram:
         self._holder: Session | None = None
         self._taken = 0
         self._precision: Precision = "fast" if current().precision == "fast" else "exact"
-        self.longest: int | None = STEPS_PER_CHUNK
+        self._output_bytes = output_bytes
         why = why_not_here()
         if why is not None:
             raise Refusal(why)
@@ -118,8 +115,6 @@ class NativeProgram:
         self._order = None
         self._bound: dict[int, Session] = {}
         self._session = self._session_of(self._batch_size)
-        if self._task == "predict":
-            self.longest = self._session.program.layout["outputs"].shape[0]
 
     def _session_of(self, batch_size: int) -> Session:
         """The session for batches of that size, over the rows held."""
@@ -129,7 +124,7 @@ class NativeProgram:
         if session is None:
             x_type, y_type, _ = self._types
             assert x_type is not None
-            program: Program = lowered(self._model, self._task, batch_size, x_type, y_type, weight is not None)
+            program = staged_program(self._model, self._task, batch_size, x_type, y_type, weight is not None)
             session = Session(program, self._launcher, self._precision if self._task == "train" else None)
             if len(self._sessions) >= _KEPT:
                 del self._sessions[next(iter(self._sessions))]
@@ -145,6 +140,16 @@ class NativeProgram:
     def reasons(self) -> tuple[Reason, ...]:
         """Which form trains, and why, of each size of batch."""
         return tuple(dict.fromkeys(one.form for one in self._sessions.values() if one.form is not None))
+
+    @property
+    def longest(self) -> int:
+        group = self._model.steps_per_execution
+        if self._task != "predict":
+            return max(group, STEPS_PER_CHUNK // group * group)
+        outputs = self._session.program.layout["outputs"].shape
+        # What the buffer cannot hold would go in several pieces.
+        most = 4 * math.prod(outputs)
+        return steps_per_piece(4 * math.prod(outputs[1:]), min(self._output_bytes, most), group)
 
     @property
     def is_fused(self) -> bool:

@@ -51,7 +51,7 @@ def _has_clusters() -> bool:
     import keras
 
     from flatout.engines.select import engine_for
-    from flatout.native.launch.launcher import default_launcher, why_not_here
+    from flatout.native.launch.select_launcher import default_launcher, why_not_here
 
     if default_launcher() != "cuda.core" or not engine_for(keras.config.backend()).reuses_memory:
         return False

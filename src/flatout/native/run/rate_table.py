@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 
 from flatout.native.model.network import Optimizer
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.optimizers import current_learning_rate, given_learning_rate
 
 # Steps whose corrections are computed at once.
 _BLOCK = 8192
@@ -41,7 +43,7 @@ class RateTable:
     def _learning_rates(self, first: int, count: int) -> np.ndarray:
         from keras.optimizers.schedules import LearningRateSchedule
 
-        schedule = self._optimizer._learning_rate
+        schedule = given_learning_rate(self._optimizer)
         if not isinstance(schedule, LearningRateSchedule):
             # A variable, which callbacks set between chunks.
             return np.full(count, self._current_rate(), np.float32)
@@ -53,7 +55,7 @@ class RateTable:
     def _current_rate(self) -> float:
         import keras
 
-        rate = self._optimizer._get_current_learning_rate()
+        rate = current_learning_rate(self._optimizer)
         value = getattr(rate, "value", rate)
         # An array of jax never changes.
         if keras.config.backend() != "jax" or value is not self._asked[0]:
@@ -91,7 +93,7 @@ def _all_at_once(schedule: Any, first: int, count: int) -> np.ndarray | None:
     """The rates of all steps in one call, for a schedule of Keras' that takes them so; None for any other."""
     from keras import ops
 
-    if count < 4 or not type(schedule).__module__.startswith("keras."):
+    if count < 4 or not is_of_keras(type(schedule)):
         return None
     try:
         rates = np.asarray(

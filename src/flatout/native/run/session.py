@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Reason, Refusal
-from flatout.native.fused.fused_plan import Precision
-from flatout.native.fused.fused_runner import FusedRunner
+from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.buffers import DeviceArray
 from flatout.native.launch.launcher import Launcher, Module, launches
-from flatout.native.program.program import STEPS_PER_CHUNK, Program, StepName
+from flatout.native.program.kernel_program import STEPS_PER_CHUNK, KernelProgram, StepName
 
+from .fused_runner import FusedRunner
 from .rate_table import RateTable
 from .state_transfer import State
 
@@ -49,7 +49,7 @@ class Session:
         form: Which form trains, and why; None where nobody asked for another than the staged one.
     """
 
-    def __init__(self, program: Program, launcher: Launcher, precision: Precision | None = None):
+    def __init__(self, program: KernelProgram, launcher: Launcher, precision: Precision | None = None):
         """Load a program.
 
         Args:
@@ -74,10 +74,18 @@ class Session:
         self.fused: FusedRunner | None = None
         if precision is not None and "train" in program.steps:
             try:
-                self.fused = FusedRunner(self, precision)
-                self.form = self.fused.form
+                self.fuse(precision)
             except Refusal as refusal:
                 self.form = refusal.reason
+
+    def fuse(self, precision: Precision, plan: FusedPlan | None = None) -> None:
+        """Train whole chunks in one kernel from now on: of the shape that is the fastest here, or of that of `plan`.
+
+        Raises:
+            Refusal: There is none for the program.
+        """
+        self.fused = FusedRunner(self.launcher, self.program, self.buffers, precision, plan)
+        self.form = self.fused.form
 
     @functools.cached_property
     def _module(self) -> Module:
@@ -92,7 +100,7 @@ class Session:
     def state(self, task: StepName) -> State:
         """What carries the model's state to the buffers and back."""
         if task not in self._states:
-            self._states[task] = State(self, task)
+            self._states[task] = State(self.program, self.buffers, self.launcher, task)
         return self._states[task]
 
     def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
@@ -209,7 +217,7 @@ class Session:
         self._running = chunk
         if self.fused is not None and self._is_for_one_kernel(chunk):
             try:
-                self.fused.launch(self, chunk.first_row, chunk.count)
+                self.fused.launch(chunk.first_row, chunk.count)
                 return
             except Refusal as refusal:
                 self.fused = None

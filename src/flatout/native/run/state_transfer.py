@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
 
-from .transfer import Cargo, make_ferry, value_of
+from flatout.native.launch.buffers import DeviceArray
+from flatout.native.launch.launcher import Launcher
+from flatout.native.program.kernel_program import KernelProgram, StepName
+from flatout.seam.optimizers import iterations_variable
 
-if TYPE_CHECKING:
-    from .session import Session
+from .transfer import HostTransfer, Transfer, VariableBlock, value_of
 
 
 class State:
@@ -19,44 +22,44 @@ class State:
         iterations: Steps that the optimizer had taken when the state was loaded.
     """
 
-    def __init__(self, session: Session, task: str):
-        network, binding = session.program.network, session.program.binding
+    def __init__(self, program: KernelProgram, buffers: Mapping[str, DeviceArray], launcher: Launcher, task: StepName):
+        network, binding = program.network, program.binding
         self._task = task
         self.iterations = 0
-        self._optimizer = session.program.model.optimizer if task == "train" else None
-        self._ferry = make_ferry(session.launcher)
+        self._optimizer = program.model.optimizer if task == "train" else None
+        self._transfer = _fastest_transfer(launcher)
         self._constants = [
-            (session.buffers[weight.name], binding.constants[weight.name])
+            (buffers[weight.name], binding.constants[weight.name])
             for weight in network.weights
             if weight.name in binding.constants
         ]
         # What was sent last of them.
         self._sent: list[np.ndarray | None] = [None] * len(self._constants)
-        self._seeds = (session.buffers["seeds"], binding.seeds) if network.dropouts else None
+        self._seeds = (buffers["seeds"], binding.seeds) if network.dropouts else None
 
         def variables(names: list[str], found: dict[str, Any]) -> tuple[Any, ...]:
             return tuple(found[name] for name in names)
 
         trained = [weight.name for weight in network.trained]
-        weights = [Cargo(session.buffers["weights"], variables(trained, binding.weights))] if trained else []
+        weights = [VariableBlock(buffers["weights"], variables(trained, binding.weights))] if trained else []
         others = [
-            Cargo(session.buffers[weight.name], (binding.weights[weight.name],))
+            VariableBlock(buffers[weight.name], (binding.weights[weight.name],))
             for weight in network.weights
             if not weight.trainable and weight.name in binding.weights
         ]
-        slots: list[Cargo] = []
+        slots: list[VariableBlock] = []
         if task == "train" and network.optimizer is not None and trained:
             for slot in network.optimizer.slots:
                 names = [f"{name}/{slot}" for name in trained]
-                slots.append(Cargo(session.buffers[slot], variables(names, binding.slots)))
+                slots.append(VariableBlock(buffers[slot], variables(names, binding.slots)))
         pairs = tuple(variable for metric in binding.metrics for variable in (metric.total, metric.count))
-        metrics = [Cargo(session.buffers["metrics"], pairs)] if task != "predict" else []
+        metrics = [VariableBlock(buffers["metrics"], pairs)] if task != "predict" else []
         self._read = [*weights, *others, *slots, *metrics]
         self._written = {"train": self._read, "test": metrics, "predict": []}[task]
 
     def load(self) -> None:
         """Copy the values of all variables that the task takes into the buffers."""
-        self._ferry.load(self._read)
+        self._transfer.load(self._read)
         for number, (buffer, constant) in enumerate(self._constants):
             value = np.asarray(constant())
             sent = self._sent[number]
@@ -64,7 +67,7 @@ class State:
                 buffer.assign(value)
                 self._sent[number] = value
         if self._optimizer is not None:
-            self.iterations = self._ferry.read_count(self._optimizer._iterations)
+            self.iterations = self._transfer.read_count(iterations_variable(self._optimizer))
 
     def load_seeds(self, steps: int) -> None:
         """Copy the state of the Dropout layers' generators, as it is `steps` steps on, into its buffer."""
@@ -77,9 +80,27 @@ class State:
     def store(self, steps: int) -> None:
         """Copy the buffers that `steps` steps of the task have changed back into the variables."""
         if self._written:
-            self._ferry.store(self._written, None if self._optimizer is None else self._optimizer._iterations, steps)
+            self._transfer.store(
+                self._written, None if self._optimizer is None else iterations_variable(self._optimizer), steps
+            )
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))
                 state[1] += steps
                 generator.state.assign(state)
+
+
+def _fastest_transfer(launcher: Launcher) -> Transfer:
+    """The fastest way between the backend in use and the memory of a launcher."""
+    import keras
+
+    backend = keras.config.backend()
+    if backend == "torch" and launcher.name in ("cuda.core", "cpu"):
+        from .torch_transfer import TorchTransfer
+
+        return TorchTransfer()
+    if backend == "jax" and launcher.name == "cuda.core":
+        from .jax_transfer import JaxTransfer
+
+        return JaxTransfer(cast(Any, launcher))
+    return HostTransfer()

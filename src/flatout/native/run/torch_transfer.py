@@ -10,27 +10,29 @@ import torch
 
 from flatout.native.launch.buffers import DeviceArray
 
-from .transfer import Cargo, value_of
+from .transfer import VariableBlock, value_of
 
 
-class TorchFerry:
+class TorchTransfer:
     """Copies tensors into buffers and back, on torch's own stream, and waits for it."""
 
     def __init__(self) -> None:
         # Buffers as tensors, each next to the variable that lies there.
-        self._pairs: weakref.WeakKeyDictionary[Cargo, list[tuple[Any, torch.Tensor]]] = weakref.WeakKeyDictionary()
+        self._pairs: weakref.WeakKeyDictionary[VariableBlock, list[tuple[Any, torch.Tensor]]] = (
+            weakref.WeakKeyDictionary()
+        )
 
-    def load(self, cargos: list[Cargo]) -> None:
+    def load(self, blocks: list[VariableBlock]) -> None:
         with torch.no_grad():
-            for cargo in cargos:
-                for variable, there in self._pairs_of(cargo):
+            for block in blocks:
+                for variable, there in self._pairs_of(block):
                     there.copy_(variable.value)
         _wait()
 
-    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
+    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
         with torch.no_grad():
-            for cargo in cargos:
-                for variable, there in self._pairs_of(cargo):
+            for block in blocks:
+                for variable, there in self._pairs_of(block):
                     variable.value.copy_(there)
             if counter is not None:
                 counter.value.add_(steps)
@@ -40,10 +42,10 @@ class TorchFerry:
     def read_count(self, variable: Any) -> int:
         return int(value_of(variable))
 
-    def _pairs_of(self, cargo: Cargo) -> list[tuple[Any, torch.Tensor]]:
-        if cargo not in self._pairs:
-            self._pairs[cargo] = [(variable, _tensor(part)) for variable, part in cargo.parts]
-        return self._pairs[cargo]
+    def _pairs_of(self, block: VariableBlock) -> list[tuple[Any, torch.Tensor]]:
+        if block not in self._pairs:
+            self._pairs[block] = [(variable, _tensor(part)) for variable, part in block.parts]
+        return self._pairs[block]
 
 
 def _tensor(part: DeviceArray) -> torch.Tensor:

@@ -1,20 +1,19 @@
-"""Ferries: how values cross between Keras' variables and buffers; one for each backend that shares the GPU's memory."""
+"""How values cross between Keras' variables and buffers: by way of the host, for any backend."""
 
 from __future__ import annotations
 
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 
 from flatout.native.launch.buffers import DeviceArray
-from flatout.native.launch.launcher import Launcher
 
 
 @dataclass(frozen=True, eq=False)
-class Cargo:
+class VariableBlock:
     """Variables of float32 whose values lie one after another in a buffer."""
 
     buffer: DeviceArray
@@ -31,14 +30,14 @@ class Cargo:
         return found
 
 
-class Ferry(Protocol):
+class Transfer(Protocol):
     """Copies state; when a method returns, the copies are made, or ordered before all that the launcher runs next."""
 
-    def load(self, cargos: list[Cargo]) -> None:
+    def load(self, blocks: list[VariableBlock]) -> None:
         """Copy values of variables into their buffers."""
         ...
 
-    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
+    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
         """Copy buffers into their variables, and count the steps that have changed them."""
         ...
 
@@ -47,18 +46,18 @@ class Ferry(Protocol):
         ...
 
 
-class HostFerry:
+class HostTransfer:
     """By way of NumPy arrays: for any backend and launcher."""
 
-    def load(self, cargos: list[Cargo]) -> None:
-        for cargo in cargos:
-            values = [value_of(variable).reshape(-1) for variable in cargo.variables]
-            cargo.buffer.assign(np.concatenate(values))
+    def load(self, blocks: list[VariableBlock]) -> None:
+        for block in blocks:
+            values = [value_of(variable).reshape(-1) for variable in block.variables]
+            block.buffer.assign(np.concatenate(values))
 
-    def store(self, cargos: list[Cargo], counter: Any = None, steps: int = 0) -> None:
-        for cargo in cargos:
-            values, offset = cargo.buffer.numpy().reshape(-1), 0
-            for variable in cargo.variables:
+    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
+        for block in blocks:
+            values, offset = block.buffer.numpy().reshape(-1), 0
+            for variable in block.variables:
                 size = math.prod(variable.shape)
                 variable.assign(values[offset : offset + size].reshape(tuple(variable.shape)))
                 offset += size
@@ -74,19 +73,3 @@ def value_of(variable: Any) -> np.ndarray:
     from keras import ops
 
     return np.asarray(ops.convert_to_numpy(variable.value))
-
-
-def make_ferry(launcher: Launcher) -> Ferry:
-    """The fastest ferry between the backend in use and the memory of a launcher."""
-    import keras
-
-    backend = keras.config.backend()
-    if backend == "torch" and launcher.name in ("cuda.core", "cpu"):
-        from .torch_transfer import TorchFerry
-
-        return TorchFerry()
-    if backend == "jax" and launcher.name == "cuda.core":
-        from .jax_transfer import JaxFerry
-
-        return JaxFerry(cast(Any, launcher))
-    return HostFerry()

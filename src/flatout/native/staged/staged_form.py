@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from flatout.native.model.network import Network, Softmax
-from flatout.native.program.program import ONE, STEPS_PER_CHUNK, Buffer, Extent, Kernel, StepName
+from flatout.native.program.builder import THREADS, Builder
+from flatout.native.program.kernel_program import ONE, STEPS_PER_CHUNK, Buffer, GridExtent, Kernel, StepName
 
-from .builder import THREADS, Builder
-from .staged_layers import Value, backward, forward
+from .staged_layers import LayerOutput, backward, forward
 from .staged_loss import accumulate_kernel, emit_kernels, loss_kernel, score_kernel
 from .staged_update import add_weights, penalty_kernel, update_kernels
 
@@ -90,12 +90,12 @@ class StagedForm:
             data = draft.read(source, source, moved=moved)
             lines.append(f"if (blockIdx.y == {number}) gather<{width}>({data}, {order}, {clock}, {batch}, rows);")
         widest = max(width for _, _, width, _ in parts)
-        return draft.done(lines, (Extent(per_row=widest, tile=THREADS), Extent(fixed=len(parts)), ONE))
+        return draft.done(lines, (GridExtent(per_row=widest, tile=THREADS), GridExtent(fixed=len(parts)), ONE))
 
-    def _forward(self, training: bool, stop_before_softmax: bool) -> tuple[list[str], list[Value]]:
+    def _forward(self, training: bool, stop_before_softmax: bool) -> tuple[list[str], list[LayerOutput]]:
         """The kernels of the forward pass, and the values before the first layer and after each."""
         names: list[str] = []
-        values = [Value("batch")]
+        values = [LayerOutput("batch")]
         layers = self._network.layers
         for number, layer in enumerate(layers):
             if stop_before_softmax and number == len(layers) - 1 and isinstance(layer, Softmax):
@@ -113,7 +113,7 @@ class StagedForm:
         fused = loss is not None and loss.kind in ("sparse", "categorical") and loss.form in ("z", "probabilities")
         return last if isinstance(last, Softmax) and fused else None
 
-    def _until_loss(self, training: bool) -> tuple[list[str], list[Value], str]:
+    def _until_loss(self, training: bool) -> tuple[list[str], list[LayerOutput], str]:
         softmax = self._last_softmax()
         gather = self._gather(with_targets=True)
         names, values = self._forward(training, stop_before_softmax=softmax is not None)

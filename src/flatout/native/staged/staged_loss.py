@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from flatout.native.model.activations import c_float
+from flatout.native.model.c_spelling import c_bool, c_float
 from flatout.native.model.network import Loss, Metric, Network, Softmax
-from flatout.native.program.program import ONE, Extent
+from flatout.native.program.builder import Builder, lanes_for, per_row
+from flatout.native.program.kernel_program import ONE, GridExtent
 
-from .builder import Builder, lanes_for, per_row
-from .staged_layers import Gradient, Value
+from .staged_layers import Gradient, LayerOutput
 
 _FORMS = {"logits": "FROM_LOGITS", "z": "FROM_Z", "probabilities": "FROM_PROBABILITIES", "clipped": "FROM_CLIPPED"}
 _ONE_BLOCK = (ONE, ONE, ONE)
 
 
 def loss_kernel(
-    builder: Builder, network: Network, output: Value, weighted: bool, training: bool, softmax: Softmax | None
+    builder: Builder, network: Network, output: LayerOutput, weighted: bool, training: bool, softmax: Softmax | None
 ) -> tuple[str, Gradient | None]:
     """The kernel of the rows' losses and of the gradient by what the last activation was given.
 
@@ -60,7 +60,7 @@ def loss_kernel(
         else:
             keep, add = c_float(1.0 - loss.smoothing), c_float(loss.smoothing / width)
             kind, made = "DenseTarget", f"DenseTarget{{{target} + (long long)row * {width}, {keep}, {add}}}"
-        flags = f"{_bool(softmax is not None)}, {_bool(loss.targets_sum_to_1)}"
+        flags = f"{c_bool(softmax is not None)}, {c_bool(loss.targets_sum_to_1)}"
         lines.append(
             f"cross_entropy<{width}, {lanes}, {_FORMS[loss.form]}, {flags}, {curve}, {kind}>({z}, {p}, {made}, {tail}, "
             f"{c_float(loss.epsilon)}, {scale}, row, rows, scratch);"
@@ -74,10 +74,6 @@ def loss_kernel(
     name = draft.done(lines, per_row(1, lanes), 12 * rows * width)
     is_by_z = softmax is None and (loss.form == "z" or not output.curve.is_linear)
     return name, None if gradient is None else Gradient(gradient, is_by_z)
-
-
-def _bool(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _title(loss: Loss) -> str:
@@ -112,7 +108,7 @@ def _pointwise(loss: Loss) -> str:
         }[loss.kind]
     return (
         "struct Pointwise {\n"
-        f"    static constexpr bool FROM_Z = {_bool(loss.form == 'z')};\n"
+        f"    static constexpr bool FROM_Z = {c_bool(loss.form == 'z')};\n"
         f"    DEVICE float value(float p, float t) {{ {smooth}return {value}; }}\n"
         f"    DEVICE float slope(float p, float t) {{ {smooth}return {slope}; }}\n"
         "};\n"
@@ -156,9 +152,9 @@ def accumulate_kernel(builder: Builder, network: Network, weighted: bool, steps:
         f"accumulate<{len(metrics)}, {penalized}, {by_weight}u>({draft.read('row_loss', 'row_loss')}, "
         f"{draft.read('scores', 'scores' if metrics else None)}, "
         f"{draft.read('weight', 'sample_weight' if by_weight else None)}, "
-        f"{draft.read('penalties', 'penalties' if penalized else None)}, {c_float(loss.scale)}, {_bool(loss.is_mean)}, "
-        f"{draft.write('totals', totals, also_read=True)}, {draft.write('log', log, moved=4 * width)}, "
-        f"{draft.write('clock', 'clock', also_read=True)}, rows);"
+        f"{draft.read('penalties', 'penalties' if penalized else None)}, {c_float(loss.scale)}, "
+        f"{c_bool(loss.is_mean)}, {draft.write('totals', totals, also_read=True)}, "
+        f"{draft.write('log', log, moved=4 * width)}, {draft.write('clock', 'clock', also_read=True)}, rows);"
     )
     return draft.done(body, _ONE_BLOCK, builder.batch_size * (len(metrics) + 1))
 
@@ -173,7 +169,7 @@ def emit_kernels(builder: Builder, network: Network, output: str, steps: int) ->
         f"if (i < rows * {width}) {draft.write('outputs', outputs, moved=4 * rows * width)}"
         f"[(long long){draft.read('clock', 'clock')}[1] * {rows * width} + i] = {draft.read('p', output)}[i];",
     ]
-    emit = draft.done(lines, (Extent(per_row=width, tile=256), ONE, ONE))
+    emit = draft.done(lines, (GridExtent(per_row=width, tile=256), ONE, ONE))
     draft = builder.kernel("advance", "the clock goes on")
     clock = draft.write("clock", "clock", also_read=True)
     advance = draft.done(["if (threadIdx.x != 0) return;", f"{clock}[0] += rows;", f"{clock}[1] += 1;"], _ONE_BLOCK)

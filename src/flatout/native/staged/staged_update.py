@@ -5,11 +5,10 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from flatout.native.model.activations import c_float
+from flatout.native.model.c_spelling import c_bool, c_float
 from flatout.native.model.network import Network, Optimizer, Weight
-from flatout.native.program.program import ONE, Extent
-
-from .builder import THREADS, Builder
+from flatout.native.program.builder import THREADS, Builder
+from flatout.native.program.kernel_program import ONE, GridExtent
 
 
 def _offsets(weights: Sequence[Weight]) -> list[int]:
@@ -62,7 +61,7 @@ def penalty_kernel(builder: Builder, network: Network) -> list[str]:
         "const int n = blockIdx.x;",
         f"penalty({weights} + begin[n], count[n], l1[n], l2[n], {result} + n);",
     ]
-    return [draft.done(lines, (Extent(fixed=len(found)), ONE, ONE), moved, takes_rows=False)]
+    return [draft.done(lines, (GridExtent(fixed=len(found)), ONE, ONE), moved, takes_rows=False)]
 
 
 def update_kernels(builder: Builder, network: Network) -> list[str]:
@@ -82,7 +81,7 @@ def update_kernels(builder: Builder, network: Network) -> list[str]:
             "const int n = blockIdx.x;",
             f"squared_norm({gradients} + begin[n], begin[n + 1] - begin[n], {result} + n);",
         ]
-        names.append(draft.done(lines, (Extent(fixed=len(trained)), ONE, ONE), 2 * total, takes_rows=False))
+        names.append(draft.done(lines, (GridExtent(fixed=len(trained)), ONE, ONE), 2 * total, takes_rows=False))
     draft = builder.kernel("update", f"{_title(optimizer)}: every weight by its gradient")
     draft.write("weights", "weights", also_read=True)
     draft.read("gradients", "gradients")
@@ -102,7 +101,7 @@ def update_kernels(builder: Builder, network: Network) -> list[str]:
         "weights[i] = w;",
     ]
     flops = 12 * total
-    names.append(draft.done(lines, (Extent(fixed=total, tile=THREADS), ONE, ONE), flops, takes_rows=False))
+    names.append(draft.done(lines, (GridExtent(fixed=total, tile=THREADS), ONE, ONE), flops, takes_rows=False))
     return names
 
 
@@ -135,7 +134,7 @@ def _decay(optimizer: Optimizer, trained: Sequence[Weight], offsets: Sequence[in
     line = f"w -= w * {c_float(optimizer.weight_decay)} * learning_rate;"
     if all(weight.name in optimizer.decayed for weight in trained):
         return [line]
-    flags = ["true" if weight.name in optimizer.decayed else "false" for weight in trained]
+    flags = [c_bool(weight.name in optimizer.decayed) for weight in trained]
     return [_table("bool", "decays", flags), f"if (decays[{_number_of_weight(offsets)}]) {line}"]
 
 

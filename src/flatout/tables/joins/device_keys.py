@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import INT32
+from flatout.tables.columns.keys import INT32
 
 # The largest whole number up to which a float tells neighbours apart.
 _EXACT_UP_TO = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}

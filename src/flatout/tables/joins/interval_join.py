@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import Keys
+from flatout.tables.columns.keys import Keys
 
 from .gather import gather
 from .search import search

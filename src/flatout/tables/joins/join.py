@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import INT32, Keys
+from flatout.tables.columns.keys import INT32, Keys
 
 from .device_keys import refuse_inexact, whole_numbers
 from .gather import clipped, gather

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import Keys
+from flatout.tables.columns.keys import Keys
 
 from .interval_join import IntervalJoin
 from .join import CodedJoin, DenseJoin, Join, SearchJoin

@@ -1,1 +1,1 @@
-"""Losses that receive x, and group statistics."""
+"""Losses that receive x, group statistics, and how both and tables come into a model's step."""

@@ -7,16 +7,19 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.keys import INT32
-from flatout.tables.table_state import tables_of
+from flatout.seam.adapters import arrays_behind
+from flatout.tables.columns.keys import INT32
+
+from .table_state import tables_of
 
 
 def check_adapter(model: Any, adapter: Any) -> None:
     """Check the arrays behind one of Keras' data adapters, if it has arrays."""
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+    arrays = arrays_behind(adapter)
+    if arrays is not None:
+        from keras.utils import unpack_x_y_sample_weight
 
-    if isinstance(adapter, ArrayDataAdapter):
-        check_inputs(model, adapter._inputs[0])
+        check_inputs(model, unpack_x_y_sample_weight(arrays)[0])
 
 
 def check_inputs(model: Any, x: Any) -> None:

@@ -12,7 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatout.base.errors import TableError
-from flatout.tables.table_state import tables_of
+from flatout.seam.compiled_parts import compile_loss, given_loss
+from flatout.seam.layers import inputs_structure
+
+from .table_state import tables_of
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ def for_model(model: Any, x: Any) -> Any:
     use = _use_of(model)
     if not use.reads_x and not tables_of(model):
         return x
-    struct = _inputs_of(model)
+    struct = inputs_structure(model)
     if isinstance(x, dict):
         return _of_dict(model, x, struct, use.keys)
     return _of_sequence(x, struct, use.keys)
@@ -47,21 +50,15 @@ def for_model(model: Any, x: Any) -> Any:
 def _use_of(model: Any) -> _Use:
     from keras import tree
 
-    compile_loss = getattr(model, "_compile_loss", None)
+    compiled = compile_loss(model)
     use = _known.get(model)
-    if use is None or use.compile_loss is not compile_loss:
-        losses = tree.flatten(getattr(compile_loss, "_user_loss", None))
+    if use is None or use.compile_loss is not compiled:
+        losses = tree.flatten(given_loss(model))
         functions = [getattr(loss, "fn", loss) for loss in losses]
         readers = [function for function in functions if getattr(function, "flatout_takes_x", False)]
         keys = tuple(key for reader in readers for key in reader.flatout_keys)
-        use = _known[model] = _Use(compile_loss, bool(readers), keys)
+        use = _known[model] = _Use(compiled, bool(readers), keys)
     return use
-
-
-def _inputs_of(model: Any) -> Any:
-    """The structure that a functional model was built on; None for one that does not say."""
-    functional = getattr(model, "_functional", None) or model
-    return getattr(functional, "_inputs_struct", None)
 
 
 def _of_dict(model: Any, x: dict[Any, Any], struct: Any, keys: tuple[Any, ...]) -> Any:

@@ -6,47 +6,37 @@ method and changes neither its arguments nor its result, but for entries of x th
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
-from flatout.tables.discover import reachable_tables
-from flatout.tables.table_state import attach, tables_of
+from flatout.seam import patches
+from flatout.seam.trainers import COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH, SYMBOLIC_BUILD, trainer_base
 
+from .discover import reachable_tables
 from .key_checks import check_adapter
 from .model_inputs import for_model
 from .step_context import StepContext, current_step, inside_step
-
-_is_installed = False
+from .table_state import attach, tables_of
 
 
 def install() -> None:
     """Wrap Keras' methods; a second call changes nothing."""
-    global _is_installed
-    if _is_installed:
+    if patches.is_applied("tables"):
         return
     import keras
-    from keras.src.trainers.trainer import Trainer
 
-    _is_installed = True
-    _wrap(Trainer, "compile", _compile)
-    _wrap(Trainer, "_symbolic_build", _symbolic_build)
-    _wrap(Trainer, "compute_loss", _compute_loss)
-    _wrap(Trainer, "_compute_loss", _compute_loss)
-    _wrap(Trainer, "compute_metrics", _compute_metrics)
-    _wrap(Trainer, "_get_metrics_result_or_logs", _result)
-    _wrap(keras.Model, "stateless_call", _stateless_call)
-    _wrap(keras.Model, "__call__", _call)
-
-
-def _wrap(cls: Any, name: str, replacement: Callable[..., Any]) -> None:
-    original = getattr(cls, name)
-
-    @functools.wraps(original)
-    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return replacement(functools.partial(original, self), self, *args, **kwargs)
-
-    setattr(cls, name, method)
+    trainer = trainer_base()
+    hooks = (
+        (trainer, "compile", _compile),
+        (trainer, SYMBOLIC_BUILD, _symbolic_build),
+        (trainer, "compute_loss", _compute_loss),
+        (trainer, COMPUTE_LOSS_OF_STEP, _compute_loss),
+        (trainer, "compute_metrics", _compute_metrics),
+        (trainer, RESULT_OF_EPOCH, _result),
+        (keras.Model, "stateless_call", _stateless_call),
+        (keras.Model, "__call__", _call),
+    )
+    patches.apply("tables", [patches.Patch(cls, name, around) for cls, name, around in hooks])
 
 
 def attach_reachable(model: Any) -> None:

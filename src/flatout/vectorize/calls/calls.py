@@ -9,6 +9,7 @@ import types
 from dataclasses import replace
 from typing import Any
 
+from flatout.seam.keras_names import is_loss_wrapper, public_path
 from flatout.vectorize.arrays import mask_places as places
 from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
@@ -94,7 +95,7 @@ def path_to(function: Any) -> str | None:
     if not isinstance(function, Static):
         return None
     path = function.path or path_of(function.value)
-    return None if path is None else path.replace("tensorflow._api.v2.", "tensorflow.")
+    return None if path is None else public_path(path.replace("tensorflow._api.v2.", "tensorflow."))
 
 
 def _may_carry(path: str | None) -> bool:
@@ -245,7 +246,7 @@ def _array_function(run: Any, function: Static, path: str, args: list[Any], kwar
         return places.places_of(run, path, args[0], kwargs)
     if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in python_calls.SHAPES:
         return places.function_of_places(run, name, args, kwargs)
-    if ".losses." in path or path.startswith("keras.src.losses") or ".metrics." in path:
+    if ".losses." in path or ".metrics." in path:
         try:
             return _row_function(run, function, args, kwargs)
         except WrongRank:
@@ -270,9 +271,7 @@ def _array_function(run: Any, function: Static, path: str, args: list[Any], kwar
 
 def _is_keras_loss(value: Any) -> bool:
     """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
-    kinds = [base.__name__ for base in type(value).__mro__ if base.__module__.startswith("keras.src.losses")]
-    is_own = type(value).__module__.startswith("keras.src.losses") and "LossFunctionWrapper" in kinds
-    return is_own and getattr(value, "reduction", None) == "sum_over_batch_size"
+    return is_loss_wrapper(value) and getattr(value, "reduction", None) == "sum_over_batch_size"
 
 
 def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -296,7 +296,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.set": _set, "builtins.dict": _dict,
     "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
     "tensorflow.TensorArray": lambda run, args, kwargs: Items((), True),
-    "keras.ops.convert_to_numpy": _to_host, "keras.src.ops.core.convert_to_numpy": _to_host,
+    "keras.ops.convert_to_numpy": _to_host,
     "builtins.sorted": ordering.sorted_values,
     "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
     "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1), "numpy.median": _median,

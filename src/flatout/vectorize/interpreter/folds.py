@@ -237,8 +237,8 @@ def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 HANDLERS: dict[str, Callable[..., Any]] = {
     "tensorflow.foldl": _fold, "tensorflow.foldr": _fold, "keras.backend.foldl": _fold, "keras.backend.foldr": _fold,
-    "keras.ops.scan": _scan, "keras.src.ops.core.scan": _scan, "jax.lax.scan": _scan, "tensorflow.scan": _running,
-    "keras.ops.fori_loop": _fori, "keras.src.ops.core.fori_loop": _fori, "jax.lax.fori_loop": _fori,
-    "keras.ops.while_loop": _while, "keras.src.ops.core.while_loop": _while, "tensorflow.while_loop": _while,
-    "itertools.starmap": _starmap, "tensorflow.cond": _cond, "keras.ops.cond": _cond, "keras.src.ops.core.cond": _cond,
+    "keras.ops.scan": _scan, "jax.lax.scan": _scan, "tensorflow.scan": _running,
+    "keras.ops.fori_loop": _fori, "jax.lax.fori_loop": _fori,
+    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while,
+    "itertools.starmap": _starmap, "tensorflow.cond": _cond, "keras.ops.cond": _cond,
 }  # fmt: skip

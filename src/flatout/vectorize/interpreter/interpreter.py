@@ -32,7 +32,7 @@ _DEEPEST = 12
 # How a value is named that was not made in the function.
 _HELD = ("name", "attribute", "index")
 _NO_GRADIENT = ("torch.no_grad", "torch.autograd.grad_mode.no_grad", "torch.utils._contextlib.no_grad")
-_NAMING = ("tensorflow.name_scope", "keras.name_scope", "keras.ops.name_scope", "keras.src.backend.common.name_scope")
+_NAMING = ("tensorflow.name_scope", "keras.name_scope", "keras.ops.name_scope", "keras.backend.name_scope")
 
 
 class _Returned(Exception):

@@ -213,6 +213,5 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
     "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
     "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,
-    "tensorflow.vectorized_map": _sequential_map, "keras.src.ops.core.map": _sequential_map,
-    "keras.src.ops.core.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
+    "tensorflow.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
 }  # fmt: skip

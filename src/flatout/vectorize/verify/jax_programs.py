@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from flatout.seam.local_patches import replaced_here
+
 from . import jaxpr_on_host
 from .gathers_on_host import CannotRun
 
@@ -50,8 +52,7 @@ def by_steps(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
         return _answer(differentiated(function, wrt)(given))
 
 
-@contextlib.contextmanager
-def _readable_tracers() -> Iterator[None]:
+def _readable_tracers() -> contextlib.AbstractContextManager[None]:
     """While jax differentiates without compiling, float(x) and np.asarray(x) give the value, as they do on torch.
 
     A loss with such a line has no gradient on jax; the one that its author means treats what was read as a constant.
@@ -65,25 +66,16 @@ def _readable_tracers() -> Iterator[None]:
             value = value.primal
         return np.asarray(value)
 
-    readers: dict[str, Any] = {
-        "__array__": lambda self, *args, **kwargs: concrete(self),
-        "__float__": lambda self: float(concrete(self)),
-        "__int__": lambda self: int(concrete(self)),
-        "__index__": lambda self: int(concrete(self)),
-        "item": lambda self, *args: concrete(self).item(*args),
-        "tolist": lambda self: concrete(self).tolist(),
-    }
-    originals = {name: tracer.__dict__.get(name) for name in readers}
-    for name, reader in readers.items():
-        setattr(tracer, name, reader)
-    try:
-        yield
-    finally:
-        for name, original in originals.items():
-            if original is None:
-                delattr(tracer, name)
-            else:
-                setattr(tracer, name, original)
+    return replaced_here(
+        {
+            (tracer, "__array__"): lambda self, *args, **kwargs: concrete(self),
+            (tracer, "__float__"): lambda self: float(concrete(self)),
+            (tracer, "__int__"): lambda self: int(concrete(self)),
+            (tracer, "__index__"): lambda self: int(concrete(self)),
+            (tracer, "item"): lambda self, *args: concrete(self).item(*args),
+            (tracer, "tolist"): lambda self: concrete(self).tolist(),
+        }
+    )
 
 
 def quick_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer | None:

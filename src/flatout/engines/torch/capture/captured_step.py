@@ -28,6 +28,7 @@ from flatout.engines.contract import Structure, Task
 from flatout.engines.torch.graph.codegen import Calls, Step, late_step
 from flatout.engines.torch.graph.optimize import optimize
 from flatout.engines.torch.graph.step_graph import Graph
+from flatout.seam.local_patches import replaced_here, unpatched
 
 from .recorded_cond import branch_free
 from .recorder import CaptureFailed, HostReads, Recorder, Undo
@@ -166,22 +167,17 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Resee
     return recorder.graph
 
 
-@contextlib.contextmanager
-def _patched(recorder: Recorder, reseeds: Reseeds) -> Iterator[None]:
+def _patched(recorder: Recorder, reseeds: Reseeds) -> contextlib.AbstractContextManager[None]:
     """Keras' decisions and draws on the host, replaced while recording."""
-    cond, seed_generator = keras_core.cond, keras_random.torch_seed_generator
-    replacement = branch_free(recorder, cond)
-    has_alias = getattr(keras_backend, "cond", None) is cond
-    keras_core.cond = replacement
-    keras_random.torch_seed_generator = recorded_seed_generator(recorder, reseeds, seed_generator)
-    if has_alias:
-        keras_backend.cond = replacement
-    try:
-        yield
-    finally:
-        keras_core.cond, keras_random.torch_seed_generator = cond, seed_generator
-        if has_alias:
-            keras_backend.cond = cond
+    cond, seed_generator = unpatched(keras_core, "cond"), unpatched(keras_random, "torch_seed_generator")
+    without_branches = branch_free(recorder, cond)
+    modules = [module for module in (keras_core, keras_backend) if unpatched(module, "cond") is cond]
+    return replaced_here(
+        {
+            **{(module, "cond"): without_branches for module in modules},
+            (keras_random, "torch_seed_generator"): recorded_seed_generator(recorder, reseeds, seed_generator),
+        }
+    )
 
 
 def _prepare(graph: Graph) -> CapturedStep:

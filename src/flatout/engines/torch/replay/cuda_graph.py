@@ -24,7 +24,7 @@ from flatout.engines.torch.graph.codegen import compile_graph
 from flatout.engines.torch.graph.step_graph import Graph, refs_in, results_of
 
 from .host_seeds import HostSeeds
-from .step_loop import Loop, Rows, longest_run
+from .step_loop import Loop, Rows, size_of_outputs
 
 _WARM_UP_STEPS = 3
 # Several steps in one graph save the gaps between launches.
@@ -44,7 +44,7 @@ class CudaGraphLoop(Loop):
     ) -> None:
         super().__init__(model, task, rows)
         self.unit = _STEPS_PER_LAUNCH
-        self.longest = longest_run(task, full or last)
+        self.output_size = size_of_outputs(full or last)
         self._whole, size = rows.rows // rows.batch_size, rows.batch_size
         device = rows.leaves[0].device
         self._order = torch.arange(rows.rows, device=device)

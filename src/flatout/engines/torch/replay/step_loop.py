@@ -11,7 +11,7 @@ from keras.src import backend, tree
 
 from flatout.base.errors import Reason
 from flatout.data.stream.chunks import packed
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task
+from flatout.engines.contract import Structure, Task
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of
 from flatout.engines.torch.graph.step_graph import refs_in
 
@@ -52,11 +52,15 @@ class Rows:
 
 
 class Loop:
-    """What all loops share: the rows, and the shape of the results."""
+    """What all loops share: the rows, and the shape of the results.
+
+    Attributes:
+        output_size: Bytes of a step's outputs, if they are known.
+    """
 
     unit = 1
     pays = True
-    longest: int | None = None
+    output_size: int | None = None
 
     def __init__(self, model: Any, task: Task, rows: Rows) -> None:
         self.model = model
@@ -107,7 +111,7 @@ class ReplayLoop(Loop):
         self.reasons = reasons
         self.full = full
         self.last = last
-        self.longest = longest_run(task, full or last)
+        self.output_size = size_of_outputs(full or last)
         self._whole_batches = rows.rows // rows.batch_size
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
@@ -138,16 +142,17 @@ class EagerLoop(Loop):
     def _step(self, step: int, is_wanted: bool) -> Any:
         with torch.set_grad_enabled(self.task == "train"):
             outputs = getattr(self.model, self._name)(self.rows.batch(step))
+        if self.output_size is None:
+            self.output_size = sum(leaf.nbytes for leaf in tree.flatten(outputs) if isinstance(leaf, torch.Tensor))
         return tree.map_structure(_frozen, outputs) if is_wanted else None
 
 
-def longest_run(task: Task, captured: CapturedStep | None) -> int | None:
-    """How many steps of predict fit into a chunk of outputs."""
-    if task != "predict" or captured is None:
+def size_of_outputs(captured: CapturedStep | None) -> int | None:
+    """Bytes of what a captured step returns."""
+    if captured is None:
         return None
     outputs = [captured.graph.values[ref.index] for ref in refs_in(captured.graph.outputs)]
-    size = sum(math.prod(value.shape) * value.dtype.itemsize for value in outputs)
-    return max(1, OUTPUT_BYTES_PER_CHUNK // max(1, size))
+    return sum(math.prod(value.shape) * value.dtype.itemsize for value in outputs)
 
 
 def _frozen(item: Any) -> Any:

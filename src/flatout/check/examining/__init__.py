@@ -1,0 +1,1 @@
+"""Which functions Keras would call, and the rules over them."""

@@ -1,0 +1,160 @@
+"""`flatout check`: the rules over files and folders, without running them."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from flatout.check.reading.events import Entered, Returned, WalkedLoop
+from flatout.check.reading.walk import Walk
+from flatout.check.rules.catalogue import RULES, handlers_for
+from flatout.check.rules.rule import Backend, Finding, Severity
+from flatout.check.values.abstract_values import AbstractValue, Data, Static, merge_all
+from flatout.pysource.source_file import Project, SourceFile
+
+from .root import Root
+from .roots import roots_of
+
+_SKIPPED = frozenset({
+    "__pycache__", ".git", ".venv", "venv", "env", "node_modules", "build", "dist", ".tox", ".mypy_cache",
+    "site-packages",
+})  # fmt: skip
+
+
+@dataclass
+class Examination:
+    """Where the rules report, for the function under examination."""
+
+    root: Root
+    backend: Backend
+    file: SourceFile
+    findings: dict[tuple[str, str, int, int], Finding]
+    loops: list[WalkedLoop] = field(default_factory=list)
+    in_callback: bool = False
+    in_branch: bool = False
+
+    def code(self, node: ast.AST) -> str:
+        """The source text of a node."""
+        return self.file.code(node)
+
+    def report(
+        self,
+        code: str,
+        node: ast.AST,
+        message: str,
+        advice: str = "",
+        severity: Severity | dict[str, Severity] | None = None,
+        about: WalkedLoop | None = None,
+    ) -> None:
+        """Add a finding, unless a comment on its line excuses it."""
+        rule = RULES[code]
+        file = about.file if about is not None else self.file
+        place = file.place(node)
+        first, last = place.line, getattr(node, "end_lineno", place.line)
+        # The comment may stand at the end of a call that spans lines, but not somewhere in the body of a loop.
+        reach = {first, last} if not isinstance(node, (ast.For, ast.While, ast.If)) else {first}
+        for line in reach:
+            if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
+                return
+        chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
+        finding = Finding(
+            code,
+            str(file.path),
+            place.line,
+            place.column,
+            message,
+            chosen or rule.severity(self.backend),
+            rule.why,
+            advice or rule.rewrite,
+            self.root.name,
+        )
+        self.findings.setdefault((code, finding.path, finding.line, finding.column), finding)
+
+
+def check_paths(
+    paths: Iterable[Path | str],
+    backend: Backend = "jax",
+    *,
+    select: Iterable[str] = (),
+    ignore: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+) -> list[Finding]:
+    """Examine the losses, metrics, steps and callbacks of files and folders.
+
+    Args:
+        paths: Files, or folders that are searched for `.py` files.
+        backend: The Keras backend that the severities are for.
+        select: Codes, or beginnings of codes such as "FO1", to report; all if empty.
+        ignore: Codes, or beginnings of codes, to leave out.
+        exclude: Patterns of files to leave out, as in `Path.match`.
+
+    Returns:
+        The findings, by file and line.
+    """
+    project = Project()
+    findings: dict[tuple[str, str, int, int], Finding] = {}
+    for path in python_files(paths, exclude):
+        check_file(project, path, backend, findings)
+    chosen, left_out = tuple(select), tuple(ignore)
+    found = [
+        finding
+        for finding in findings.values()
+        if (not chosen or finding.code.startswith(chosen)) and not (left_out and finding.code.startswith(left_out))
+    ]
+    return sorted(found, key=lambda one: (one.path, one.line, one.column, one.code))
+
+
+def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> list[Path]:
+    """The files that are meant: those named, and all `.py` files of folders."""
+    patterns = tuple(exclude)
+    found: list[Path] = []
+    for path in map(Path, paths):
+        if path.is_dir():
+            inside = sorted(path.rglob("*.py"))
+            found += [one for one in inside if not _SKIPPED & set(one.relative_to(path).parts)]
+        elif path.exists():
+            found.append(path)
+        else:
+            raise FileNotFoundError(f"No such file or folder: {path}. Expected Python files, or folders with some.")
+    return [path for path in dict.fromkeys(found) if not any(path.match(pattern) for pattern in patterns)]
+
+
+def check_file(
+    project: Project, path: Path, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]
+) -> list[Root]:
+    """Examine one file; findings in files that it imports from are added too."""
+    file = project.file(path)
+    file.path = path
+    loader = Walk(project, file, [], None, reporting=False)
+    roots = roots_of(file, loader, backend)
+    for root in roots:
+        try:
+            examine(project, root, backend, findings)
+        except Exception as error:
+            # A fault of ours in one function must not hide what is wrong with the others.
+            place = f"{path}:{root.function.file.place(root.function.node).line}"
+            print(
+                f"flatout check: {place}: {root.name} was not examined: {error!r}. Please report it.", file=sys.stderr
+            )
+    return roots
+
+
+def examine(project: Project, root: Root, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]) -> None:
+    """Walk through one loss, metric, step or callback."""
+    scene = Examination(root, backend, root.function.file, findings)
+    walker = Walk(project, root.function.file, handlers_for(root.kind), scene)
+    walker.tell(Entered(root.function.node))
+    returned: list[tuple[ast.AST, AbstractValue]] = []
+    walker.on_return = returned
+    walker.run(root.function, list(root.arguments), {})
+    if returned:
+        value = merge_all(one for _, one in returned)
+        complete = all(_is_known(one) for _, one in returned)
+        walker.tell(Returned(returned[-1][0], value, complete))
+
+
+def _is_known(value: AbstractValue) -> bool:
+    return isinstance(value, Data) or (isinstance(value, Static) and value.tag == "number")

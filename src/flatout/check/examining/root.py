@@ -1,0 +1,153 @@
+"""A function that Keras calls in a step or between steps, and what the rules may ask about it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from flatout.check.rules.rule import Backend
+from flatout.check.values.abstract_values import AbstractValue, Class, External, Function, Instance
+from flatout.pysource.file_facts import FileFacts
+from flatout.pysource.trees import defaults, dotted, names_in, walk
+
+from .naming import named_as_loss
+
+_GUARD = re.compile(r"eps|1e-|maximum|clip|clamp|where|eye|relu|max\(", re.IGNORECASE)
+
+
+@dataclass(eq=False)
+class Root:
+    """A function that Keras calls in a step, or between steps.
+
+    Attributes:
+        kind: "loss", "metric", "step" or "callback".
+        name: As the user would say it.
+        function: To be walked through.
+        arguments: What its parameters are.
+        must_learn: A loss for sure, so that it has to have a gradient.
+        every_batch: A callback's method that runs after every batch.
+        holds_no_weights: Variables that it reads belong to nobody that Keras tracks.
+    """
+
+    kind: str
+    name: str
+    function: Function
+    arguments: tuple[AbstractValue, ...]
+    backend: Backend
+    facts: FileFacts
+    must_learn: bool = False
+    every_batch: bool = True
+    holds_no_weights: bool = True
+    true_name: str = ""
+    pred_name: str = ""
+
+    @property
+    def has_metrics(self) -> bool:
+        """Whether a model of the file is compiled with metrics."""
+        return self.facts.has_metrics
+
+    def _own_names(self) -> set[str]:
+        owner = self.function.owner
+        name = self.function.name
+        return {name, f"{owner.of.node.name}.{name}"} if isinstance(owner, Instance) else {name}
+
+    @property
+    def gets_equal_ranks(self) -> bool:
+        """Whether Keras gives it y_true of the rank of y_pred: to loss functions, not to objects and steps."""
+        return self.kind == "loss" and self.function.owner is None and self.function.file.uses_keras
+
+    def is_outside(self, name: str) -> bool:
+        """Whether a name is not the function's own."""
+        own = [target for one in self._assignments() for target in one.targets]
+        return name not in names_in(own) and not self.is_parameter(name)
+
+    def _assignments(self) -> Iterator[ast.Assign]:
+        return (one for one in walk(self.function.node) if isinstance(one, ast.Assign))
+
+    def is_parameter(self, name: str) -> bool:
+        """Whether a name is a parameter."""
+        return any(parameter.arg == name for parameter in self.function.node.args.args)
+
+    def is_setting(self, node: ast.expr) -> bool:
+        """Whether an expression is a number that was chosen: `self.delta`, `DELTA`, `delta = 1 / 9`, a default."""
+        if isinstance(node, ast.Attribute):
+            return dotted(node.value) == "self"
+        if not isinstance(node, ast.Name):
+            return False
+        fixed = [target for one in self._assignments() if not names_in(one.value) for target in one.targets]
+        return node.id.isupper() or node.id in {*map(dotted, fixed), *defaults(self.function.node)}
+
+    def assigned(self, name: str) -> bool:
+        """Whether `.assign` is called on a variable of this name somewhere."""
+        return name in self.facts.assigned
+
+    def changes_elsewhere(self, name: str) -> bool:
+        """Whether another function changes a global of this name."""
+        return bool(self.facts.changed.get(name, set()) - self._own_names())
+
+    def attribute_changes_elsewhere(self, name: str) -> bool:
+        """Whether an attribute of this name is set from outside its object."""
+        return name in self.facts.attributes
+
+    def is_loss_class(self, of: Class) -> bool:
+        """Whether objects of a class are losses, whose variables nobody tracks."""
+        return family_of(of) == "loss"
+
+    def is_own(self, owner: Instance) -> bool:
+        """Whether an object is the one whose method is examined."""
+        return self.function.owner is owner
+
+    def symbolic_inputs(self) -> Iterator[ast.Attribute]:
+        """`model.input` and `model.inputs` inside the function, where `model` is not its own."""
+        for one in walk(self.function.node) if self.kind in ("loss", "metric") else ():
+            if isinstance(one, ast.Attribute) and one.attr in ("input", "inputs") and isinstance(one.value, ast.Name):
+                name = one.value.id
+                if re.search(r"model|net|encoder", name, re.IGNORECASE) and self.is_outside(name):
+                    yield one
+
+    def target_of(self, node: ast.AST) -> str:
+        """The name that the value of an expression is given, if it is given one."""
+        found = (one for one in self._assignments() if any(inner is node for inner in walk(one.value)))
+        return next((dotted(one.targets[0]) for one in found), "")
+
+    def is_guarded(self, node: ast.Call) -> bool:
+        """Whether the names in a call's argument were computed with a guard: a small constant, a maximum, a mask."""
+        names = names_in(node)
+        made = [one.value for one in self._assignments() if names & set(map(dotted, one.targets))]
+        return any(_GUARD.search(self.function.file.code(value)) for value in made)
+
+
+def family_of(of: Class) -> str:
+    """What a class is, by its bases: "loss", "metric", "model" or "callback"."""
+    for base in of.bases:
+        if isinstance(base, Class):
+            if found := family_of(base):
+                return found
+            continue
+        name = base.name if isinstance(base, External) else ""
+        last = name.rsplit(".", 1)[-1]
+        if last == "Loss" or name.startswith("keras.losses.") or last == "LossFunctionWrapper":
+            return "loss"
+        if last == "Metric" or name.startswith("keras.metrics."):
+            return "metric"
+        if last in ("Model", "Sequential", "Functional", "LightningModule") or name.startswith("keras.models."):
+            return "model"
+        if last == "Callback" or name.startswith("keras.callbacks."):
+            return "callback"
+        if last == "Module" and re.search(r"loss|criterion", of.node.name, re.IGNORECASE):
+            return "loss"
+        if last == "Module" and _takes_targets(of.methods.get("forward")):
+            return "loss"
+    if _takes_targets(of.methods.get("__call__")) and not any(isinstance(base, (Class, External)) for base in of.bases):
+        return "loss"
+    return ""
+
+
+def _takes_targets(method: object) -> bool:
+    """Whether a method's parameters are called like targets and outputs."""
+    if not isinstance(method, Function):
+        return False
+    names = [parameter.arg for parameter in method.node.args.args[1:3]]
+    return len(names) == 2 and named_as_loss(names)

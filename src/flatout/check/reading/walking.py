@@ -1,0 +1,117 @@
+"""What a walk through a function remembers, and what its parts may ask of each other."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from flatout.check.values.abstract_values import (
+    AbstractValue,
+    Class,
+    Counter,
+    Data,
+    Function,
+    Instance,
+    Static,
+    data_in,
+)
+from flatout.check.values.abstract_values import Sequence as ValueSequence
+from flatout.check.values.names import Names
+from flatout.pysource.source_file import Project, SourceFile
+
+from .events import Event, Handlers, WalkedLoop
+
+
+class Walking:
+    """The state of a walk. Its parts (calls, expressions, assignments, statements) are classes that add to it."""
+
+    if TYPE_CHECKING:
+
+        def value(self, node: ast.expr, names: Names) -> AbstractValue: ...
+        def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue: ...
+        def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
+        def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None: ...
+        def carried(self, node: Any, names: Names) -> tuple[str, ...]: ...
+        def load(self, file: SourceFile) -> Names: ...
+        def module_name(self, module: str, name: str) -> AbstractValue: ...
+        def method_of(self, of: Class, name: str) -> Function | None: ...
+        def run(
+            self, function: Function, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
+        ) -> AbstractValue: ...
+        def create(
+            self, of: Class, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
+        ) -> Instance: ...
+        def open_loop(
+            self, node: Any, how: str, iter_: Any, iterated: AbstractValue, target: Any, names: Names
+        ) -> WalkedLoop: ...
+        def close_loop(self, loop: WalkedLoop) -> None: ...
+
+    def __init__(
+        self, project: Project, file: SourceFile, handlers: list[Handlers], scene: Any, reporting: bool = True
+    ):
+        self.project = project
+        self.file = file
+        self.handlers = handlers
+        self.scene = scene
+        self.reporting = reporting
+        self.loops: list[WalkedLoop] = []
+        self.callback_depth = 0
+        self.testing = False
+        self.branches = 0
+        self.returns: list[tuple[ast.AST, AbstractValue]] = []
+        # Functions and classes inside functions, as they are met; and the returns of the outermost function.
+        self.made: list[Function] = []
+        self.classes: list[Class] = []
+        self.on_return: list[tuple[ast.AST, AbstractValue]] | None = None
+        # The attributes that the value being assigned was computed from.
+        self.updating: set[str] = set()
+        self.running: list[ast.AST] = []
+        self.scopes: list[Names] = []
+        # The objects whose `__init__` is under way.
+        self.making: list[Instance] = []
+        self.calls = 0
+
+    def tell(self, event: Event) -> None:
+        """Hand an event to the rules."""
+        if not self.reporting:
+            return
+        self.scene.file, self.scene.loops, self.scene.in_callback = self.file, self.loops, self.callback_depth > 0
+        self.scene.in_branch = self.branches > 0
+        for family in self.handlers:
+            if handler := family.get(type(event)):
+                handler(event, self.scene)
+
+    @contextlib.contextmanager
+    def silence(self) -> Iterator[None]:
+        """Look at something without telling the rules."""
+        reporting, self.reporting = self.reporting, False
+        try:
+            yield
+        finally:
+            self.reporting = reporting
+
+    def is_own(self, names: Names) -> bool:
+        """Whether a scope is that of a function that is being walked through: it ends with the call."""
+        return any(names is scope for scope in self.scopes)
+
+    def touch(self, *values: AbstractValue, indexed: bool = False, compared: bool = False) -> None:
+        """Note in the loops around what the values say of them."""
+        has_data = any(isinstance(value, (Data, ValueSequence)) for value in values)
+        for value in values:
+            number = value.loop if isinstance(value, (Counter, Static, Data)) else None
+            loop = next((one for one in self.loops if id(one) == number), None)
+            if loop is None or not has_data:
+                continue
+            if isinstance(value, Data) and not value.origins and not any(one.origins for one in data_in(values)):
+                continue
+            if not isinstance(value, Data) or not value.origins:  # A constant array is as good as a list.
+                loop.neighbours = loop.neighbours or (indexed and isinstance(value, Counter) and value.shifted)
+                loop.indexed = loop.indexed or indexed
+                loop.compared = loop.compared or compared
+                loop.scaled = loop.scaled or not (indexed or compared)
+        for data in data_in(values):
+            for loop in self.loops:
+                loop.touched = True
+                loop.origins |= data.origins

@@ -1,0 +1,1 @@
+"""What the checker knows of values, and what operations make of it."""

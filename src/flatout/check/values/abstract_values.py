@@ -1,0 +1,291 @@
+"""What the checker knows of a value without running the program: a small abstract domain.
+
+The distinctions are those that the rules need: numbers of the batch, on the device or already read on the host, with
+a label for each axis; lengths of axes; counters of loops; constants. What is none of these is `Unknown`, and no rule
+speaks of it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import ast
+
+    from flatout.pysource.source_file import SourceFile
+    from flatout.pysource.trees import FunctionNode
+
+# The labels of the axes of y_true, y_pred and x. The last one is reached from behind (`shape[-1]`) too.
+BATCH, LAST = "batch", "last"
+AXES = (BATCH, "axis1", "axis2", "axis3", "axis4")
+GROUPS, CLASSES, STATIC, NEW = "groups", "classes", "static", "new"
+
+
+@dataclass(frozen=True)
+class AbstractValue:
+    """Anything; see the subclasses."""
+
+
+@dataclass(frozen=True)
+class Unknown(AbstractValue):
+    """Nothing is known."""
+
+
+@dataclass(frozen=True)
+class Data(AbstractValue):
+    """Numbers of the batch, or computed from them, or a constant tensor (no origins).
+
+    Attributes:
+        origins: Which of "true", "pred", "x" it was computed from.
+        axes: Labels by position, as far as known.
+        on_host: Read from the device already: NumPy, a Python number, a list.
+        differentiable: A gradient can flow back to y_pred.
+        role: "mask", "max", "unique", "position", "distance" where that matters, else "".
+        rank: The number of axes relative to y_pred's, if known.
+        thin: The last axis has length 1.
+        squeezed: A last axis of length 1 was taken away.
+        mapping: It may be a dict of arrays.
+        loop: The loop whose element it is.
+    """
+
+    origins: frozenset[str] = frozenset()
+    axes: tuple[str, ...] = AXES
+    on_host: bool = False
+    differentiable: bool = False
+    role: str = ""
+    rank: int | None = None
+    thin: bool = False
+    squeezed: bool = False
+    mapping: bool = False
+    loop: int | None = None
+
+
+@dataclass(frozen=True)
+class Shape(AbstractValue):
+    """`x.shape`, or the part of it after `start` axes."""
+
+    axes: tuple[str, ...]
+    start: int = 0
+
+
+@dataclass(frozen=True)
+class Size(AbstractValue):
+    """The length of an axis: known while tracing."""
+
+    label: str
+
+
+@dataclass(frozen=True)
+class Counter(AbstractValue):
+    """The Python integer that a loop counts with."""
+
+    label: str
+    loop: int | None = None
+    shifted: bool = False
+
+
+@dataclass(frozen=True)
+class Static(AbstractValue):
+    """A Python or NumPy value that does not come from the batch.
+
+    Attributes:
+        tag: "number", "text", "none", "list", "dict", "frame", "array", "generator", "keys" or "object".
+        length: Of a sequence, if known.
+        number: The value of an integer.
+        text: The value of a string.
+        loop: The loop whose element it is.
+    """
+
+    tag: str = "object"
+    length: int | None = None
+    number: float | None = None
+    text: str | None = None
+    loop: int | None = None
+
+
+def whole_number(value: AbstractValue | None, otherwise: int) -> int:
+    """The integer that a value is known to be."""
+    return int(value.number) if isinstance(value, Static) and value.number is not None else otherwise
+
+
+@dataclass(frozen=True)
+class Bound(AbstractValue):
+    """`range(start, bound)`: counts along what the bound is the length of."""
+
+    bound: AbstractValue
+    length: int | None = None
+
+
+@dataclass(frozen=True)
+class Sequence(AbstractValue):
+    """A list or iterator whose length is that of an axis.
+
+    Attributes:
+        element: One of its elements.
+        label: The axis.
+        selected: Its length depends on the data.
+        length: If known.
+        is_pairs: It holds a pair for every two steps of that axis.
+    """
+
+    element: AbstractValue
+    label: str
+    selected: bool = False
+    length: int | None = None
+    is_pairs: bool = False
+
+
+@dataclass(frozen=True)
+class Tuple(AbstractValue):
+    """A tuple or list of known length."""
+
+    items: tuple[AbstractValue, ...]
+    is_list: bool = False
+
+
+@dataclass(frozen=True)
+class Together(AbstractValue):
+    """`zip`, `enumerate`, `itertools.product` and `combinations`: several values at a time.
+
+    Attributes:
+        items: What is iterated.
+        how: "zip", "enumerate", "product" or "pairs".
+    """
+
+    items: tuple[AbstractValue, ...]
+    how: str
+
+
+@dataclass(frozen=True)
+class Variable(AbstractValue):
+    """A `keras.Variable` (or `tf.Variable`).
+
+    Attributes:
+        tracked: It is a weight of a layer, model or metric.
+    """
+
+    tracked: bool = False
+
+
+@dataclass(frozen=True)
+class External(AbstractValue):
+    """A name of an imported library, spelled as "keras.ops.mean"."""
+
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Function(AbstractValue):
+    """A function or lambda of the user, with the names around it."""
+
+    node: FunctionNode
+    file: SourceFile
+    names: Any
+    owner: AbstractValue | None = None
+    name: str = "lambda"
+    decorators: tuple[str, ...] = ()
+
+    def bound(self, owner: AbstractValue) -> Function:
+        """As a method of an object; static methods have none."""
+        return self if "staticmethod" in self.decorators else dataclasses.replace(self, owner=owner)
+
+
+@dataclass(frozen=True, eq=False)
+class Class(AbstractValue):
+    """A class of the user."""
+
+    node: ast.ClassDef
+    file: SourceFile
+    names: Any
+    bases: tuple[AbstractValue, ...]
+    methods: Any = dataclasses.field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Instance(AbstractValue):
+    """An object of a class of the user; its attributes are found in `attributes` as methods assign them."""
+
+    of: Class
+    attributes: Any = dataclasses.field(default_factory=dict)
+    # Whether a call of the function that is examined makes it, and so forgets it.
+    is_fresh: bool = False
+
+
+UNKNOWN = Unknown()
+
+
+def flat(values: Iterable[AbstractValue]) -> Iterator[AbstractValue]:
+    """The values, and those inside of tuples and lists in their place."""
+    for value in values:
+        if isinstance(value, (Tuple, Together)):
+            yield from flat(value.items)
+        elif isinstance(value, Sequence):
+            yield from flat([value.element])
+        else:
+            yield value
+
+
+def data_in(values: Iterable[AbstractValue]) -> list[Data]:
+    """The data among the values, looking into tuples and lists."""
+    return [value for value in flat(values) if isinstance(value, Data)]
+
+
+def origins_of(values: Iterable[AbstractValue]) -> frozenset[str]:
+    """The origins of all data among the values."""
+    return frozenset().union(*(data.origins for data in data_in(values)))
+
+
+def is_unclear(values: Iterable[AbstractValue]) -> bool:
+    """Whether something among the values is not known, and may be a tensor with a gradient."""
+    return any(
+        isinstance(value, Unknown) or (isinstance(value, Static) and value.tag == "object") for value in flat(values)
+    )
+
+
+def on_host(value: AbstractValue) -> bool:
+    """Whether a value was read from the device: host data, or a Python list of such."""
+    found = data_in([value])
+    return bool(found) and all(data.on_host for data in found)
+
+
+def merge(first: AbstractValue, second: AbstractValue) -> AbstractValue:
+    """What is known of a value that is one or the other, after a branch."""
+    if first == second:
+        return first
+    if isinstance(first, Unknown) or isinstance(second, Unknown):
+        known = second if isinstance(first, Unknown) else first
+        return known if isinstance(known, (Data, Variable)) else UNKNOWN
+    if isinstance(first, Data) and isinstance(second, Data):
+        return dataclasses.replace(
+            first,
+            origins=first.origins | second.origins,
+            axes=first.axes if len(first.axes) >= len(second.axes) else second.axes,
+            on_host=first.on_host and second.on_host,
+            differentiable=first.differentiable or second.differentiable,
+            role=first.role if first.role == second.role else "",
+            rank=first.rank if first.rank == second.rank else None,
+            thin=first.thin and second.thin,
+            squeezed=first.squeezed and second.squeezed,
+        )
+    for one, other in ((first, second), (second, first)):
+        if isinstance(one, Data) and isinstance(other, (Static, Size, Counter)):
+            return one
+        if isinstance(one, Sequence) and isinstance(other, (Static, Tuple)):
+            return one
+        if isinstance(other, Static) and other.tag == "none":
+            return one
+    if isinstance(first, Tuple) and isinstance(second, Tuple) and len(first.items) == len(second.items):
+        return Tuple(tuple(map(merge, first.items, second.items)), first.is_list)
+    if isinstance(first, Static) and isinstance(second, Static):
+        return Static(first.tag if first.tag == second.tag else "object")
+    return UNKNOWN
+
+
+def merge_all(values: Iterable[AbstractValue]) -> AbstractValue:
+    """What is known of a value that is one of several; nothing of one that is none."""
+    found = list(values)
+    return functools.reduce(merge, found) if found else UNKNOWN

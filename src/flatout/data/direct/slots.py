@@ -1,0 +1,73 @@
+"""Rows on their way through host memory: each thread fills one of its two slots while the other is copied."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
+
+import numpy as np
+
+from flatout.data.device.pinned_memory import borrowed
+from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
+
+from .reader_threads import share_out
+from .tally import Tally
+
+T = TypeVar("T")
+SLOTS_PER_THREAD = 2
+# Fills a slot; returns where its block goes, and the block, which is a view of the slot.
+FillSlot = Callable[[np.ndarray], tuple[tuple[int, ...], np.ndarray]]
+
+
+def pass_through(
+    tasks: Sequence[T],
+    fills: Callable[[Iterator[T]], Iterator[FillSlot]],
+    sink: Sink,
+    slot_bytes: int,
+    tally: Tally,
+    look: Callable[[], None],
+) -> None:
+    """Read into slots and copy from there into a sink, by as many threads as the tally says.
+
+    Args:
+        tasks: Each goes to one thread.
+        fills: What a thread has to do for its tasks.
+        sink: Where the blocks go.
+        slot_bytes: Size of a slot.
+        tally: Takes what happens.
+        look: Called by the thread that waits, every now and then.
+    """
+    count = tally.threads * SLOTS_PER_THREAD
+    with borrowed(count * slot_bytes, pin=sink.wants_pinned) as slab:
+        tally.is_pinned = slab.is_pinned
+        if slab.why_not:
+            tally.add_reason("pageable", f"The slots could not be page-locked: {slab.why_not}.")
+        slots = slab.slots(count, slot_bytes)
+
+        def worker(number: int, mine: Iterator[T]) -> None:
+            own = slots[number * SLOTS_PER_THREAD : (number + 1) * SLOTS_PER_THREAD]
+            _fill_and_copy(own, fills(mine), sink, tally)
+
+        share_out(tasks, worker, tally.threads, look)
+
+
+def _fill_and_copy(slots: list[np.ndarray], fills: Iterator[FillSlot], sink: Sink, tally: Tally) -> None:
+    pending: list[Wait] = [nothing_to_wait_for] * len(slots)
+    try:
+        for turn in itertools.cycle(range(len(slots))):
+            with tally.timed("reading"):
+                fill = next(fills, None)
+            if fill is None:
+                return
+            with tally.timed("copying"):
+                pending[turn]()
+            with tally.timed("reading"):
+                at, block = fill(slots[turn])
+            with tally.timed("copying"):
+                pending[turn] = sink.write(at, block)
+    finally:
+        # A copy that is still under way would read a slot that somebody else has borrowed.
+        with tally.timed("copying"):
+            for wait in pending:
+                wait()

@@ -1,0 +1,72 @@
+"""Which launcher: one for each library, and one on the CPU for tests."""
+
+from __future__ import annotations
+
+import os
+
+from flatout.base.errors import InvalidOption, MissingExtra, Reason, reason
+
+from .launcher import Launcher
+
+LAUNCHERS = ("cuda.core", "cupy", "pycuda", "cpu")
+
+
+def make_launcher(name: str) -> Launcher:
+    """The launcher of a name of `LAUNCHERS`.
+
+    Raises:
+        InvalidOption: There is no launcher of that name.
+        MissingExtra: Its library, or a device, is not there.
+    """
+    if name not in LAUNCHERS:
+        raise InvalidOption(
+            f"Invalid value for argument `launcher`. Received: launcher={name!r}. "
+            f"Expected one of {', '.join(map(repr, LAUNCHERS))}."
+        )
+    if name == "cpu":
+        from .launch_cpu import CpuLauncher
+
+        return CpuLauncher()
+    try:
+        if name == "cuda.core":
+            from .launch_cuda_core import CudaCoreLauncher
+
+            return CudaCoreLauncher()
+        if name == "cupy":
+            from .launch_cupy import CupyLauncher
+
+            return CupyLauncher()
+        from .launch_pycuda import PycudaLauncher
+
+        return PycudaLauncher()
+    except ImportError as error:
+        raise MissingExtra(f"The launcher {name!r} is not to be had: {error}. {_REMEDIES[name]}") from error
+
+
+_REMEDIES = {
+    "cuda.core": "Install it with: pip install 'flatout[gpu]'.",
+    "cupy": "Install it with: pip install cupy-cuda13x.",
+    "pycuda": "Install it with: pip install pycuda (it needs nvcc and a C++ compiler).",
+}
+
+
+def default_launcher() -> str:
+    """`"cuda.core"`, unless FLATOUT_NATIVE=cpu asks for the emulation on the CPU that the tests use."""
+    return "cpu" if os.environ.get("FLATOUT_NATIVE") == "cpu" else "cuda.core"
+
+
+def why_not_here() -> Reason | None:
+    """Why native programs cannot run on this machine; None if they can."""
+    if default_launcher() == "cpu":
+        from .launch_cpu import compiler
+
+        return None if compiler() else reason("native_device", "FLATOUT_NATIVE=cpu needs g++ or clang++")
+    try:
+        from cuda.core import Device
+    except ImportError as error:
+        return reason("native_device", f"cuda-core cannot be imported ({error}): pip install 'flatout[gpu]'")
+    try:
+        Device(0).set_current()
+    except Exception as error:
+        return reason("native_device", f"there is no CUDA device ({str(error).partition(chr(10))[0]})")
+    return None

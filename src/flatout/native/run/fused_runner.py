@@ -1,0 +1,210 @@
+"""The fused form at work beside the staged form, whose buffers it shares."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from flatout.base.errors import Reason, Refusal, reason
+from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
+from flatout.native.fused.fused_program import LOG, RANGE, SPLIT, STEP_SUMS, TRAIN, fused_program
+from flatout.native.launch.buffers import DeviceArray
+from flatout.native.launch.launcher import Launcher, Module, launches
+from flatout.native.model.network import Affine
+from flatout.native.program.kernel_program import KernelProgram
+
+from .tuned_shapes import in_order_of_speed
+
+# The largest magnitude of x comes to lie in [2^10, 2^11): far below the largest half, with bits left for small ones.
+_EXPONENT = 10
+# A feature whose largest value is below this part of all values' has fewer than 23 bits left.
+_LEAST_FEATURE = 2.0**-12
+# What a 1 in the halves of hidden units stands for: see HIDDEN_SCALE in fused_stack_layout.cuh.
+HIDDEN_UNIT = 1 / 16
+# Bounds of what Adam's epsilon becomes in the kernel, whose four-fold product must neither vanish nor overflow.
+_EPSILONS = (1e-9, 1e8)
+
+
+def candidates(launcher: Launcher, staged: KernelProgram, precision: Precision) -> list[FusedPlan]:
+    """Shapes of the kernel that serve a program, the most promising first.
+
+    Raises:
+        Refusal: There is none.
+    """
+    obstacle = launcher.why_no_clusters()
+    if obstacle is not None:
+        raise _refusal(obstacle)
+    return plans(
+        staged.network,
+        staged.batch_size,
+        staged.layout["x"].dtype,
+        "weight" in staged.layout,
+        precision,
+        _is_scaled_by_one(staged),
+    )
+
+
+class FusedRunner:
+    """Runs whole chunks of full batches in one kernel.
+
+    Attributes:
+        plan: How.
+        program: The kernels.
+    """
+
+    def __init__(
+        self,
+        launcher: Launcher,
+        staged: KernelProgram,
+        shared: Mapping[str, DeviceArray],
+        precision: Precision,
+        plan: FusedPlan | None = None,
+    ):
+        """Compile the kernel for a program: of the shape that is the fastest here, or of that of `plan`.
+
+        Args:
+            launcher: What runs it.
+            staged: The staged form.
+            shared: Buffers of the staged form; the data among them may change.
+            precision: As given to `fit`.
+            plan: The shape to take.
+
+        Raises:
+            Refusal: There is none for it.
+        """
+        self._launcher = launcher
+        self._shared = shared
+        found = [plan] if plan else in_order_of_speed(launcher.device_name, candidates(launcher, staged, precision))
+        self.plan, self.program, self._module = self._first_that_loads(staged, found)
+        self._buffers: dict[str, DeviceArray] = {
+            name: self._launcher.empty(buffer.shape, np.dtype(buffer.dtype))
+            for name, buffer in self.program.layout.items()
+            if 0 not in buffer.shape
+        }
+        self._split_of: tuple[int, list[np.ndarray]] | None = None
+
+    def _first_that_loads(
+        self, staged: KernelProgram, found: list[FusedPlan]
+    ) -> tuple[FusedPlan, KernelProgram, Module]:
+        problem = "no cluster of that many blocks"
+        for plan in found:
+            program = fused_program(staged, plan)
+            try:
+                return plan, program, self._launcher.load(program)
+            except Refusal as refusal:
+                problem = refusal.reason.message.rstrip(".")
+        raise _refusal(problem)
+
+    @property
+    def form(self) -> Reason:
+        """What to tell the user."""
+        return reason("native_form", self.plan.title)
+
+    def forget_x(self) -> None:
+        """Split x anew before the next steps; it has other values."""
+        self._split_of = None
+
+    def launch(self, first_row: int, count: int) -> None:
+        """Launch `count` steps, from the row `first_row` of the order on, with the state in the shared buffers.
+
+        Raises:
+            Refusal: x is out of the range in which halves are exact enough. Nothing was launched.
+        """
+        self._split()
+        self._buffers["fused/span"].assign(np.array([first_row, count], np.int32))
+        self._launch([TRAIN, STEP_SUMS, LOG], self.plan.batch)
+
+    def finish(self) -> None:
+        """Wait for the steps that were launched.
+
+        Raises:
+            Refusal: A number was out of the range in which halves are exact enough. Nothing was changed.
+        """
+        if self._buffers["fused/failed"].numpy()[0]:
+            raise _refusal("weights, activations or gradients have left the range of half precision")
+
+    def launch_steps(self) -> None:
+        """Launch the kernel of the steps once more, as `launch` did last, and nothing else."""
+        self._launch([TRAIN], self.plan.batch)
+
+    def _launch(self, names: list[str], rows: int) -> None:
+        self._module.run(launches(self.program, names, {**self._shared, **self._buffers}, rows), 1)
+
+    def _split(self) -> None:
+        """Bring x into halves, unless that was done, with the layer before the first Dense one as it is now."""
+        x = self._shared["x"]
+        constants = _constants(self.program)
+        pointer, others = self._split_of or (None, [])
+        if pointer == x.pointer and all(map(np.array_equal, others, constants)):
+            return
+        rows = x.shape[0]
+        unit, multiplier = self._units(rows, constants)
+        self._check_epsilon(unit)
+        self._buffers["fused/numbers"].assign(np.array([unit, multiplier], np.float32))
+        shape = (rows, self.plan.row_halves)
+        if "fused/planes" not in self._buffers or self._buffers["fused/planes"].shape != shape:
+            self._buffers.pop("fused/planes", None)
+            try:
+                self._buffers["fused/planes"] = self._launcher.empty(shape, np.dtype("uint16"))
+            except Exception as error:
+                raise _refusal(f"there is no memory for x as halves ({2 * math.prod(shape):,} B)") from error
+        self._launch([SPLIT], rows)
+        self._split_of = (x.pointer, constants)
+
+    def _units(self, rows: int, constants: list[np.ndarray]) -> tuple[float, float]:
+        """What a 1 in the halves stands for, and what x is multiplied by before it is rounded to them."""
+        if self.plan.is_raw:
+            return (float(constants[0][0]) if constants else 1.0), 1.0
+        self._launch([RANGE], rows)
+        largest = self._buffers["fused/largest"].numpy().max(axis=0).view(np.float32)
+        most = float(largest.max())
+        if not math.isfinite(most):
+            raise _refusal("x has values that are not finite")
+        if most == 0:
+            return 1.0, 1.0
+        least = float(largest[largest > 0].min())
+        if self.plan.precision == "exact" and least < most * _LEAST_FEATURE:
+            raise _refusal(
+                f"features of x differ too much in size (from {least:.3g} to {most:.3g}), "
+                "which a Normalization layer would mend"
+            )
+        exponent = math.frexp(most)[1]
+        return 2.0 ** (exponent - 1 - _EXPONENT), 2.0 ** (_EXPONENT + 1 - exponent)
+
+    def _check_epsilon(self, unit: float) -> None:
+        optimizer = self.program.network.optimizer
+        assert optimizer is not None
+        if optimizer.kind != "adam":
+            return
+        root = math.sqrt(1 - optimizer["beta_2"])
+        for scale in (unit, HIDDEN_UNIT, 1.0):
+            carried = optimizer["epsilon"] * 128 * self.plan.batch / scale / root / 2048
+            if not _EPSILONS[0] <= carried <= _EPSILONS[1]:
+                raise _refusal(f"Adam's epsilon of {optimizer['epsilon']:g} is out of proportion to x")
+
+
+def _refusal(problem: str) -> Refusal:
+    return Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
+
+
+def _affine(program: KernelProgram) -> Affine | None:
+    layers = program.network.layers
+    return layers[0] if layers and isinstance(layers[0], Affine) else None
+
+
+def _constants(program: KernelProgram) -> list[np.ndarray]:
+    """Scale and offset of the layer before the first Dense one."""
+    affine = _affine(program)
+    if affine is None:
+        return []
+    return [np.asarray(program.binding.constants[weight.name]()).reshape(-1) for weight in affine.weights]
+
+
+def _is_scaled_by_one(program: KernelProgram) -> bool:
+    constants = _constants(program)
+    if not constants:
+        return True
+    scale, offset = constants
+    return bool((scale == scale[0]).all() and scale[0] > 0 and not offset.any())

@@ -1,0 +1,183 @@
+"""Keras' data adapters: what it takes for data, and the forms in which an adapter gives batches to each backend."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class AdaptedArrays:
+    """Arrays as Keras' array adapter holds them.
+
+    Attributes:
+        inputs: `(x, y, sample_weight)`, packed for `train_step`.
+        rows: Number of samples.
+        batch_size: The user's, or the one Keras chooses in its place.
+    """
+
+    inputs: Any
+    rows: int
+    batch_size: int
+
+
+def adapted_arrays(x: Any, y: Any, **arguments: Any) -> AdaptedArrays:
+    """Arrays that Keras' own adapter has checked: it compares lengths, replicates weights, chooses the batch size."""
+    adapter = array_adapter_class()(x, y, **arguments)
+    return AdaptedArrays(adapter._inputs, int(adapter._num_samples), int(adapter._batch_size))
+
+
+def are_arrays(structure: Any) -> bool:
+    """Whether Keras addresses all parts of a structure by row numbers."""
+    from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
+
+    return bool(can_convert_arrays(structure))
+
+
+def array_adapter_class() -> Any:
+    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
+
+    return ArrayDataAdapter
+
+
+@functools.cache
+def adapter_class_drawing_ahead() -> Any:
+    """The array adapter, with a method that may give the batches of a pass in the place of those that it would draw."""
+
+    class ForeseeingAdapter(array_adapter_class()):  # type: ignore[misc]
+        def drawn_batches(self) -> Iterable[Any] | None:
+            return None
+
+        def _get_iterator(self, *arguments: Any) -> Iterator[Any]:
+            batches = self.drawn_batches()
+            yield from super()._get_iterator(*arguments) if batches is None else batches
+
+    return ForeseeingAdapter
+
+
+def adapter_class() -> Any:
+    """The class that all data adapters derive from."""
+    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
+
+    return DataAdapter
+
+
+def arrays_behind(adapter: Any) -> Any:
+    """The arrays of an array adapter, packed as for `train_step`; None for other adapters."""
+    return adapter._inputs if isinstance(adapter, array_adapter_class()) else None
+
+
+def train_validation_split(arrays: Any, validation_split: float) -> tuple[Any, Any]:
+    """Arrays without their last rows, and those."""
+    from keras.src.trainers.data_adapters import array_slicing
+
+    train, held_out = array_slicing.train_validation_split(arrays, validation_split=validation_split)
+    return train, held_out
+
+
+def is_tf_dataset(x: Any) -> bool:
+    from keras.src.trainers import data_adapters
+
+    return bool(data_adapters.is_tf_dataset(x))
+
+
+def is_torch_dataloader(x: Any) -> bool:
+    from keras.src.trainers import data_adapters
+
+    return bool(data_adapters.is_torch_dataloader(x))
+
+
+def is_grain_dataset(x: Any) -> bool:
+    from keras.src.trainers import data_adapters
+
+    return bool(data_adapters.is_grain_dataset(x))
+
+
+def has_dense_rows(array: Any) -> bool:
+    """Whether an array is neither sparse nor ragged nor made of strings, as far as its library says."""
+    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
+
+    if kinds.is_scipy_sparse(array) or kinds.is_jax_sparse(array):
+        return False
+    return not kinds.is_tensorflow_tensor(array) or not (
+        kinds.is_tensorflow_ragged(array) or kinds.is_tensorflow_sparse(array) or array.dtype.name == "string"
+    )
+
+
+def as_tf_sparse(value: Any) -> Any:
+    """A sparse matrix of scipy or jax as TensorFlow's; anything else as it is."""
+    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
+
+    if kinds.is_scipy_sparse(value):
+        return kinds.scipy_sparse_to_tf_sparse(value)
+    return kinds.jax_sparse_to_tf_sparse(value) if kinds.is_jax_sparse(value) else value
+
+
+def as_numpy_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
+
+    return get_numpy_iterator(batches)  # type: ignore[no-any-return]
+
+
+def as_jax_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    from keras.src.trainers.data_adapters.data_adapter_utils import get_jax_iterator
+
+    return get_jax_iterator(batches)  # type: ignore[no-any-return]
+
+
+def as_torch_loader(batches: Iterable[Any]) -> Any:
+    """The `DataLoader` that Keras puts around batches."""
+    from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
+
+    return get_torch_dataloader(batches)
+
+
+def torch_tensor(value: Any) -> Any:
+    """A value as Keras' torch backend makes a tensor of it, on the device of the scope."""
+    from keras.src.backend.torch.core import convert_to_tensor
+
+    return convert_to_tensor(value)
+
+
+def torch_device() -> str:
+    """The device that Keras' torch backend puts tensors on."""
+    from keras.src.backend.torch.core import get_device
+
+    return str(get_device())
+
+
+def tf_signature(batch: Any, batches: int | None) -> Any:
+    """The signature of a `tf.data.Dataset` of batches, of which Keras looks at the first few.
+
+    Args:
+        batch: Gives the batch of a number.
+        batches: How many there are, if known.
+    """
+    from keras.src.trainers.data_adapters import data_adapter_utils
+
+    count = data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC
+    count = count if batches is None else min(count, batches)
+    return data_adapter_utils.get_tensor_spec([batch(number) for number in range(count)])
+
+
+def raw_batches(adapter: Any) -> Iterator[Any]:
+    """The batches of a `PyDataset`'s adapter in the order that it draws, as the dataset gives them."""
+    return adapter._get_iterator()  # type: ignore[no-any-return]
+
+
+def standardized(adapter: Any, batch: Any) -> Any:
+    """A batch of a `PyDataset` as its adapter passes it on: checked, and with class weights."""
+    return adapter._standardize_batch(batch)
+
+
+def looked_at(adapter: Any) -> list[Any]:
+    """The first batches of a generator, which its adapter has taken to see their shapes."""
+    batches: list[Any] = adapter._first_batches
+    return batches
+
+
+def dataset_behind(adapter: Any) -> Any:
+    """The user's own object behind the adapter of a `tf.data.Dataset`, DataLoader or grain dataset."""
+    return adapter._dataset

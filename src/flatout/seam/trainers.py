@@ -1,0 +1,77 @@
+"""Keras' trainer of the backend in use: its module, its class, and what a model as a trainer knows of itself."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# Methods of the trainer that have no public name: what builds a model on a first batch, what computes the loss inside
+# a step, and what makes the logs of an epoch.
+SYMBOLIC_BUILD, COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH = (
+    "_symbolic_build",
+    "_compute_loss",
+    "_get_metrics_result_or_logs",
+)
+
+
+def trainer_module(backend: str) -> Any:
+    """Keras' trainer module of a backend."""
+    return importlib.import_module(f"keras.src.backend.{backend}.trainer")
+
+
+def trainer_class() -> type:
+    """The backend's trainer: the class of `keras.Model`'s ancestors that defines `fit` itself.
+
+    Patching it, not `keras.Model`, also reaches classes that derive from the trainer alone, and leaves
+    `keras.Model.fit` free for tools that wrap it (mlflow's autolog does): they stay outside of us.
+    """
+    import keras
+
+    return next(cls for cls in keras.Model.__mro__ if "fit" in vars(cls))
+
+
+def trainer_base() -> type:
+    """The trainer that those of all backends derive from."""
+    from keras.src.trainers.trainer import Trainer
+
+    return Trainer  # type: ignore[no-any-return]
+
+
+def check_compiled(model: Any, method: str) -> None:
+    """Raise Keras' own error for a model that was not compiled."""
+    model._assert_compile_called(method)
+
+
+def runs_eagerly(model: Any) -> bool:
+    """Whether a model was compiled with `run_eagerly=True`, whatever the backend."""
+    return bool(getattr(model, "_run_eagerly", False))
+
+
+def is_under_strategy(model: Any) -> bool:
+    """Whether a model was made under one of TensorFlow's distribution strategies."""
+    return getattr(model, "_distribute_strategy", None) is not None
+
+
+def strategy_arguments(model: Any) -> dict[str, Any]:
+    """TensorFlow's distribution strategy, as its epoch iterator wants it; nothing on other backends."""
+    return {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
+
+
+def first_epoch(model: Any, initial_epoch: int) -> int:
+    """The epoch that `fit` begins with: that which a `BackupAndRestore` has left, or as asked for."""
+    return int(model._initial_epoch or initial_epoch)
+
+
+def validates_after(model: Any, epoch: int, validation_freq: Any) -> bool:
+    """Whether `fit` validates after an epoch."""
+    return bool(model._should_eval(epoch, validation_freq))
+
+
+def metrics_in_order(model: Any, logs: dict[str, Any]) -> Any:
+    """Logs as `evaluate` returns them without `return_dict`: a list, or a single number."""
+    return model._flatten_metrics_in_order(logs)
+
+
+def is_made_by_torch_compile(function: Any) -> bool:
+    """Whether a step function is what `torch.compile` made of Keras' own."""
+    return hasattr(function, "_torchdynamo_orig_callable")

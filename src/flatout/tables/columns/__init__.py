@@ -1,0 +1,1 @@
+"""Frames, keys and values on the host."""

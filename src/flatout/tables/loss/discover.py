@@ -1,0 +1,118 @@
+"""Finds the tables that a model's loss, metrics and overridden methods can reach by the names in their code."""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Iterator
+from typing import Any
+
+from flatout.pysource.code_names import names_in
+from flatout.seam.compiled_parts import given_loss, given_metrics, given_weighted_metrics
+
+# Code of these packages uses no tables of the user's.
+_FOREIGN = frozenset({"keras", "jax", "jaxlib", "tensorflow", "torch", "numpy", "pandas", "polars", "pyarrow", "scipy"})
+_FOREIGN |= {"sklearn", "builtins", "flatout"}
+_METHODS = ("compute_loss", "compute_metrics", "train_step", "test_step")
+_MOST_ITEMS = 1000
+
+
+def reachable_tables(model: Any) -> list[Any]:
+    """The tables, in the order in which they are met; nothing is run."""
+    found: list[Any] = []
+    seen: set[int] = set()
+    waiting = list(_roots(model))
+    while waiting:
+        thing = waiting.pop(0)
+        if id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if getattr(type(thing), "flatout_is_table", False):
+            found.append(thing)
+        else:
+            waiting.extend(_parts(thing))
+    return found
+
+
+def _roots(model: Any) -> Iterator[Any]:
+    yield from (given_loss(model), given_metrics(model), given_weighted_metrics(model))
+    for name in _METHODS:
+        method = getattr(model, name, None)
+        if method is not None and not _is_foreign(method):
+            yield method
+
+
+def _parts(thing: Any) -> list[Any]:
+    if isinstance(thing, functools.partial):
+        return [thing.func, *thing.args, *thing.keywords.values()]
+    if isinstance(thing, types.MethodType):
+        return [thing.__func__, *_attributes(thing.__self__, thing.__func__)]
+    if isinstance(thing, types.FunctionType):
+        return _of_function(thing)
+    if isinstance(thing, dict):
+        return list(thing.values()) if len(thing) <= _MOST_ITEMS else []
+    if isinstance(thing, (list, tuple, set, frozenset)):
+        return list(thing) if len(thing) <= _MOST_ITEMS else []
+    if isinstance(thing, type):
+        return [] if _is_foreign(thing) else [value for value in vars(thing).values() if _is_code(value)]
+    if thing is None or isinstance(thing, (str, bytes, int, float, types.ModuleType, types.BuiltinFunctionType)):
+        return []
+    return _of_object(thing)
+
+
+def _of_function(function: types.FunctionType) -> list[Any]:
+    wrapped = getattr(function, "__wrapped__", None)
+    if _is_foreign(function) and wrapped is None:
+        return []
+    names = set(names_in(function.__code__))
+    parts: list[Any] = [wrapped, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
+    for cell in function.__closure__ or ():
+        try:
+            parts.append(cell.cell_contents)
+        except ValueError:  # Not filled yet.
+            continue
+    for name in names:
+        value = function.__globals__.get(name)
+        if isinstance(value, types.ModuleType):
+            if value.__name__.partition(".")[0] not in _FOREIGN:
+                parts.extend(vars(value)[attribute] for attribute in names if attribute in vars(value))
+        elif value is not None:
+            parts.append(value)
+    return parts
+
+
+def _of_object(thing: Any) -> list[Any]:
+    """An object of the user's, such as a Loss with a table for an attribute, or with methods that use one."""
+    parts = list(getattr(thing, "__dict__", {}).values()) if _may_hold_tables(thing) else []
+    for cls in type(thing).__mro__:
+        if not _is_foreign(cls):
+            parts.extend(value for value in vars(cls).values() if _is_code(value))
+    return parts
+
+
+def _may_hold_tables(thing: Any) -> bool:
+    import keras
+
+    if isinstance(thing, keras.Model):
+        return False
+    return isinstance(thing, (keras.Loss, keras.metrics.Metric)) or not _is_foreign(type(thing))
+
+
+def _attributes(owner: Any, function: Any) -> list[Any]:
+    """What a method reads of its object; the methods that it calls among them."""
+    state = getattr(owner, "__dict__", {})
+    parts = []
+    for name in set(names_in(function.__code__)):
+        if name in state:
+            parts.append(state[name])
+        elif isinstance(value := getattr(type(owner), name, None), types.FunctionType) and not _is_foreign(value):
+            parts.append(types.MethodType(value, owner))
+    return parts
+
+
+def _is_code(value: Any) -> bool:
+    return isinstance(value, (types.FunctionType, staticmethod, classmethod, property, functools.partial))
+
+
+def _is_foreign(thing: Any) -> bool:
+    return str(getattr(thing, "__module__", None) or "").partition(".")[0] in _FOREIGN

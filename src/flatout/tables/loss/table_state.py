@@ -1,0 +1,160 @@
+"""Tables as state of a model: what makes an update visible to a step that is compiled already.
+
+On jax a compiled step takes its state as arguments, and whatever else it reads is frozen in it. Keras hands the
+variables of a model's metrics to the loss and to the metrics alike, so a table joins a model as a metric that measures
+nothing. A model that lists its metrics itself (`metrics` overridden) gets a layer without weights to train instead.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import TableError
+from flatout.seam.layers import open_to_new_state, untrack
+from flatout.seam.variable_state import has_state_in_variables, is_argument_of_step, is_stateless, is_symbolic
+
+_NAME = "flatout_tables"
+_lock = threading.Lock()
+
+
+def attach(table: Any, model: Any) -> None:
+    """Make a table's columns part of a model's state; a second time changes nothing."""
+    with _lock:
+        holder = getattr(model, _NAME, None)
+        if holder is None:
+            holder = _track(model)
+        if not any(known is table for known in holder.tables):
+            holder.tables.append(table)
+            table.models.add(model)
+
+
+def tables_of(model: Any) -> list[Any]:
+    """The tables that are part of a model's state."""
+    holder = getattr(model, _NAME, None)
+    return [] if holder is None else list(holder.tables)
+
+
+def _track(model: Any) -> Any:
+    metric_class, layer_class = _holders()
+    holder = metric_class()
+    with open_to_new_state(model):
+        setattr(model, _NAME, holder)
+        if not any(metric is holder for metric in model.metrics):
+            untrack(model, holder)
+            holder = layer_class()
+            setattr(model, _NAME, holder)
+    return holder
+
+
+@functools.cache
+def _holders() -> tuple[Any, Any]:
+    import keras
+
+    class TableMetric(keras.metrics.Metric):
+        """Holds tables in the place of a metric; has no result, and nothing of it is reset."""
+
+        def __init__(self) -> None:
+            super().__init__(name=_NAME)
+            # Past Keras' tracking: tables are no part of its own.
+            self.__dict__["tables"] = []
+
+        @property
+        def variables(self) -> list[Any]:
+            return _variables(self.tables)
+
+        def update_state(self, *_: Any, **__: Any) -> None:
+            pass
+
+        def reset_state(self) -> None:
+            pass
+
+        def result(self) -> dict[str, Any]:
+            return {}
+
+        def save_own_variables(self, store: Any) -> None:
+            _save(self.tables, store)
+
+        def load_own_variables(self, store: Any) -> None:
+            _load(self.tables, store)
+
+    class TableLayer(keras.layers.Layer):
+        """Holds tables as weights that are not trained."""
+
+        def __init__(self) -> None:
+            super().__init__(name=_NAME, trainable=False)
+            self.__dict__["tables"] = []
+            self.built = True
+
+        @property
+        def variables(self) -> list[Any]:
+            return _variables(self.tables)
+
+        @property
+        def non_trainable_variables(self) -> list[Any]:
+            return _variables(self.tables)
+
+        @property
+        def weights(self) -> list[Any]:
+            return _variables(self.tables)
+
+        non_trainable_weights = weights
+
+        def call(self, inputs: Any) -> Any:
+            return inputs
+
+        def save_own_variables(self, store: Any) -> None:
+            _save(self.tables, store)
+
+        def load_own_variables(self, store: Any) -> None:
+            _load(self.tables, store)
+
+    return TableMetric, TableLayer
+
+
+def _variables(tables: list[Any]) -> list[Any]:
+    return [variable for table in tables for variable in table.variables]
+
+
+def _save(tables: list[Any], store: Any) -> None:
+    """Write mutable columns alone: the others come from the user's frame, and may be large."""
+    import keras
+
+    for number, table in enumerate(tables):
+        for name, variable in table.mutable_columns().items():
+            store[f"{number}.{name}"] = keras.ops.convert_to_numpy(variable.value)
+        if table.mutable_columns():
+            store[f"{number}.keys"] = np.frombuffer(table.index.digest(), np.uint8)
+
+
+def _load(tables: list[Any], store: Any) -> None:
+    for number, table in enumerate(tables):
+        if f"{number}.keys" not in store:
+            continue
+        if bytes(np.asarray(store[f"{number}.keys"]).tobytes()) != table.index.digest():
+            raise TableError(
+                f"The weights hold columns of a table with other keys than {table.name}. Make the table from the frame "
+                "that it was made from when the weights were saved."
+            )
+        for name, variable in table.mutable_columns().items():
+            if f"{number}.{name}" in store:
+                variable.assign(np.asarray(store[f"{number}.{name}"]))
+
+
+def bring_home(table: Any) -> None:
+    """On jax, put the state of a model that is being trained back into its variables, so that they can be changed."""
+    for model in list(table.models):
+        if hasattr(model, "jax_state_sync") and not has_state_in_variables(model):
+            model.jax_state_sync()
+
+
+def is_frozen(variable: Any) -> bool:
+    """Whether a step that is being compiled would take a variable's value for good (on jax)."""
+    import keras
+
+    if keras.config.backend() != "jax" or not is_stateless() or is_symbolic():
+        return False
+    return not is_argument_of_step(variable)

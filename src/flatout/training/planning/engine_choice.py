@@ -1,0 +1,65 @@
+"""Which engine it is: the name in a plan becomes an engine here, and nobody above or below asks again.
+
+Most of the choice is made with the plan. Whether a fit is one that a single kernel trains faster can only be said of
+a model that is built, and building draws random numbers: so `choose_engine` finishes the plan afterwards.
+"""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+from typing import Any, cast
+
+from flatout.base.errors import Reason
+from flatout.base.options import current
+from flatout.data.sources.description import ArraySource
+from flatout.engines.contract import Engine
+from flatout.engines.select import engine_for
+
+from .callback_services import services_of
+from .plan import Plan
+from .strict_mode import refuse_other_engine
+
+
+@functools.cache
+def engine_named(name: str) -> Engine:
+    """The engine of a plan: that of a Keras backend, or `"native"`, which stands upon the one in use."""
+    if name != "native":
+        return engine_for(name)
+    import keras
+
+    from flatout.native.run.native_engine import NativeEngine
+
+    return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
+
+
+def native_obstacle(model: Any, method: str) -> Reason | None:
+    """What speaks against the native engine that was asked for, as far as can be said before the model is built."""
+    from flatout.native.run.native_engine import obstacle
+
+    return obstacle(model, method)
+
+
+def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -> Plan:
+    """The plan with the engine that shall run it, which may be a faster one than the backend's. The model is built."""
+    if plan.facts.method != "fit" or current().engine != "auto" or plan.data not in ("resident", "direct"):
+        return plan
+    from flatout.native.run.one_kernel import one_kernel_is_better
+
+    is_better = one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps)
+    # Whoever wants each step's logs, or looks at the model between steps, makes launches short.
+    return replace(plan, engine="native") if is_better and not services_of(callbacks) - {"none", "chunk"} else plan
+
+
+def choose_instead(plan: Plan, why: Reason) -> Plan | None:
+    """The plan for the backend's own engine after another one could not compile the step; None if it was that one.
+
+    Raises:
+        FallbackRefused: The other one was asked for, in strict mode.
+    """
+    if plan.engine == plan.facts.backend:
+        return None
+    if current().engine != plan.engine:
+        return replace(plan, engine=plan.facts.backend)
+    refuse_other_engine(plan, why)
+    return replace(plan, engine=plan.facts.backend, reasons=(*plan.reasons, why))

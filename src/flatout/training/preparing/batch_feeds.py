@@ -1,0 +1,86 @@
+"""Feeding a step from a source that is read batch by batch: generators, datasets, loaders, `flatout.feed`."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from flatout.base.errors import Refusal, reason
+from flatout.data.batches.feed import Feed
+from flatout.data.batches.feed import feed as feed_of
+from flatout.data.sources.description import BatchSource
+from flatout.data.stream.row_streams import BatchStream, UnfitBatch
+from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
+from flatout.seam.trainers import strategy_arguments, trainer_module
+from flatout.training.planning.call_facts import epochs_of, steps_of
+from flatout.training.planning.engine_choice import engine_named
+from flatout.training.planning.plan import Plan
+
+from .building import build_before_reading, build_on_chunk
+from .compiling import compile_step
+from .prepared import Prepared
+from .sending import chunk_memory_of, sender_to
+
+
+def stream_batches(
+    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int | None = None
+) -> Prepared:
+    """Read the first batches, build the model on them and compile its step for what comes.
+
+    Raises:
+        Refusal: As `prepare`; with all batches of a generator, also those that were read.
+    """
+    method, engine = plan.facts.method, engine_named(plan.engine)
+    steps = steps_of(method, call)
+    batches = source.x if isinstance(source.x, Feed) else _feed(method, call, source, steps)
+    stream = BatchStream(
+        _epoch_iterator(model, plan.facts.backend, source, batches, steps),
+        batches,
+        model.steps_per_execution,
+        engine.chunk_stretch,
+        sender_to(engine),
+        chunk_memory_of(engine),
+    )
+    try:
+        if method != "predict":
+            build_before_reading(model, engine, stream)
+        first = stream.first_chunk()
+        if method != "predict":
+            build_on_chunk(model, engine, first)
+        compiled = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
+    except (Refusal, UnfitBatch) as error:
+        why = error.reason if isinstance(error, Refusal) else reason("sparse", "a batch")
+        if isinstance(source.x, types.GeneratorType):
+            raise Refusal(why, x=(batch for batch in stream.unused())) from error
+        stream.close()
+        raise Refusal(why) from error
+    except BaseException:
+        stream.close()
+        raise
+    stream.program = compiled.program
+    return Prepared(compiled.plan, compiled.engine, compiled.program, stream)
+
+
+def _feed(method: str, call: dict[str, Any], source: BatchSource, steps: int | None) -> Feed:
+    return feed_of(
+        source.x,
+        shuffle=call["shuffle"] if method == "fit" else False,
+        class_weight=source.class_weight,
+        steps_per_epoch=steps,
+        limit=steps and steps * epochs_of(call),
+    )
+
+
+def _epoch_iterator(model: Any, backend: str, source: BatchSource, batches: Any, steps: int | None) -> Any:
+    """Keras' epoch iterator, of the kind that draws the random numbers that stock Keras draws from this source."""
+    kind, extra = plain_iterator_class(), {}
+    if backend == "torch":
+        from flatout.data.batches.torch_batches import with_arrays
+
+        kind = with_arrays(iterator_class(trainer_module(backend)))
+    elif backend == "tensorflow" and source.kind == "a tf.data.Dataset":
+        kind, extra = iterator_class(trainer_module(backend)), strategy_arguments(model)
+    elif backend == "tensorflow":
+        # Stock Keras asks for two batches, to see their shapes.
+        batches.get_tf_dataset()
+    return kind(x=batches, steps_per_epoch=steps, steps_per_execution=model.steps_per_execution, **extra)

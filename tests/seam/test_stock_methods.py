@@ -1,0 +1,97 @@
+"""Keras' own methods while ours are in their place, for the process or for one call."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+
+import flatout
+from flatout.seam import patches
+from flatout.seam import stock_methods as stock
+
+DATA = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> Iterator[None]:
+    patches.undo_all()
+    yield
+    patches.undo_all()
+
+
+def _model() -> Any:
+    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
+def test_the_original_is_keras_own_whether_or_not_it_is_replaced() -> None:
+    own = {name: vars(stock.trainer_class())[name] for name in stock.METHODS}
+    assert {name: stock.original(name) for name in stock.METHODS} == own
+    stock.replace_methods(lambda method, model, args, kwargs: method)
+    assert {name: stock.original(name) for name in stock.METHODS} == own
+    assert _model().fit(*DATA) == "fit"
+    assert stock.are_replaced()
+    stock.restore_methods()
+    assert not stock.are_replaced()
+    assert {name: vars(stock.trainer_class())[name] for name in stock.METHODS} == own
+
+
+def test_in_one_call_other_threads_have_keras_own() -> None:
+    elsewhere: list[Any] = []
+
+    def fit_elsewhere() -> None:
+        elsewhere.append(_model().fit(*DATA, verbose=0))
+        elsewhere.append(stock.are_replaced())
+
+    with stock.replaced_in_this_call(lambda method, model, args, kwargs: "ours"):
+        assert _model().fit(*DATA) == "ours"
+        assert stock.are_replaced()
+        thread = threading.Thread(target=fit_elsewhere)
+        thread.start()
+        thread.join()
+    history, was_replaced = elsewhere
+    assert isinstance(history, keras.callbacks.History)
+    assert not was_replaced
+    assert not stock.are_replaced()
+    assert not patches.is_applied("one call")
+
+
+def test_of_two_calls_the_first_to_end_leaves_the_other_its_methods() -> None:
+    began, may_end = threading.Event(), threading.Event()
+    results: list[Any] = []
+
+    def second() -> None:
+        with stock.replaced_in_this_call(lambda method, model, args, kwargs: "ours"):
+            began.set()
+            may_end.wait()
+            results.append(_model().fit(*DATA))
+
+    thread = threading.Thread(target=second)
+    with stock.replaced_in_this_call(lambda method, model, args, kwargs: "ours"):
+        thread.start()
+        began.wait()
+    may_end.set()
+    thread.join()
+    assert results == ["ours"]
+    assert not patches.is_applied("one call")
+
+
+def test_an_overridden_method_is_told_apart() -> None:
+    class Own(keras.Model):
+        def fit(self, *args: Any, **kwargs: Any) -> Any:
+            return super().fit(*args, **kwargs)
+
+    assert stock.is_overridden("fit", Own())
+    assert not stock.is_overridden("evaluate", Own())
+    model = _model()
+    flatout.enable()
+    assert not stock.is_overridden("fit", model)
+    flatout.disable()
+    model.fit = lambda: None
+    assert stock.is_overridden("fit", model)

@@ -1,0 +1,41 @@
+"""Which versions of Keras are known."""
+
+from __future__ import annotations
+
+import keras
+import pytest
+
+from flatout.seam.versions import is_keras_3, is_tested, range_of_tested, version_tuple
+
+
+def test_the_installed_one_is_tested() -> None:
+    assert is_tested(keras.__version__)
+    assert is_keras_3(keras.__version__)
+
+
+@pytest.mark.parametrize(
+    ("version", "numbers"), [("3.16.0.dev1", (3, 16, 0)), ("3.15.1", (3, 15, 1)), ("unknown", ()), ("3", (3,))]
+)
+def test_leading_numbers(version: str, numbers: tuple[int, ...]) -> None:
+    assert version_tuple(version) == numbers
+
+
+def test_from_the_lowest_to_below_the_highest() -> None:
+    assert [is_tested(version) for version in ("3.15.0", "3.15.1", "3.15.9", "3.16", "3.16.0.dev1")] == [
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert range_of_tested() == "3.15.1 to below 3.16"
+
+
+def test_keras_2() -> None:
+    assert [is_keras_3(version) for version in ("2.15.0", "1.0", "3.0", "unknown", "10.1")] == [
+        False,
+        False,
+        True,
+        True,
+        True,
+    ]

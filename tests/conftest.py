@@ -110,3 +110,18 @@ def _as_found() -> Iterator[None]:
     import flatout
 
     flatout.disable()
+
+
+@pytest.fixture(autouse=True)
+def _verified_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rewrite is verified anew, except where a test asks for the verdicts that are kept."""
+    if "verdicts_are_kept" not in request.fixturenames:
+        from flatout.vectorize.verify import kept_verdicts
+
+        monkeypatch.setattr(kept_verdicts, "load", lambda key: None)
+
+
+@pytest.fixture
+def verdicts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this test, in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

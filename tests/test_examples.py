@@ -2,28 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import flatout
+from scripts import run
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
-SOURCE = Path(flatout.__file__).parents[1]
 TIMES = re.compile(r"\d+m?s - \d+[mu]?s/(step|epoch) - ")
 # What these show has little to do with the backend.
 ONCE = pytest.mark.backend("jax")
 NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
-
-
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
-    arguments = [sys.executable, *command]
-    return subprocess.run(arguments, cwd=folder, env=environment, capture_output=True, text=True, timeout=280)
 
 
 def words_and_numbers(printed: str) -> tuple[str, list[float]]:
@@ -45,7 +34,7 @@ def words_and_numbers(printed: str) -> tuple[str, list[float]]:
 )
 def test_an_example_prints_what_it_prints_under_plain_python(command: list[str], tmp_path: Path) -> None:
     script = [str(EXAMPLES / command[0]), *command[1:]]
-    plain, fast = run(tmp_path, *script), run(tmp_path, "-m", "flatout", *script)
+    plain, fast = (run(tmp_path, *way, *script, timeout=280) for way in ((), ("-m", "flatout")))
     assert plain.returncode == fast.returncode == 0, plain.stderr + fast.stderr
     (words, numbers), (fast_words, fast_numbers) = words_and_numbers(plain.stdout), words_and_numbers(fast.stdout)
     assert fast_words == words

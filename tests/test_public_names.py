@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import subprocess
-import sys
 from pathlib import Path
+
+import scripts
 
 import flatout
 
@@ -48,7 +48,5 @@ def test_import_loads_no_backend_no_keras_and_no_tables() -> None:
         "libcst",
     ]
     code = f"import flatout, flatout.cli, sys; print([name for name in {absent} if name in sys.modules])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=_ROOT.parent, capture_output=True, text=True, timeout=60, check=True
-    )
-    assert done.stdout == "[]\n"
+    done = scripts.run(_ROOT.parent, "-c", code)
+    assert done.stdout == "[]\n", done.stderr

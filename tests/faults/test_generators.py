@@ -8,13 +8,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import pytest
-
-_SOURCES = Path(__file__).parents[2] / "src"
+import scripts
 
 _HEAD = """
 import gc, itertools, threading, time
@@ -35,14 +32,7 @@ def batch(index):
 
 
 def start(body: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _HEAD + body],
-        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return scripts.start(_HEAD + body)
 
 
 _ENDS = """

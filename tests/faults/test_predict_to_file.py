@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import keras
 import numpy as np
 import pytest
+import scripts
 
 import flatout
-
-_SOURCES = Path(__file__).parents[2] / "src"
 
 _HEAD = """
 import os, random, resource, signal, sys
 import keras
 import numpy as np
 import flatout
-from flatout.data import output
+from flatout.data.output import output_files as output
 from flatout.data.files.page_cache import memory_status
 
 os.chdir(sys.argv[1])
@@ -32,13 +29,7 @@ random.seed(1)  # Keras' function would import TensorFlow, too.
 
 
 def start(folder: Path, body: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-c", _HEAD + body, str(folder)],
-        env={**os.environ, "PYTHONPATH": str(_SOURCES), "FLATOUT_FORCE": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    return scripts.start(_HEAD + body, str(folder), FLATOUT_FORCE="1")
 
 
 def finished(folder: Path, body: str) -> str:

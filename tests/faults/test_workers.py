@@ -8,14 +8,12 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-_SOURCES = Path(__file__).parents[2] / "src"
+import scripts
 
 _HEAD = """
 import os, signal, sys, time
@@ -69,14 +67,7 @@ def train(how):
 
 
 def start(body: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-W", "ignore", "-c", _HEAD + body],
-        env={**os.environ, "PYTHONPATH": str(_SOURCES)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
+    return scripts.start(_HEAD + body, PYTHONWARNINGS="ignore")
 
 
 def exists(pid: int) -> bool:

@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-
-import flatout
+from scripts import run
 
 
 @pytest.mark.slow
 @pytest.mark.backend("torch")
 def test_keras_tests_pass_and_most_fits_are_accelerated(backend: str, tmp_path: Path) -> None:
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin"),
-            *("--pyargs", "keras.src.callbacks.early_stopping_test", "keras.src.callbacks.lambda_callback_test"),
-        ],
-        cwd=tmp_path,
-        env={
-            **os.environ,
-            "KERAS_BACKEND": backend,
-            "FLATOUT_FORCE": "1",
-            "PYTHONPATH": str(Path(flatout.__file__).parents[1]),
-        },
-        capture_output=True,
-        text=True,
-        timeout=170,
+    done = run(
+        tmp_path,
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin"),
+        *("--pyargs", "keras.src.callbacks.early_stopping_test", "keras.src.callbacks.lambda_callback_test"),
+        KERAS_BACKEND=backend,
+        FLATOUT_FORCE="1",
     )
     assert done.returncode == 0, done.stdout + done.stderr
     count = re.search(r"flatout: (\d+) fit calls accelerated, (\d+) on stock Keras", done.stdout)

@@ -18,7 +18,7 @@ from flatout.native.run.session import Session
 
 from .cases import Block, Case
 from .fused_cases import case_of, fused_session, hidden
-from .test_sanitizer import _SANITIZER, works
+from .test_kernels_sanitizer import _SANITIZER, works
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
 __all__ = ["works"]

@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-import flatout
+from scripts import SOURCES
 
 # Its conductor stands in for `flatout.fit.conduct`, so that these tests are about the runner alone.
 _KERAS = '''
@@ -46,7 +45,7 @@ class Folder:
         self.path = path
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("FLATOUT", "KERAS"))},
-            "PYTHONPATH": str(Path(flatout.__file__).parents[1]),
+            "PYTHONPATH": str(SOURCES),
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

@@ -124,3 +124,8 @@ def test_script_that_changes_the_folder_still_has_its_source(program: Folder) ->
         "print(__file__, sys.path[0], inspect.getsource(sys.modules['__main__']))",
     )
     _same(program.python("elsewhere/program.py"), program.flatout("elsewhere/program.py"))
+
+
+def test_run_is_the_default_command(folder: Folder) -> None:
+    folder.write("program.py", "import sys; print(sys.argv)")
+    assert folder.flatout("run", "program.py", "a").stdout == folder.flatout("program.py", "a").stdout

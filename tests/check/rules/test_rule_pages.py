@@ -1,0 +1,83 @@
+"""The pages of the rules: written from the rules, with code that is found before and silent after."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from flatout.check.examining.examine import check_paths
+from flatout.check.rules.catalogue import RULES
+from flatout.check.rules.rule import BACKENDS, SEVERITIES
+from flatout.check.rules.rule_pages import page, pages, with_imports, with_table
+
+pytestmark = pytest.mark.backend("jax")  # The rules are the same for all of them.
+_DOCS = Path(__file__).parents[3] / "docs"
+
+
+def test_every_page_is_what_the_rules_say() -> None:
+    written = {path.name: path.read_text() for path in (_DOCS / "rules").glob("*.md")}
+    assert written == pages(), "run: python -m flatout.check.rules.rule_pages docs"
+
+
+def test_the_table_of_rules_is_what_the_rules_say() -> None:
+    text = (_DOCS / "losses.md").read_text()
+    assert text == with_table(text), "run: python -m flatout.check.rules.rule_pages docs"
+    for code in RULES:
+        assert f"rules/{code}.md" in text
+
+
+def test_the_codes_are_those_of_the_design() -> None:
+    wanted = [f"FO10{n}" for n in range(1, 9)] + [f"FO20{n}" for n in range(1, 7)] + [f"FO30{n}" for n in range(1, 9)]
+    wanted += [f"FO40{n}" for n in range(1, 7)] + [f"FO50{n}" for n in range(1, 5)]
+    assert list(RULES) == wanted
+    for rule in RULES.values():
+        assert {rule.severity(backend) for backend in BACKENDS} <= set(SEVERITIES)
+
+
+@pytest.mark.parametrize("code", list(RULES))
+def test_before_is_found_and_after_is_silent(code: str, tmp_path: Path) -> None:
+    rule = RULES[code]
+    before, after = tmp_path / "before.py", tmp_path / "after.py"
+    before.write_text(with_imports(rule.before) + "\n")
+    after.write_text(with_imports(rule.after) + "\n")
+    assert code in {one.code for one in check_paths([before], "torch")}
+    assert not [one for one in check_paths([after], "torch") if one.severity != "info" or one.code == code]
+
+
+@pytest.mark.parametrize("code", list(RULES))
+def test_the_code_of_a_page_compiles_and_has_its_imports(code: str) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page(RULES[code]), re.DOTALL):
+        compile(block, code, "exec")
+        for name, line in (
+            ("np.", "import numpy as np"),
+            ("ops.", "from keras import ops"),
+            ("keras.", "import keras"),
+        ):
+            assert name not in block or line in block or f"from {name}" in block
+
+
+@pytest.mark.parametrize("code", list(RULES))
+def test_the_code_of_a_page_runs(code: str) -> None:
+    for block in re.findall(r"```python\n(.*?)```", page(RULES[code]), re.DOTALL):
+        # TensorFlow takes seconds to import; tables are made by another part, whose tests run them.
+        if "tensorflow" not in block and "flatout" not in block:
+            exec(block, {"__name__": "page"})
+
+
+@pytest.mark.parametrize(
+    "code", ["FO101", "FO102", "FO103", "FO104", "FO105", "FO106", "FO108", "FO201", "FO202", "FO306"]
+)
+def test_after_computes_what_before_computes(code: str) -> None:
+    import numpy as np
+
+    rng = np.random.default_rng(1)
+    # One target for three quantiles; elsewhere targets and outputs have one shape.
+    y_true, y_pred = rng.normal(size=(6, 1 if code == "FO104" else 3)), rng.normal(size=(6, 3))
+    values = []
+    for text in (RULES[code].before, RULES[code].after):
+        names: dict[str, object] = {}
+        exec(with_imports(text), names)
+        values.append(float(names["loss"](y_true.astype("float32"), y_pred.astype("float32"))))  # type: ignore[operator]
+    assert values[0] == pytest.approx(values[1], rel=1e-5)

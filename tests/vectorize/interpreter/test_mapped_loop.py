@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 from keras import ops
 from same_loss import assert_same_loss

@@ -23,7 +23,7 @@ import os, random, resource, signal, sys
 import keras
 import numpy as np
 import flatout
-from flatout.data import output
+from flatout.data.output import output_files as output
 from flatout.data.files.page_cache import memory_status
 
 os.chdir(sys.argv[1])

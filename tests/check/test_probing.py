@@ -89,7 +89,7 @@ def test_a_captured_variable_is_frozen_on_jax_only(
         "GATE.assign(epoch)\n"
     )
     row = _run(text, tmp_path, backend, capsys)["FO305"]
-    assert ("Proven" in str(row["message"])) is (backend == "jax")
+    assert ("Verified" in str(row["message"])) is (backend == "jax")
     assert row["severity"] == ("wrong" if backend == "jax" else "info")
 
 
@@ -102,7 +102,7 @@ def test_a_number_that_a_callback_changes_is_frozen(
         "        global ALPHA\n        ALPHA = 0.5\n"
     )
     row = _run(text, tmp_path, backend, capsys)["FO303"]
-    assert ("Proven" in str(row["message"])) is (backend != "torch")
+    assert ("Verified" in str(row["message"])) is (backend != "torch")
 
 
 def test_gradients_that_are_zero_or_nan_are_found(

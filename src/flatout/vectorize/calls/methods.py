@@ -37,11 +37,11 @@ from . import operations, spellings
 from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
-from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES, shape
 from .spellings import draws, library_of
 from .subscripts import pick
+from .torch_functions import pair
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16

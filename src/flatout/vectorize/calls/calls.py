@@ -35,10 +35,9 @@ from . import mask_places as places
 from . import methods, operations
 from .constants import constant
 from .mapped_calls import mapped_call
-from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES
-from .torch_losses import torch_loss
+from .torch_functions import pair, torch_loss
 
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 

@@ -39,10 +39,10 @@ from . import operations
 from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
-from .pairs import pair
 from .reader import Reader
 from .shapes import SHAPES, shape
 from .subscripts import pick
+from .torch_functions import pair
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16

@@ -37,7 +37,7 @@ def _ready(launcher: Any, case: Case = _CASE) -> Session:
     assert session.fused is not None
     table = RateTable(session.program.model.optimizer, optimizer).rows(0, _STEPS)
     session.buffers["scalars"].part((_STEPS, 2), 0).assign(table)
-    session.fused._split(session)
+    session.fused._split()
     session.fused._buffers["fused/span"].assign(np.array([0, _STEPS], np.int32))
     return session
 
@@ -82,7 +82,7 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, case
     assert session.fused is not None
     done, found = _run(session, _with_buffers(cpu_source(session.fused.program), buffers), tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    session.fused._launch(session, [TRAIN], _CASE.batch_size)
+    session.fused._launch([TRAIN], _CASE.batch_size)
     buffers = {**session.buffers, **session.fused._buffers}
     assert np.frombuffer(found["fused/failed"], np.int32)[0] == 0
     for name in ("weights", "momentum", "velocity", "fused/row_sums"):

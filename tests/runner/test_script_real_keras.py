@@ -92,7 +92,7 @@ def test_strict_refuses_stock_keras(script: Folder) -> None:
     script.write("train.py", _MODEL + "model.compile('sgd', 'mse', run_eagerly=True)\nmodel.fit(x, y, verbose=0)")
     done = script.flatout("--strict", "train.py", KERAS_BACKEND="jax")
     assert "FallbackRefused: Strict mode: `fit` would run on stock Keras. run_eagerly" in done.stderr
-    assert "patch.py" not in done.stderr
+    assert "patches.py" not in done.stderr
     assert done.returncode == 1
 
 

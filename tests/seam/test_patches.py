@@ -14,8 +14,8 @@ import pytest
 import flatout
 from flatout.seam import patches
 from flatout.seam.patches import Patch
-from flatout.seam.stock_methods import METHODS, trainer_class
-from flatout.seam.trainers import trainer_base
+from flatout.seam.stock_methods import METHODS
+from flatout.seam.trainers import trainer_base, trainer_class
 
 Snapshot = dict[tuple[type, str], Any]
 _TABLE_HOOKS = {

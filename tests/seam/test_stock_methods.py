@@ -13,6 +13,7 @@ import pytest
 import flatout
 from flatout.seam import patches
 from flatout.seam import stock_methods as stock
+from flatout.seam.trainers import trainer_class
 
 DATA = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
 
@@ -31,7 +32,7 @@ def _model() -> Any:
 
 
 def test_the_original_is_keras_own_whether_or_not_it_is_replaced() -> None:
-    own = {name: vars(stock.trainer_class())[name] for name in stock.METHODS}
+    own = {name: vars(trainer_class())[name] for name in stock.METHODS}
     assert {name: stock.original(name) for name in stock.METHODS} == own
     stock.replace_methods(lambda method, model, args, kwargs: method)
     assert {name: stock.original(name) for name in stock.METHODS} == own
@@ -39,7 +40,7 @@ def test_the_original_is_keras_own_whether_or_not_it_is_replaced() -> None:
     assert stock.are_replaced()
     stock.restore_methods()
     assert not stock.are_replaced()
-    assert {name: vars(stock.trainer_class())[name] for name in stock.METHODS} == own
+    assert {name: vars(trainer_class())[name] for name in stock.METHODS} == own
 
 
 def test_in_one_call_other_threads_have_keras_own() -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import keras
 import pytest
 
-from flatout.seam.versions import is_keras_3, is_tested, range_of_tested, version_tuple
+from flatout.seam import versions
+from flatout.seam.versions import is_keras_3, is_tested, version_tuple
 
 
 def test_the_installed_one_is_tested() -> None:
@@ -28,7 +29,7 @@ def test_from_the_lowest_to_below_the_highest() -> None:
         False,
         False,
     ]
-    assert range_of_tested() == "3.15.1 to below 3.16"
+    assert versions.tested_versions() == "3.15.1 to below 3.16"
 
 
 def test_keras_2() -> None:

@@ -13,8 +13,6 @@ import keras
 import numpy as np
 
 from flatout.base.options import options
-from flatout.base.report import recorded
-from flatout.fit import fit
 from flatout.native.fused.fused_plan import Precision
 from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.lower import lower
@@ -23,12 +21,12 @@ from flatout.native.run.session import Session
 from flatout.native.staged.staged_program import staged_program
 
 from .bench_device import device
-from .comparison import SEED, EpochTimer
-from .workloads import WORKLOADS
+from .comparison import SEED, train
+from .workloads import WORKLOADS, Workload
 
 
 @dataclass(frozen=True)
-class Line:
+class MeasuredWay:
     """One way to train the model.
 
     Attributes:
@@ -46,7 +44,7 @@ class Line:
     note: str = ""
 
 
-def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
+def measure(steps: int | None, epochs: int, repeats: int) -> list[MeasuredWay]:
     """Train the seed model each way, in turns, from the same seed."""
     workload = WORKLOADS["seed"]
     steps = steps or workload.gpu_steps
@@ -61,14 +59,16 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
         for way in ways:
             engine, precision = engines[way]
-            timed, until_first, loss = _fit(engine, precision, x, y, batch_size, epochs)
-            seconds[way] += timed[1:]
-            report = recorded()[-1]
-            form = next((why.message for why in report.reasons if why.code == "native_form"), "")
-            first.setdefault(way, (until_first, loss, form if report.engine == engine else f"ran on {report.engine}"))
-    lines = [Line(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
+            with options(force=True):
+                run = train("flatout", workload, x, y, epochs, precision=precision, engine=engine)
+            seconds[way] += run.epoch_seconds[1:]
+            ran_on = run.report.engine
+            form = next((why.message for why in run.report.reasons if why.code == "native_form"), "")
+            note = form if ran_on == engine else f"ran on {ran_on}"
+            first.setdefault(way, (run.epoch_ends[0], float(run.history["loss"][-1]), note))
+    lines = [MeasuredWay(way, statistics.median(seconds[way]) / steps * 1e6, *first[way]) for way in engines]
     if why is not None:
-        return [*lines, Line("flatout, native", None, None, None, str(why))]
+        return [*lines, MeasuredWay("flatout, native", None, None, None, str(why))]
     lines.append(_kernels_alone(x, y, batch_size, steps, epochs))
     kernels: tuple[tuple[Precision, str], ...] = (("exact", "float32"), ("exact", "pixels"), ("fast", "float32"))
     for precision, data in kernels:
@@ -76,63 +76,34 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[Line]:
     if backend == "jax":
         from . import jax_scan as scan
 
-        lines.append(Line("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+        lines.append(MeasuredWay("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
     if default_launcher() == "cpu":
         # The emulation is for tests; what comes now needs a GPU, or its speed.
         return lines
     if importlib.util.find_spec("torch") is not None:
         from . import torch_by_hand as torch_graph
 
-        lines.append(Line("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None))
-    lines.append(_whole_training(x, y, batch_size, steps))
+        lines.append(
+            MeasuredWay("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None)
+        )
+    lines.append(_whole_training(workload, x, y, steps))
     return lines
 
 
-def _whole_training(x: Any, y: Any, batch_size: int, steps: int) -> Line:
+def _whole_training(workload: Workload, x: Any, y: Any, steps: int) -> MeasuredWay:
     """100 epochs with validation, from the call of `fit` to its return, after one epoch that compiles."""
     held_out = min(10_000, len(x) // 6)
-    seconds = []
-    for epochs in (1, 100, 100, 100):
-        keras.utils.set_random_seed(SEED)
-        model = WORKLOADS["seed"].build()
-        began = time.perf_counter()
-        history = fit(
-            model,
-            x,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            validation_data=(x[:held_out], y[:held_out]),
-            verbose=0,
-            engine="native",
-        )
-        seconds.append(time.perf_counter() - began)
-    whole, loss = statistics.median(seconds[1:]), float(history.history["loss"][-1])
+    validation = (x[:held_out], y[:held_out])
+    _, *runs = (
+        train("flatout", workload, x, y, epochs, engine="native", validation_data=validation)
+        for epochs in (1, 100, 100, 100)
+    )
+    whole, loss = statistics.median(run.seconds for run in runs), float(runs[-1].history["loss"][-1])
     note = f"{whole:.3f} s for 100 epochs, each validated on {held_out:,} rows"
-    return Line("100 epochs, native, exact", whole / (100 * steps) * 1e6, None, loss, note)
+    return MeasuredWay("100 epochs, native, exact", whole / (100 * steps) * 1e6, None, loss, note)
 
 
-def _fit(engine: str, precision: str, x: Any, y: Any, batch_size: int, epochs: int) -> tuple[list[float], float, float]:
-    keras.utils.set_random_seed(SEED)
-    model, timer = WORKLOADS["seed"].build(), EpochTimer(epochs)
-    began = time.perf_counter()
-    with options(force=True):
-        history = fit(
-            model,
-            x,
-            y,
-            batch_size=batch_size,
-            epochs=epochs,
-            verbose=0,
-            callbacks=[timer],
-            engine=engine,
-            precision=precision,
-        )
-    timed = [end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)]
-    return timed, timer.ends[0] - began, float(history.history["loss"][-1])
-
-
-def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> Line:
+def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> MeasuredWay:
     """The kernels without Keras around them: no callbacks, and no state copied between epochs."""
     keras.utils.set_random_seed(SEED)
     program = lower(WORKLOADS["seed"].build(), batch_size=batch_size)
@@ -145,12 +116,12 @@ def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> 
         session.set_order(random.permutation(len(x)))
         session.advance("train", 0, steps, len(x))
         timed.append(time.perf_counter() - start)
-    return Line("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
+    return MeasuredWay("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
 
 
 def _one_kernel_alone(
     precision: Precision, data: str, x: Any, y: Any, batch_size: int, steps: int, epochs: int
-) -> Line:
+) -> MeasuredWay:
     """The fused kernel from its launch to its end; `data` is "float32", or "pixels" with a Rescaling in the model."""
     way = f"one kernel alone, {precision}, {data}"
     keras.utils.set_random_seed(SEED)
@@ -169,7 +140,7 @@ def _one_kernel_alone(
     until_first = time.perf_counter() - began
     runner = session.fused
     if runner is None:
-        return Line(way, None, None, None, str(session.form))
+        return MeasuredWay(way, None, None, None, str(session.form))
     timed = []
     for _ in range(max(3, epochs)):
         session.launcher.synchronize()
@@ -177,16 +148,16 @@ def _one_kernel_alone(
         runner.launch_steps()
         session.launcher.synchronize()
         timed.append(time.perf_counter() - start)
-    return Line(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
+    return MeasuredWay(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
 
 
-def as_json(lines: list[Line], steps: int | None) -> dict[str, Any]:
+def as_json(lines: list[MeasuredWay], steps: int | None) -> dict[str, Any]:
     """What `--json` writes."""
     about = {"format": 1, "workload": "native", "backend": keras.config.backend(), "device": device().name}
     return {**about, "steps": steps, "results": [asdict(line) for line in lines]}
 
 
-def print_lines(console: Any, lines: list[Line]) -> None:
+def print_lines(console: Any, lines: list[MeasuredWay]) -> None:
     """One line for each way."""
     console.print(f"{'':<34}{'us/step':>10}{'1st epoch':>12}{'end loss':>11}", highlight=False)
     for line in lines:

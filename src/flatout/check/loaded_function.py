@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.check.rules.rule import Backend, Finding
-from flatout.vectorize.calls.spellings import library_of
+from flatout.pysource.library_functions import library_of
 
 
 @functools.lru_cache(maxsize=256)

@@ -13,7 +13,7 @@ from flatout.native.launch.select_launcher import default_launcher, make_launche
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 from flatout.native.program.program_text import describe
-from flatout.native.run.data_checks import targets_fit
+from flatout.native.run.data_checks import problem_with_targets
 from flatout.native.run.session import Session, logs_of
 from flatout.native.run.tuning import ShapeTiming, tune
 from flatout.native.staged.staged_program import staged_program
@@ -21,18 +21,7 @@ from flatout.native.staged.staged_program import staged_program
 
 @dataclass(frozen=True, repr=False, eq=False)
 class Program(KernelProgram):
-    """A model's step as kernels; made by `flatout.lower`.
-
-    Attributes:
-        network: What was read from the model.
-        form: `"staged"`: one kernel for each stage.
-        batch_size: Rows of a full batch. A kernel takes fewer too.
-        layout: Every buffer by name.
-        kernels: Every kernel by name.
-        steps: Which kernels make a `"train"`, `"test"` or `"predict"` step, in order.
-        prelude: The device code that the kernels share.
-        model: The Keras model.
-        binding: Which Keras variable belongs to which buffer.
+    """A model's step as kernels; made by `flatout.lower`. `KernelProgram` has its attributes.
 
     Example:
         >>> import flatout, keras
@@ -135,7 +124,7 @@ class Program(KernelProgram):
             raise ValueError("Expected `x` and `y` with as many rows each.")
         if math.prod(x.shape[1:]) != self.network.features:
             raise ValueError(f"Expected rows of {self.network.features} values. Received: x.shape={tuple(x.shape)}.")
-        problem = targets_fit(self.network, y)
+        problem = problem_with_targets(self.network, y)
         if problem is not None:
             raise ValueError(f"Invalid value for argument `y`: {problem}.")
         return x, y

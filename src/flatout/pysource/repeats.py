@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from .operation_names import HEAVY, plain
 from .source_file import SourceFile
+from .spellings import HEAVY, plain
 from .trees import FunctionNode, dotted, index_parts, is_none, names_in, walk
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.

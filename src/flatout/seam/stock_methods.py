@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from . import patches
-from .trainers import trainer_class as trainer_class
+from .trainers import trainer_class
 
 METHODS = ("fit", "evaluate", "predict")
 # What is called in the place of a method, with its name, the model and the arguments.

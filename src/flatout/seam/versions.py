@@ -26,7 +26,7 @@ def is_tested(version: str) -> bool:
     return low <= version_tuple(version) < high
 
 
-def range_of_tested() -> str:
+def tested_versions() -> str:
     """In words."""
     low, high = (".".join(map(str, version)) for version in TESTED_KERAS)
     return f"{low} to below {high}"

@@ -71,10 +71,10 @@ class TableIndex:
         if not may_repeat:
             check_distinct(keys, self.names)
         try:
-            slots = self._assign(keys)
+            slots = self.join.assign(self._for_join(keys))
         except TableError:
             if len(self.rows):
-                self._assign(self._keys)
+                self.join.assign(self._for_join(self._keys))
             raise
         distinct, first, groups = np.unique(slots, return_index=True, return_inverse=True)
         self.duplicates = len(slots) - len(distinct)
@@ -103,7 +103,7 @@ class TableIndex:
         if self._is_composite:
             return slots.astype(np.int32)
         join: Any = self.join
-        codes = np.asarray(join.codes(columns[0]))
+        codes = join.codes(columns[0])
         return np.where(slots >= 0, codes, -1).astype(np.int32) if join.takes_codes else codes
 
     def codes_of_part(self, name: str, values: Any, must_be_present: bool) -> np.ndarray:
@@ -118,10 +118,10 @@ class TableIndex:
                 f"`table.codes({', '.join(self.names)})`."
             )
         part, keys = self.join.parts[self.names.index(name)], as_keys(as_column(values), name)
-        slots = part.slots(keys)
+        codes, slots = part.codes(keys), part.slots(keys)
         if must_be_present and (slots < 0).any():
             raise TableError(missing_message(f"{self._table} ({name})", [keys], np.flatnonzero(slots < 0), len(slots)))
-        return np.asarray(part.codes(keys))
+        return codes
 
     def check(self, values: Sequence[Any]) -> None:
         """Raise if keys are not in the table, with examples."""
@@ -171,8 +171,9 @@ class TableIndex:
         content.update(np.ascontiguousarray(self.rows).tobytes())
         return content.digest()
 
-    def _assign(self, keys: list[Keys]) -> np.ndarray:
-        return self.join.assign(keys if self._is_composite else keys[0])  # type: ignore[arg-type]
+    def _for_join(self, keys: list[Keys]) -> Any:
+        """Keys as the join takes them: all of them, or the only one."""
+        return keys if self._is_composite else keys[0]
 
     @property
     def _is_composite(self) -> bool:
@@ -209,22 +210,12 @@ class TableIndex:
         return columns
 
     def _slots(self, columns: list[Keys]) -> np.ndarray:
-        join = self.join
-        if isinstance(join, ProductJoin):
-            slots = join.combined([_slots_of(part, keys) for part, keys in zip(join.parts, columns, strict=True)])
-        elif self._is_composite:
-            slots = join.slots(columns)  # type: ignore[arg-type]
-        else:
-            slots = _slots_of(join, columns[0])
+        slots = self.join.slots(self._for_join(columns))
         return np.where((slots >= 0) & self.present[np.maximum(slots, 0)], slots, -1)
 
     def _refuse_absent(self, columns: list[Keys], slots: np.ndarray) -> None:
         if (slots < 0).any():
             raise TableError(missing_message(self._table, columns, np.flatnonzero(slots < 0), len(slots)))
-
-
-def _slots_of(join: Any, keys: Keys) -> np.ndarray:
-    return join.place(keys.values) if isinstance(join, IntervalJoin) else join.slots(keys)
 
 
 def _ranges(column: FrameColumn, name: str, closed: str) -> FrameColumn:

@@ -13,9 +13,8 @@ from flatout.base.errors import TableError
 from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame, with_row_numbers
 from flatout.tables.columns.value_columns import AGGREGATES, ValueColumn, aggregated, converted, describe_values
 from flatout.tables.joins.device_columns import on_host, variable, with_default_rows
-from flatout.tables.joins.device_keys import whole_numbers
-from flatout.tables.joins.gather import clipped, gather
-from flatout.tables.joins.join import rows_of
+from flatout.tables.joins.gather import gather
+from flatout.tables.joins.join import rows_between, rows_of
 from flatout.tables.joins.product_join import ProductJoin
 from flatout.tables.loss.step_context import current_step
 from flatout.tables.loss.table_state import attach, bring_home, is_frozen
@@ -304,14 +303,9 @@ class Table:
 
     def lookup(self, keys: Sequence[Any]) -> Row:
         """`at` for keys on the device, without a look at the policy."""
-        from keras import ops
-
         join: Any = self._index.join
         if len(keys) == 1 and len(self.key) > 1:
-            rows = clipped(keys[0], 0, self.size - 1)
-            if rows is None:
-                slots, possible = whole_numbers(keys[0], 0, self.size - 1, " and ".join(self.key))
-                rows = ops.where(possible, slots + 1, 0)
+            rows = rows_between(keys[0], 0, self.size - 1, " and ".join(self.key))
         elif len(keys) != len(self.key):
             raise TableError(f"Expected {len(self.key)} arrays of keys ({', '.join(self.key)}). Received: {len(keys)}.")
         elif len(self.key) > 1 and not isinstance(join, ProductJoin):

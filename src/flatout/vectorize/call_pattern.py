@@ -1,7 +1,7 @@
-"""How the sizes of a call's arrays relate: a rewrite is used only for calls that relate as those it was proven on do.
+"""How the sizes of a call's arrays relate: a rewrite is used only for calls that relate as those it was verified on do.
 
-`(B, 1)` against `(B, C)` is broadcast where `(B, C)` against `(B, C)` is not, so a proof on the one says nothing of the
-other. How many columns there are does not matter, nor how many samples.
+`(B, 1)` against `(B, C)` is broadcast where `(B, C)` against `(B, C)` is not, so what was compared on the one says
+nothing of the other. How many columns there are does not matter, nor how many samples.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def is_array(value: Any) -> bool:
 
 
 def are_sized(given: Mapping[str, Any], verdict: Any) -> bool:
-    """Whether the array code can run: TensorFlow may not know all sizes, and that was proven for some or none."""
+    """Whether the array code can run: TensorFlow may not know all sizes, and that was verified for some or none."""
     unsized = "none" if verdict is None else verdict.unsized
     from_ = {"none": 0, "first": 1}.get(unsized)
     if from_ is None:

@@ -14,15 +14,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.exactness import BLURRED
+from flatout.vectorize.arrays.exact_comparisons import BLURRED
 from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.interpreter.scopes import outside_of, tree_of
-from flatout.vectorize.verify import kept_verdicts as kept_proofs
+from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.gradients import ArgumentChanged
+from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 from flatout.vectorize.verify.verification import find_recipes, verify
 
 from .decorator import Decision
-from .rewrite import Refusal, Rewrite, _text, array_parameters, candidate_ranks, map_function, rewrite_function
+from .rewrite import _text, array_parameters, candidate_ranks, map_function, rewrite_function
 
 
 def decide(
@@ -31,7 +32,7 @@ def decide(
     holder: Any = None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
 ) -> Decision:
-    """Rewrite a function for arrays of these ranks and prove it, or say why not."""
+    """Rewrite a function for arrays of these ranks and verify it, or say why not."""
     if not _runs_at_once():
         # A thread of its own has no graph and no gradient tape around it.
         with concurrent.futures.ThreadPoolExecutor(1) as thread:
@@ -50,28 +51,28 @@ def _runs_at_once() -> bool:
 
 
 def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
-    """The axis or masked form if it is proven, else the map form if that is, else the reason against the first."""
+    """The axis or masked form if it is verified, else the map form if that is, else the reason against the first."""
     found = rewrite_function(function, ranks, holder)
-    if isinstance(found, Refusal):
+    if isinstance(found, NoRewrite):
         decision = Decision(None, found)
     else:
         decision = _of_arrays(function, found, ranks, holder, shapes)
     if decision.function is None:
-        refusal = found if isinstance(found, Refusal) else Refusal("", decision.reason.code, hints=found.hints)
+        refusal = found if isinstance(found, NoRewrite) else NoRewrite("", decision.reason.code, hints=found.hints)
         mapped = map_function(function, ranks, holder, refusal)
         if mapped is not None:
-            again = prove(function, mapped, holder, shapes)
+            again = verified(function, mapped, holder, shapes)
             if again.function is not None:
                 return again
-            if isinstance(found, Refusal):
+            if isinstance(found, NoRewrite):
                 return replace(again, reason=found)
     return decision
 
 
 def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
-    """Prove the array form, if need be with what is left out replaced before the arithmetic."""
+    """Verify the array form, if need be with what is left out replaced before the arithmetic."""
     answers: dict[Any, Any] = {}
-    decision = prove(function, found, holder, shapes, answers)
+    decision = verified(function, found, holder, shapes, answers)
     reason = "" if decision.verdict is None else decision.verdict.reason
     if "nan" not in reason.lower():
         return decision
@@ -81,21 +82,21 @@ def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: 
     for is_careful, is_exact in forms:
         other = rewrite_function(function, ranks, holder, is_careful, is_exact)
         if isinstance(other, Rewrite) and other.source != found.source:
-            again = prove(function, other, holder, shapes, answers)
+            again = verified(function, other, holder, shapes, answers)
             if again.function is not None:
                 return again
     if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
-        again = prove(function, found, holder, shapes, answers, lenient=True)
+        again = verified(function, found, holder, shapes, answers, lenient=True)
         return again if again.function is not None else decision
     return decision
 
 
 def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decision]:
-    """The ranks that the code suggests, and the decision for them: the first that is proven, else the best reason."""
+    """The ranks that the code suggests, and the decision for them: the first that is verified, else the best reason."""
     try:
         parameters = array_parameters(tree_of(function))
     except Refused as refused:
-        return {}, Decision(None, Refusal(refused.reason, refused.code, refused.line))
+        return {}, Decision(None, NoRewrite(refused.reason, refused.code, refused.line))
     best: tuple[dict[str, int], Decision] | None = None
     for ranks in candidate_ranks(parameters):
         decision = decide(function, ranks, holder)
@@ -117,7 +118,7 @@ def _weight(decision: Decision) -> int:
     return 2
 
 
-def prove(
+def verified(
     function: Any,
     rewrite: Rewrite,
     holder: Any = None,
@@ -137,22 +138,22 @@ def prove(
         except Exception:
             return None
 
-    key = kept_proofs.key_of(function, holder, rewrite, shapes, lenient)
-    known = None if key is None else kept_proofs.load(key)
+    key = kept_verdicts.key_of(function, holder, rewrite, shapes, lenient)
+    known = None if key is None else kept_verdicts.load(key)
     if known is not None:
         return _accepted(fast, rewrite, *known)
     with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
         try:
-            found = _proven(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+            found = _compared(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
         except ArgumentChanged as changed:
             reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
-            return Decision(None, Refusal(reason, "FO303"), rewrite)
+            return Decision(None, NoRewrite(reason, "FO303"), rewrite)
     if key is not None and found.function is not None:
-        kept_proofs.save(key, found.verdict, found.recipe)
+        kept_verdicts.save(key, found.verdict, found.recipe)
     return found
 
 
-def _proven(
+def _compared(
     slow: Any,
     bound: Any,
     fast: Any,
@@ -175,7 +176,7 @@ def _proven(
     )
     recipe = recipes[0] if recipes else None
     if not verdict.equal:
-        refusal = Refusal(f"The array form could not be proven equal: {verdict.reason}", rewrite.codes[0])
+        refusal = NoRewrite(f"The array form could not be verified: {verdict.reason}", rewrite.codes[0])
         return Decision(None, refusal, rewrite, verdict, recipe)
     return _accepted(fast, rewrite, verdict, recipe)
 

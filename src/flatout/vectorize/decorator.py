@@ -1,4 +1,4 @@
-"""`flatout.vectorize`: a loss with loops becomes array code, once that is proven equal; else it stays as it is."""
+"""`flatout.vectorize`: a loss with loops becomes array code, once that is verified; else it stays as it is."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ class Decision:
 
     Attributes:
         function: The rewritten function, or None: the original is used.
-        reason: Why the original is used, as a `Refusal`; None if it is not.
-        rewrite: The `Rewrite`, proven or not; None if there is none.
+        reason: Why the original is used, as a `NoRewrite`; None if it is not.
+        rewrite: The `Rewrite`, verified or not; None if there is none.
         verdict: What the verifier compared, or None.
         recipe: How inputs were made, to measure with.
         guards: Compiled expressions with the truth that they must have at a call.
@@ -39,7 +39,7 @@ class Decision:
 
 
 class Vectorized:
-    """A loss in array code where that was proven equal to the original, with the original's name and signature.
+    """A loss in array code where that was verified against the original, with the original's name and signature.
 
     The work is done when it is first called or asked; for arrays of other ranks it is done again.
 
@@ -175,11 +175,11 @@ class _Defaults(dict):  # type: ignore[type-arg]
 
 
 def vectorize(loss: Any = None, /, *, strict: bool = False, example: Mapping[str, Any] | None = None) -> Any:
-    """Turn the loops of a loss or metric into array code, if that is proven equal in value and gradient.
+    """Turn the loops of a loss or metric into array code, if that is verified in value and gradient.
 
     Loops over the batch, time, classes, pairs and groups become dimensions, selections become masks, values read on the
     host stay on the device, tables that are read element by element become gathers. The rewrite is used only after it
-    agreed with the original on ordinary and adversarial inputs; what cannot be proven is left as it is, with a reason
+    agreed with the original on ordinary and adversarial inputs; what is not equal is left as it is, with a reason
     that is logged and kept. The source file is not touched.
 
     Args:

@@ -1,4 +1,4 @@
-"""The rewrite of a loss as array code: source in, source out; nothing is run, nothing is proven (see `verify`)."""
+"""The rewrite of a loss as array code: source in, source out; nothing is run or compared (see `verify`)."""
 
 from __future__ import annotations
 
@@ -7,78 +7,24 @@ import copy
 import logging
 import types
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import operand
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Listing, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.source_printing import Printer
 from flatout.vectorize.interpreter.interpreter import Interpreter
 from flatout.vectorize.interpreter.mapped_loop import map_samples
 from flatout.vectorize.interpreter.scopes import Scope, outside_of, tree_of
-
-from .source_printing import Printer
+from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")
 
 
-@dataclass(frozen=True)
-class Rewrite:
-    """A loss as array code.
-
-    Attributes:
-        source: Python, in `keras.ops`: lines to run once, then the function under its own name.
-        form: How the loops were replaced: `"axis"` (dimensions), `"masked"` (dimensions and selections) or `"map"`
-            (`vectorized_map` of the loop's body).
-        notes: What differs where the original fails or is undefined, and what was left out.
-        codes: The rules of docs/losses.md that the rewrite answers.
-        ranks: Of the parameters that are arrays; the rewrite holds for these.
-        names: Objects that the source needs beside the function's own globals.
-        guards: Expressions that decided a branch, with the truth that they must have.
-        hints: What was learned about the values of the parameters.
-        is_tie_sensitive: Whether the order of equal entries matters.
-        pins: Functions and their outside names that the source holds as they were, such as a helper that was read in.
-    """
-
-    source: str
-    form: str
-    notes: tuple[str, ...] = ()
-    codes: tuple[str, ...] = ()
-    ranks: tuple[tuple[str, int], ...] = ()
-    names: Mapping[str, Any] = field(default_factory=dict)
-    guards: tuple[tuple[str, bool], ...] = ()
-    hints: tuple[tuple[Any, ...], ...] = ()
-    is_tie_sensitive: bool = False
-    pins: tuple[tuple[Any, str, Any], ...] = ()
-
-
-@dataclass(frozen=True)
-class Refusal:
-    """Why a loss is left as it is.
-
-    Attributes:
-        reason: One sentence.
-        code: The rule of docs/losses.md that stands in the way.
-        line: Of the source, or None.
-        is_rank: Whether arrays of other ranks might do.
-        hints: What was learned about the values of the parameters until then.
-    """
-
-    reason: str
-    code: str
-    line: int | None = None
-    is_rank: bool = False
-    hints: tuple[tuple[Any, ...], ...] = ()
-
-    def __str__(self) -> str:
-        where = f" (line {self.line})" if self.line else ""
-        return f"{self.code}: {self.reason}{where}"
-
-
 def rewrite_function(
     function: Any, ranks: Mapping[str, int], holder: Any = None, is_careful: bool = False, is_exact: bool = False
-) -> Rewrite | Refusal:
+) -> Rewrite | NoRewrite:
     """Rewrite a function for arrays of the given ranks.
 
     Args:
@@ -97,20 +43,20 @@ def rewrite_function(
     except Exception as error:
         # A fault of ours must not become one of the user's: the original runs.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)
-        return Refusal(f"Its code was not understood ({type(error).__name__}: {error}).", "FO101", is_rank=True)
+        return NoRewrite(f"Its code was not understood ({type(error).__name__}: {error}).", "FO101", is_rank=True)
 
 
-def _refusal(refused: Refused) -> Refusal:
+def _refusal(refused: Refused) -> NoRewrite:
     from flatout.vectorize.arrays.lifted_values import WrongRank
 
-    return Refusal(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank), tuple(refused.hints))
+    return NoRewrite(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank), tuple(refused.hints))
 
 
 # What no form answers: state from step to step, changes outside, draws, output, files.
 _NEVER_MAPPED = ("FO100", "FO106", "FO203", "FO206", "FO303", "FO304")
 
 
-def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: Refusal) -> Rewrite | None:
+def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: NoRewrite) -> Rewrite | None:
     """A function whose loop over the samples has no array form, with that loop as a map; None: no such loop."""
     if refusal.code in _NEVER_MAPPED:
         return None
@@ -208,7 +154,7 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
         if arg.arg in ("self", "cls") and arg.arg not in ranks:
             if holder is None:
                 raise Refused("A method is rewritten by way of its object: vectorize(loss_object).")
-            scope.variables[arg.arg] = Static(holder, graph.name(arg.arg))
+            scope.variables[arg.arg] = Known(holder, graph.name(arg.arg))
     optional = list(zip(spec.args[len(spec.args) - len(spec.defaults) :], spec.defaults, strict=True))
     optional += [(arg, default) for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default]
     for arg, default in optional:
@@ -220,13 +166,13 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if not is_number:
             lift.guards.append((graph.binary("==", node, graph.const(value)), True))
-        scope.variables[arg.arg] = Host(node) if is_number else Static(value, node)
+        scope.variables[arg.arg] = Host(node) if is_number else Known(value, node)
 
 
 def _returned(lift: Lifting, result: Any) -> Node:
-    if isinstance(result, (Items, Listing)) or (isinstance(result, Static) and result.value is None):
+    if isinstance(result, (Items, Listing)) or (isinstance(result, Known) and result.value is None):
         raise Refused("The function returns something that is no array.")
-    if isinstance(result, (Static, Host)):
+    if isinstance(result, (Known, Host)):
         return lift.graph.call("ops.convert_to_tensor", result.node, dtype=lift.graph.const("float32"))
     tensor = operand(lift, result) if isinstance(result, Tensor) else None
     if tensor is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import keras
+import numpy as np
 import pytest
 from keras import ops
 from same_loss import assert_same_loss
@@ -165,3 +166,34 @@ def test_what_is_more_than_a_samples_own_computation_is_kept(loss) -> None:
     quick = flatout.vectorize(loss)
     assert not quick.applied, quick.source
     assert quick.reason
+
+
+def test_a_function_that_no_table_knows_is_applied_as_it_is_to_elements() -> None:
+    def chosen(y_true, y_pred):
+        total = 0.0
+        for i in range(y_true.shape[0]):
+            mask = y_true[i] > 0
+            total = total + ops.sum(ops.hard_swish(y_pred[i][mask] - y_true[i][mask]))
+        return total
+
+    quick = flatout.vectorize(
+        chosen, example={"y_true": np.ones((4, 3), "float32"), "y_pred": np.ones((4, 3), "float32")}
+    )
+    if keras.backend.backend() == "torch":  # Elsewhere a mask cannot be applied to a row at all while tracing.
+        assert quick.applied, quick.reason
+    assert "ops.hard_swish(" in quick.source
+    assert "vectorized_map" not in quick.source
+
+
+@pytest.mark.backend("torch")
+def test_methods_that_no_table_knows_are_mapped() -> None:
+    def lower(y_true, y_pred):
+        total = 0.0
+        for i in range(y_true.shape[0]):
+            total = total + y_pred[i].outer(y_true[i]).tril().sum() + y_pred[i].sinc().mean()
+        return total
+
+    quick = flatout.vectorize(lower)
+    assert quick.applied, quick.reason
+    assert "part[0].outer(part[1])" in quick.source
+    assert "y_pred.sinc()" in quick.source

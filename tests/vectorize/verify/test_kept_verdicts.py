@@ -24,9 +24,9 @@ import scripts
 import flatout
 from flatout.base import disk_cache
 from flatout.vectorize import decide
-from flatout.vectorize.rewrite import Rewrite
-from flatout.vectorize.verify import kept_verdicts as kept_proofs
+from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.code_digest import NoDigest, digest
+from flatout.vectorize.verify.rewrites import Rewrite
 
 _HEADER = "import enum, functools, types\nimport numpy as np\nimport pandas as pd\nfrom keras import ops\n"
 # Pairs of sources that define `f`, of which a proof for one is none for the other.
@@ -269,8 +269,8 @@ def test_nothing_else_is_raised_for_a_key() -> None:
 
     rewrite = Rewrite("", "axis")
     for value in (nested, 1 << 20_000, Strange(), type("C", (), {"__module__": None})):
-        assert kept_proofs.key_of(lambda x, value=value: (x, value), None, rewrite, None, False) is None
-    assert kept_proofs.key_of(lambda x: x, None, rewrite, None, False) is not None
+        assert kept_verdicts.key_of(lambda x, value=value: (x, value), None, rewrite, None, False) is None
+    assert kept_verdicts.key_of(lambda x: x, None, rewrite, None, False) is not None
 
 
 def test_plain_holders_have_one() -> None:
@@ -295,7 +295,7 @@ def loss(y_true, y_pred):
 
 quick = flatout.vectorize(loss)
 assert quick.applied, quick.reason
-print("remembered" if "by an earlier process" in quick.explain(measure=False) else "proven")
+print("remembered" if "by an earlier process" in quick.explain(measure=False) else "verified")
 """
 
 
@@ -315,9 +315,9 @@ def test_a_script_that_is_run_again(tmp_path: Path) -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
-    assert run() == "proven"
+    assert run() == "verified"
     assert run() == "remembered"
-    assert run(statistics=files["statistics.py"].replace("2.0", "3.0")) == "proven"
+    assert run(statistics=files["statistics.py"].replace("2.0", "3.0")) == "verified"
 
 
 def looped(y_true: Any, y_pred: Any) -> Any:
@@ -352,7 +352,7 @@ def test_without_a_place_for_them_proofs_are_made_all_the_same(
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"verdict": {}, "recipe": {}}', '{"verdict": 1}'])
 def test_a_damaged_file_is_no_proof(verdicts_are_kept: None, content: str) -> None:
     assert flatout.vectorize(looped).applied
-    for file in disk_cache.folder("proofs").iterdir():
+    for file in disk_cache.folder("verdicts").iterdir():
         file.write_text(content)
     again = flatout.vectorize(looped)
     assert again.applied
@@ -364,10 +364,10 @@ def test_what_was_not_equal_is_not_kept(verdicts_are_kept: None, monkeypatch: py
     rewrite = decide.rewrite_function(looped, {"y_true": 2, "y_pred": 2})
     wrong = decide.replace(rewrite, source=rewrite.source.replace("square", "abs"))
     for _ in range(2):
-        decision = decide.prove(looped, wrong)
+        decision = decide.verified(looped, wrong)
         assert decision.function is None
         assert not decision.verdict.is_remembered
-    assert not list(disk_cache.folder("proofs").iterdir())
+    assert not list(disk_cache.folder("verdicts").iterdir())
 
 
 def test_the_oldest_are_forgotten(tmp_path: Path) -> None:

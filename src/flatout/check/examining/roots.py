@@ -30,6 +30,8 @@ from .naming import (
 )
 from .root import Root, family_of
 
+_OUR_DECORATORS = (["flatout", "loss"], ["flatout", "vectorize"])
+
 
 def roots_of(file: SourceFile, walk_: Walk, backend: Backend) -> list[Root]:
     """Everything in a file that Keras would call."""
@@ -95,9 +97,7 @@ def _of_function(
         if len(names) < 2:
             return None
         by_names = named_as_loss(names)
-        by_decorator = any(
-            decorator.endswith(("flatout.loss", "flatout.vectorize")) for decorator in function.decorators
-        )
+        by_decorator = any(one.split(".")[-2:] in _OUR_DECORATORS for one in function.decorators)
         by_title = bool(LOSS_END.search(name) or LOSS_START.match(name))
         if NO_ROOT.match(name) and not (by_names and by_title):
             return None

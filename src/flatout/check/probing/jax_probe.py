@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .user_line import Place
+from .user_line import UserLine
 
 _ERRORS = {
     "TracerBoolConversionError": "FO202",
@@ -43,10 +43,10 @@ def gradient(function: Callable[..., Any], values: dict[str, np.ndarray], pred: 
     return np.asarray(jax.grad(lambda one: jax.numpy.sum(function(**{**given, pred: one})))(guess))
 
 
-def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[Place]:
+def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[UserLine]:
     """How many equations each line of the user's files gives rise to."""
     program = jax.make_jaxpr(lambda given: function(**given))(tensors(values))
-    lines: Counter[Place] = Counter()
+    lines: Counter[UserLine] = Counter()
     for equation in _equations(program.jaxpr):
         place = _place(equation, files)
         if place is not None:
@@ -64,24 +64,24 @@ def _equations(program: Any) -> Iterator[Any]:
                     yield from _equations(inner)
 
 
-def _place(equation: Any, files: set[str]) -> Place | None:
+def _place(equation: Any, files: set[str]) -> UserLine | None:
     traceback = equation.source_info.traceback
     for frame in traceback.frames if traceback is not None else ():
         if frame.file_name in files:
-            return Place(frame.file_name, getattr(frame, "line_num", 0) or getattr(frame, "start_line", 0))
+            return UserLine(frame.file_name, getattr(frame, "line_num", 0) or getattr(frame, "start_line", 0))
     return None
 
 
 def accidents(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str], batch: int
-) -> Counter[Place]:
+) -> Counter[UserLine]:
     """Not to be seen in a program of jax, where every broadcast is explicit."""
     return Counter()
 
 
 def host_reads(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]
-) -> Counter[tuple[str, Place]]:
+) -> Counter[tuple[str, UserLine]]:
     """None: a read on the host is an error while tracing."""
     return Counter()
 

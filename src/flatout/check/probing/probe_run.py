@@ -29,7 +29,7 @@ from flatout.pysource.trees import walk
 
 from .live_functions import SIZES, Probe, probes
 from .probe_inputs import parse
-from .user_line import Place, of_traceback
+from .user_line import UserLine, of_traceback
 
 # The trace knows the function of these, not the line.
 _ANYWHERE = frozenset({"FO101", "FO103", "FO303", "FO304", "FO305", "FO501", "FO502"})
@@ -66,7 +66,7 @@ def _tools(backend: Backend) -> Any:
 # -- what is seen
 
 
-_Seen = tuple[str, Place, str, "Severity | None"]
+_Seen = tuple[str, UserLine, str, "Severity | None"]
 
 
 def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
@@ -93,7 +93,7 @@ def _failed(error: Exception, probe: Probe, tools: Any, backend: Backend) -> Ite
         yield code, place, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
 
 
-def _growth(counts: list[Counter[Place]], probe: Probe) -> Iterator[_Seen]:
+def _growth(counts: list[Counter[UserLine]], probe: Probe) -> Iterator[_Seen]:
     totals = [sum(one.values()) for one in counts]
     first, second = totals[1] - totals[0], totals[2] - totals[1]
     if first <= 0 or second <= 0:
@@ -109,13 +109,13 @@ def _growth(counts: list[Counter[Place]], probe: Probe) -> Iterator[_Seen]:
     yield code, _loop_around(worst, probe), message, None
 
 
-def _loop_around(place: Place, probe: Probe) -> Place:
+def _loop_around(place: UserLine, probe: Probe) -> UserLine:
     """The outermost loop of the function around a line."""
     for node in walk(probe.root.function.node):
         if isinstance(node, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
             begins = probe.file.place(node).line
             if begins <= place.line <= (node.end_lineno or begins):
-                return Place(place.path, begins)
+                return UserLine(place.path, begins)
     return place
 
 
@@ -128,7 +128,7 @@ def _host_reads(probe: Probe, tools: Any) -> Iterator[_Seen]:
 def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     """Python state and random numbers: does the compiled function see what plain Python sees?"""
     values = probe.inputs.draw(SIZES[0])
-    here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
+    here = UserLine(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     calls = [0]
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -157,7 +157,7 @@ def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
 
 def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
     """Change what others change between steps, and see whether the compiled function notices."""
-    here = Place(str(probe.file.path), probe.file.place(probe.root.function.node).line)
+    here = UserLine(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     function = getattr(probe.function, "__func__", probe.function)
     values = probe.inputs.draw(SIZES[0])
     for name in getattr(getattr(function, "__code__", None), "co_names", ()):
@@ -227,7 +227,7 @@ def _gradient(probe: Probe, tools: Any) -> Iterator[_Seen]:
     values = probe.inputs.draw(SIZES[1])
     if root.kind != "loss" or not root.must_learn or not np.issubdtype(values[root.pred_name].dtype, np.floating):
         return
-    here = Place(str(probe.file.path), probe.file.place(root.function.node).line)
+    here = UserLine(str(probe.file.path), probe.file.place(root.function.node).line)
     try:
         found = tools.gradient(probe.function, values, root.pred_name)
     except Exception:
@@ -250,7 +250,7 @@ def _add(
     found: dict[tuple[str, str, int, int], Finding],
     probe: Probe,
     code: str,
-    place: Place,
+    place: UserLine,
     message: str,
     severity: Severity | None,
     backend: Backend,

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from .user_line import Place
+from .user_line import UserLine
 
 # A function is traced for every probe; TensorFlow would warn that this is slow.
 tf.get_logger().setLevel("ERROR")
@@ -42,9 +42,9 @@ def gradient(function: Callable[..., Any], values: dict[str, np.ndarray], pred: 
     return None if found is None else np.asarray(tf.convert_to_tensor(found))
 
 
-def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[Place]:
+def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[UserLine]:
     """How many operations each line of the user's files gives rise to."""
-    lines: Counter[Place] = Counter()
+    lines: Counter[UserLine] = Counter()
     for operation in _graph(function, values).get_operations():
         place = _place(operation, files)
         if place is not None:
@@ -57,18 +57,18 @@ def _graph(function: Callable[..., Any], values: dict[str, np.ndarray]) -> Any:
     return traced.get_concrete_function(tensors(values)).graph
 
 
-def _place(operation: Any, files: set[str]) -> Place | None:
+def _place(operation: Any, files: set[str]) -> UserLine | None:
     for frame in reversed(list(operation.traceback or ())):
         if frame.filename in files:
-            return Place(frame.filename, frame.lineno)
+            return UserLine(frame.filename, frame.lineno)
     return None
 
 
 def accidents(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str], batch: int
-) -> Counter[Place]:
+) -> Counter[UserLine]:
     """The lines that combine (B,) with (B, 1)."""
-    lines: Counter[Place] = Counter()
+    lines: Counter[UserLine] = Counter()
     for operation in _graph(function, values).get_operations():
         shapes = sorted(tuple(one.shape.as_list()) for one in operation.inputs if one.shape.rank is not None)
         place = _place(operation, files)
@@ -79,7 +79,7 @@ def accidents(
 
 def host_reads(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]
-) -> Counter[tuple[str, Place]]:
+) -> Counter[tuple[str, UserLine]]:
     """None: a read on the host is an error while tracing."""
     return Counter()
 

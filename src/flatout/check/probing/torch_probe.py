@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .user_line import Place, of_frames
+from .user_line import UserLine, of_frames
 
 _BINARY = frozenset({"aten::add", "aten::sub", "aten::mul", "aten::div", "aten::rsub"})
 _READS = {
@@ -52,7 +52,7 @@ def gradient(function: Callable[..., Any], values: dict[str, np.ndarray], pred: 
     return None if found is None else np.asarray(found)
 
 
-def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[Place]:
+def operations(function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]) -> Counter[UserLine]:
     """How many operations each line of the user's files gives rise to."""
     counting = _Counting(files)
     with counting:
@@ -62,7 +62,7 @@ def operations(function: Callable[..., Any], values: dict[str, np.ndarray], file
 
 def accidents(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str], batch: int
-) -> Counter[Place]:
+) -> Counter[UserLine]:
     """The lines that combine (B,) with (B, 1)."""
     counting = _Counting(files, batch)
     with counting:
@@ -72,7 +72,7 @@ def accidents(
 
 def host_reads(
     function: Callable[..., Any], values: dict[str, np.ndarray], files: set[str]
-) -> Counter[tuple[str, Place]]:
+) -> Counter[tuple[str, UserLine]]:
     """How often each line reads from the device in one call, with the code of the rule."""
     watching = _Watching(files)
     given = tensors(values)
@@ -86,8 +86,8 @@ class _Counting(TorchDispatchMode):
         super().__init__()
         self._files = files
         self._batch = batch
-        self.lines: Counter[Place] = Counter()
-        self.broadcasts: Counter[Place] = Counter()
+        self.lines: Counter[UserLine] = Counter()
+        self.broadcasts: Counter[UserLine] = Counter()
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         place = of_frames(sys._getframe(1), self._files)
@@ -111,7 +111,7 @@ class _Watching(TorchFunctionMode):
     def __init__(self, files: set[str]):
         super().__init__()
         self._files = files
-        self.reads: Counter[tuple[str, Place]] = Counter()
+        self.reads: Counter[tuple[str, UserLine]] = Counter()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         code = self._READERS.get(function)

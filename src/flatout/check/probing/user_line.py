@@ -7,28 +7,28 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class Place:
+class UserLine:
     """A line of a file."""
 
     path: str
     line: int
 
 
-def of_frames(frame: types.FrameType | None, files: set[str]) -> Place | None:
+def of_frames(frame: types.FrameType | None, files: set[str]) -> UserLine | None:
     """The innermost frame that lies in one of the files."""
     while frame is not None:
         if frame.f_code.co_filename in files:
-            return Place(frame.f_code.co_filename, frame.f_lineno)
+            return UserLine(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
 
 
-def of_traceback(error: BaseException, files: set[str]) -> Place | None:
+def of_traceback(error: BaseException, files: set[str]) -> UserLine | None:
     """The innermost line of the files that an exception passed through."""
     found = None
     step = error.__traceback__
     while step is not None:
         if step.tb_frame.f_code.co_filename in files:
-            found = Place(step.tb_frame.f_code.co_filename, step.tb_lineno)
+            found = UserLine(step.tb_frame.f_code.co_filename, step.tb_lineno)
         step = step.tb_next
     return found

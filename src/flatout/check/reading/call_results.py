@@ -32,7 +32,7 @@ from flatout.check.values.builtin_calls import BUILTINS, ITERTOOLS
 from flatout.check.values.given import Given
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host
 from flatout.pysource.carried import folded_name
-from flatout.pysource.operation_names import is_host_library, operation, plain
+from flatout.pysource.spellings import is_host_library, operation, plain
 from flatout.pysource.trees import defaults
 
 from .events import Called, Tested
@@ -57,8 +57,8 @@ _RANDOM = ("keras.random.", "tensorflow.random.", "jax.random.", "torch.rand", "
 _OBJECTS = ("keras.losses.", "keras.metrics.", "keras.layers.", "keras.models.", "torch.nn.")
 _PROCESSES = ("os.popen", "subprocess.run", "subprocess.check_output", "subprocess.Popen")
 # `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
-_PICKING = frozenset({"take", "gather", "index_select", "select", "get_item"})
-_COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "eq", "ne", "isclose"})
+_PICKING = frozenset({"take", "select", "get_item"})
+_COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "isclose"})
 
 
 class CallResults(MethodResults):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from flatout.check.values.abstract_values import UNKNOWN, Class, External, Function, Static
 from flatout.check.values.names import Names
-from flatout.pysource.operation_names import operations_name
+from flatout.pysource.spellings import operations_name
 from flatout.pysource.trees import dotted
 
 if TYPE_CHECKING:

@@ -30,7 +30,7 @@ from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.check.values.operators import NUMBER, compared, is_computed, negated, operated
 from flatout.check.values.subscript_results import selected
-from flatout.pysource.operation_names import operations_name
+from flatout.pysource.spellings import operations_name
 from flatout.pysource.trees import ComprehensionNode, index_parts
 
 from .call_results import CallResults

@@ -26,7 +26,7 @@ from flatout.check.values.abstract_values import (
 )
 from flatout.check.values.given import Given
 from flatout.check.values.operation_results import elementwise, read_on_host
-from flatout.pysource.operation_names import REDUCTIONS, plain
+from flatout.pysource.spellings import REDUCTIONS, plain
 
 from .events import Wrote
 from .walking import Walking

@@ -19,7 +19,7 @@ from flatout.check.values.abstract_values import (
     origins_of,
 )
 from flatout.check.values.array_results import TO_HOST
-from flatout.pysource.operation_names import is_host_library
+from flatout.pysource.spellings import is_host_library
 from flatout.pysource.trees import dotted
 
 from .rule import Severity

@@ -27,9 +27,7 @@ def _returned(event: Returned, scene: Scene) -> None:
         scene.report("FO501", event.node, "No gradient can flow from this value to y_pred.")
 
 
-_ARITHMETIC = frozenset(
-    ["add", "subtract", "multiply", "divide", "sub", "mul", "div", "true_divide", "squared_difference", "mse_loss"]
-)
+_ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "squared_difference", "mse_loss"})
 
 
 def _called(event: Called, scene: Scene) -> None:

@@ -17,8 +17,8 @@ from flatout.check.values.abstract_values import (
     data_in,
     origins_of,
 )
-from flatout.pysource.operation_names import is_host_library
 from flatout.pysource.repeats import repeated_work
+from flatout.pysource.spellings import is_host_library
 
 from .rule import Severity
 

@@ -6,7 +6,7 @@ import ast
 import dataclasses
 from collections.abc import Callable
 
-from flatout.pysource.operation_names import CREATORS, REDUCTIONS, plain
+from flatout.pysource.spellings import CREATORS, REDUCTIONS, plain
 
 from . import operation_results as operations
 from .abstract_values import (
@@ -32,7 +32,7 @@ from .given import Given
 from .operation_results import elementwise, read_on_host
 
 TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value", "make_ndarray", "device_get"})
-_STACKING = frozenset({"stack", "concatenate", "add_n", "hstack", "vstack"}) | CREATORS
+_STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
 
 
 def array_result(name: str, short: str, given: Given) -> AbstractValue:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from flatout.pysource.operation_names import COMPARISONS, NOT_DIFFERENTIABLE
+from flatout.pysource.spellings import COMPARISONS, NOT_DIFFERENTIABLE
 
 from .abstract_values import (
     AXES,

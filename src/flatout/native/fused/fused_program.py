@@ -9,9 +9,10 @@ from typing import Any
 
 from flatout.native.model.c_spelling import c_float
 from flatout.native.model.network import Affine, Dense, Network
-from flatout.native.program.builder import THREADS, Builder
+from flatout.native.program.builder import THREADS, Builder, per_block, per_value
 from flatout.native.program.kernel_program import (
     ONE,
+    ONE_BLOCK,
     STEPS_PER_CHUNK,
     Buffer,
     GridExtent,
@@ -151,26 +152,20 @@ def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel
     draft = builder.kernel(TRAIN, f"all steps: {plan.title}")
     slots = [draft.write(slot, slot, also_read=True) for slot in optimizer.slots]
     arguments = [
-        draft.read("planes", "fused/planes"),
-        draft.read("labels", "y"),
-        draft.read("order", "order"),
-        draft.read("span", "fused/span"),
-        draft.read("scalars", "scalars"),
+        *draft.reads(planes="fused/planes", labels="y", order="order", span="fused/span", scalars="scalars"),
         draft.read("numbers", "fused/numbers"),
         draft.write("weights", "weights", also_read=True),
         *[*slots, "nullptr", "nullptr"][:2],
-        draft.write("row_sums", "fused/row_sums"),
-        draft.write("failed", "fused/failed"),
+        *draft.writes(row_sums="fused/row_sums", failed="fused/failed"),
     ]
     sizes = (plan.inputs, *plan.hidden, plan.outputs)
     # Forward, gradients of weights, and (but for x) gradients of inputs.
     flops = 2 * plan.batch * sum((3 if n else 2) * one * other for n, (one, other) in enumerate(pairwise(sizes)))
     if len(plan.hidden) == 1:
-        call = f"fused_train<Fused0>({', '.join(arguments)});"
+        draft.call("fused_train<Fused0>", arguments, ONE_BLOCK, flops, takes_rows=False)
     else:
-        layers = ", ".join(f"Fused{number}" for number in range(len(plan.hidden)))
-        call = f"fused_train_stack(FusedStack<{layers}>(), {', '.join(arguments)});"
-    draft.done(call, (ONE, ONE, ONE), flops, takes_rows=False)
+        stack = f"FusedStack<{', '.join(f'Fused{number}' for number in range(len(plan.hidden)))}>()"
+        draft.call("fused_train_stack", [stack, *arguments], ONE_BLOCK, flops, takes_rows=False)
     kernel = builder.kernels.pop(TRAIN)
     return dataclasses.replace(kernel, threads=32 * plan.warps, cluster=plan.cluster, shared_bytes=plan.shared_bytes)
 
@@ -179,31 +174,28 @@ def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
     affine: Affine | None = None if plan.is_raw else plan.input
     kind = "FUSED_PLAIN" if affine is None else f"FUSED_{affine.kind.upper()}"
 
-    def inputs(draft: Any) -> str:
-        x = draft.read("x", "x")
-        scale = draft.read("scale", None if affine is None else affine.scale.name)
-        offset = draft.read("offset", None if affine is None else affine.offset.name)
-        return f"{x}, {scale}, {offset}"
-
+    inputs = {
+        "x": "x",
+        "scale": None if affine is None else affine.scale.name,
+        "offset": None if affine is None else affine.offset.name,
+    }
     draft = builder.kernel(RANGE, "the largest magnitude of each feature")
-    x, largest = inputs(draft), draft.write("largest", "fused/largest")
-    body = f"fused_range<{plan.inputs}, {kind}>({x}, {largest}, rows, {RANGE_PARTS});"
-    draft.done(body, (GridExtent(fixed=plan.inputs, tile=THREADS), GridExtent(fixed=RANGE_PARTS), ONE))
+    arguments = [*draft.reads(**inputs), draft.write("largest", "fused/largest"), "rows", str(RANGE_PARTS)]
+    grid = GridExtent(fixed=plan.inputs, tile=THREADS), GridExtent(fixed=RANGE_PARTS), ONE
+    draft.call(f"fused_range<{plan.inputs}, {kind}>", arguments, grid)
     draft = builder.kernel(SPLIT, "x as halves")
     padded = 16 * plan.layers[0].tiles
     numbers, planes = draft.read("numbers", "fused/numbers"), draft.write("planes", "fused/planes")
-    body = f"fused_split<{plan.inputs}, {padded}, {plan.planes}, {kind}>({inputs(draft)}, {numbers}, {planes}, rows);"
-    draft.done(body, (GridExtent(per_row=padded, tile=THREADS), ONE, ONE))
+    function = f"fused_split<{plan.inputs}, {padded}, {plan.planes}, {kind}>"
+    draft.call(function, [*draft.reads(**inputs), numbers, planes, "rows"], per_value(padded))
 
 
 def _sum_kernels(builder: Builder, network: Network, plan: FusedPlan) -> None:
     draft = builder.kernel(STEP_SUMS, "loss and right answers of each step")
-    rows, span = draft.read("row_sums", "fused/row_sums"), draft.read("span", "fused/span")
-    body = f"fused_step_sums<{plan.batch}>({rows}, {span}, {draft.write('step_sums', 'fused/step_sums')});"
-    draft.done(body, (GridExtent(fixed=STEPS_PER_CHUNK, tile=THREADS), ONE, ONE), takes_rows=False)
+    taken = draft.reads(row_sums="fused/row_sums", span="fused/span")
+    arguments = [*taken, draft.write("step_sums", "fused/step_sums")]
+    draft.call(f"fused_step_sums<{plan.batch}>", arguments, per_block(STEPS_PER_CHUNK, THREADS), takes_rows=False)
     draft = builder.kernel(LOG, "totals of loss and metrics after each step")
-    sums, span = draft.read("step_sums", "fused/step_sums"), draft.read("span", "fused/span")
-    failed = draft.read("failed", "fused/failed")
-    totals, log = draft.write("totals", "metrics", also_read=True), draft.write("log", "log")
-    body = f"fused_log<{plan.batch}, {len(network.metrics)}>({sums}, {span}, {failed}, {totals}, {log});"
-    draft.done(body, (ONE, ONE, ONE), takes_rows=False)
+    taken = draft.reads(step_sums="fused/step_sums", span="fused/span", failed="fused/failed")
+    arguments = [*taken, draft.write("totals", "metrics", also_read=True), draft.write("log", "log")]
+    draft.call(f"fused_log<{plan.batch}, {len(network.metrics)}>", arguments, ONE_BLOCK, takes_rows=False)

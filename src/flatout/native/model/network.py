@@ -229,5 +229,10 @@ class Network:
         return max([self.features, self.outputs, *(layer.size for layer in self.layers)])
 
     @property
+    def has_sparse_targets(self) -> bool:
+        """Whether a target is the number of a class."""
+        return self.loss is not None and self.loss.kind == "sparse"
+
+    @property
     def dropouts(self) -> tuple[Dropout, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Dropout))

@@ -72,17 +72,21 @@ def read_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     """Read a Keras layer."""
     reader = _READERS.get(type(layer))
     if reader is None:
-        raise Refusal(reason("native_layer", layer.name, f"a {type(layer).__name__} has no kernel"))
+        raise _refusal(layer, f"a {type(layer).__name__} has no kernel")
     if layer.dtype_policy.name != "float32":
-        raise Refusal(reason("native_layer", layer.name, f"its dtype policy is {layer.dtype_policy.name}"))
+        raise _refusal(layer, f"its dtype policy is {layer.dtype_policy.name}")
     if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or has_own_losses(layer):
-        raise Refusal(reason("native_layer", layer.name, "it has a call, losses or an activity regularizer of its own"))
+        raise _refusal(layer, "it has a call, losses or an activity regularizer of its own")
     return reader(layer, at)
+
+
+def _refusal(layer: Any, why: str) -> Refusal:
+    return Refusal(reason("native_layer", layer.name, why))
 
 
 def _flatten(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "data_format", "channels_last") != "channels_last" and len(at.shape) > 1:
-        raise Refusal(reason("native_layer", layer.name, "channels_first flattens in another order"))
+        raise _refusal(layer, "channels_first flattens in another order")
     return [LayerReading((math.prod(at.shape),))]
 
 
@@ -99,13 +103,13 @@ def _constant(value: Any, shape: Shape) -> np.ndarray:
 
 def _rescaling(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if keras.config.image_data_format() == "channels_first" and np.ndim(layer.scale) > 0:
-        raise Refusal(reason("native_layer", layer.name, "its scales follow channels_first"))
+        raise _refusal(layer, "its scales follow channels_first")
     return [_affine(layer, at, "rescale", lambda: layer.scale, lambda: layer.offset)]
 
 
 def _normalization(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "mean", None) is None:
-        raise Refusal(reason("native_layer", layer.name, "it has no mean and variance yet"))
+        raise _refusal(layer, "it has no mean and variance yet")
 
     def deviation() -> np.ndarray:
         variance = np.asarray(keras.ops.convert_to_numpy(layer.variance), np.float32)
@@ -128,7 +132,7 @@ def _affine(
         for give in constants.values():
             give()
     except ValueError as error:
-        raise Refusal(reason("native_layer", layer.name, "its constants do not fit its input")) from error
+        raise _refusal(layer, "its constants do not fit its input") from error
     return LayerReading(shape, Affine(name, size, kind, *weights), constants=constants)
 
 
@@ -137,16 +141,16 @@ def _penalty(layer: Any, regularizer: Any) -> tuple[float, float]:
         return 0.0, 0.0
     kinds = (keras.regularizers.L1, keras.regularizers.L2, keras.regularizers.L1L2)
     if type(regularizer) not in kinds:
-        raise Refusal(reason("native_layer", layer.name, f"the regularizer {type(regularizer).__name__} has no kernel"))
+        raise _refusal(layer, f"the regularizer {type(regularizer).__name__} has no kernel")
     l1, l2 = (float(keras.ops.convert_to_numpy(getattr(regularizer, name, 0.0))) for name in ("l1", "l2"))
     return l1, l2
 
 
 def _weight(layer: Any, name: str, part: str, variable: Any) -> Weight:
     if variable.constraint is not None:
-        raise Refusal(reason("native_layer", layer.name, f"its {part} has a constraint"))
+        raise _refusal(layer, f"its {part} has a constraint")
     if keras.backend.standardize_dtype(variable.dtype) != "float32":
-        raise Refusal(reason("native_layer", layer.name, f"its {part} is {variable.dtype}"))
+        raise _refusal(layer, f"its {part} is {variable.dtype}")
     l1, l2 = _penalty(layer, getattr(variable, "regularizer", None))
     trainable = bool(variable.trainable) and bool(layer.trainable)
     return Weight(f"{name}/{part}", tuple(variable.shape), trainable, l1, l2)
@@ -154,14 +158,14 @@ def _weight(layer: Any, name: str, part: str, variable: Any) -> Weight:
 
 def _dense(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None) is not None:
-        raise Refusal(reason("native_layer", layer.name, "it is quantized or has LoRA"))
+        raise _refusal(layer, "it is quantized or has LoRA")
     if not at.shape:
-        raise Refusal(reason("native_layer", layer.name, "it is given no features"))
+        raise _refusal(layer, "it is given no features")
     name, inputs, outputs = at.name, at.shape[-1], layer.units
     kernel = _weight(layer, at.name, "kernel", layer.kernel)
     bias = _weight(layer, at.name, "bias", layer.bias) if layer.use_bias else None
     if bias is not None and bias.trainable != kernel.trainable:
-        raise Refusal(reason("native_layer", layer.name, "only one of kernel and bias is trained"))
+        raise _refusal(layer, "only one of kernel and bias is trained")
     weights = {kernel.name: layer.kernel, **({bias.name: layer.bias} if bias is not None else {})}
     lines, after = math.prod(at.shape[:-1]), (*at.shape[:-1], outputs)
     if _is_softmax(layer.activation):
@@ -181,9 +185,7 @@ def _curve(layer: Any, function: Any) -> Curve:
         return curves.LINEAR
     name = getattr(function, "__name__", "")
     if name not in curves.NAMED or function is not getattr(keras.activations, name, None):
-        raise Refusal(
-            reason("native_layer", layer.name, f"the activation {name or type(function).__name__} has no kernel")
-        )
+        raise _refusal(layer, f"the activation {name or type(function).__name__} has no kernel")
     if name == "leaky_relu":
         return _leaky_relu(0.2)
     return curves.NAMED[name]()
@@ -194,48 +196,40 @@ def _leaky_relu(slope: float) -> Curve:
 
 
 def _activation(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if _is_softmax(layer.activation):
-        return _softmax_read(layer, at)
-    return [_curve_read(at, _curve(layer, layer.activation))]
-
-
-def _curve_read(at: PlaceInChain, curve: Curve) -> LayerReading:
-    return LayerReading(at.shape, Activation(at.name, math.prod(at.shape), curve))
-
-
-def _softmax_read(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if not at.shape:
-        raise Refusal(reason("native_layer", layer.name, "it is given no features"))
-    return [LayerReading(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
+    return _softmax(layer, at) if _is_softmax(layer.activation) else _curve_layer(layer, at)
 
 
 def _softmax(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if layer.axis not in (-1, len(at.shape)):
-        raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
-    return _softmax_read(layer, at)
+    if not at.shape:
+        raise _refusal(layer, "it is given no features")
+    if getattr(layer, "axis", -1) not in (-1, len(at.shape)):
+        raise _refusal(layer, f"its axis is {layer.axis}, not the last")
+    return [LayerReading(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
 
 
-def _relu(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    slope, most, threshold = (
-        None if value is None else float(value) for value in (layer.negative_slope, layer.max_value, layer.threshold)
-    )
-    slope, threshold = slope or 0.0, threshold or 0.0
+def _curve_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+    return [LayerReading(at.shape, Activation(at.name, math.prod(at.shape), _CURVES[type(layer)](layer)))]
+
+
+def _relu(layer: Any) -> Curve:
+    slope, threshold = float(layer.negative_slope or 0.0), float(layer.threshold or 0.0)
+    most = None if layer.max_value is None else float(layer.max_value)
     if slope != 0 and most is None and threshold == 0:
-        return [_curve_read(at, _leaky_relu(slope))]
-    return [_curve_read(at, curves.relu(slope, most, threshold))]
+        return _leaky_relu(slope)
+    return curves.relu(slope, most, threshold)
 
 
-def _leaky(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    return [_curve_read(at, _leaky_relu(float(layer.negative_slope)))]
-
-
-def _elu(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    return [_curve_read(at, curves.elu(float(layer.alpha)))]
+_CURVES: dict[type, Callable[[Any], Curve]] = {
+    layers.Activation: lambda layer: _curve(layer, layer.activation),
+    layers.ReLU: _relu,
+    layers.LeakyReLU: lambda layer: _leaky_relu(float(layer.negative_slope)),
+    layers.ELU: lambda layer: curves.elu(float(layer.alpha)),
+}
 
 
 def _dropout(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if getattr(layer, "noise_shape", None) is not None and any(size is not None for size in layer.noise_shape):
-        raise Refusal(reason("native_layer", layer.name, "its noise_shape has no kernel"))
+        raise _refusal(layer, "its noise_shape has no kernel")
     generator = getattr(layer, "seed_generator", None)
     if layer.rate == 0 or generator is None:
         return [LayerReading(at.shape)]
@@ -246,16 +240,16 @@ def _dropout(layer: Any, at: PlaceInChain) -> list[LayerReading]:
 
 def _batch_norm(layer: Any, at: PlaceInChain) -> list[LayerReading]:
     if layer.axis not in (-1, len(at.shape)) or not at.shape:
-        raise Refusal(reason("native_layer", layer.name, f"its axis is {layer.axis}, not the last"))
+        raise _refusal(layer, f"its axis is {layer.axis}, not the last")
     if getattr(layer, "renorm", False) or layer.synchronized:
-        raise Refusal(reason("native_layer", layer.name, "renorm and synchronized have no kernel"))
+        raise _refusal(layer, "renorm and synchronized have no kernel")
     variables = {name: getattr(layer, name) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
     weights = {name: None if one is None else _weight(layer, at.name, name, one) for name, one in variables.items()}
     both = [one for one in (weights["gamma"], weights["beta"]) if one is not None]
     if any(one.l1 or one.l2 for one in both):
-        raise Refusal(reason("native_layer", layer.name, "its regularizers have no kernel"))
+        raise _refusal(layer, "its regularizers have no kernel")
     if any(one.trainable != bool(layer.trainable) for one in both):
-        raise Refusal(reason("native_layer", layer.name, "only some of its weights are trained"))
+        raise _refusal(layer, "only some of its weights are trained")
     mean, variance = weights["moving_mean"], weights["moving_variance"]
     assert mean is not None
     assert variance is not None
@@ -283,9 +277,9 @@ _READERS: dict[type, Callable[[Any, PlaceInChain], list[LayerReading]]] = {
     layers.Normalization: _normalization,
     layers.Dense: _dense,
     layers.Activation: _activation,
-    layers.ReLU: _relu,
-    layers.LeakyReLU: _leaky,
-    layers.ELU: _elu,
+    layers.ReLU: _curve_layer,
+    layers.LeakyReLU: _curve_layer,
+    layers.ELU: _curve_layer,
     layers.Softmax: _softmax,
     layers.Dropout: _dropout,
     layers.BatchNormalization: _batch_norm,

@@ -10,11 +10,10 @@ from flatout.base.errors import Refusal, reason
 from flatout.native.model.network import Network
 
 
-def targets_fit(network: Network, y: Any) -> str | None:
+def problem_with_targets(network: Network, y: Any) -> str | None:
     """What is wrong with the targets; None if nothing is."""
     shape, width = tuple(y.shape), network.outputs
-    assert network.loss is not None
-    if network.loss.kind == "sparse":
+    if network.has_sparse_targets:
         if shape[1:] not in ((), (1,)):
             return f"labels have the shape {shape}, not (rows,)"
         low, high = _range(y)
@@ -50,7 +49,7 @@ def check(network: Network, x: Any, y: Any, weight: Any) -> None:
     if network.loss is not None:
         if y is None:
             raise Refusal(reason("native_data", "there is no y"))
-        problem = targets_fit(network, y)
+        problem = problem_with_targets(network, y)
         if problem is not None:
             raise Refusal(reason("native_data", problem))
     if weight is not None and tuple(weight.shape[1:]) not in ((), (1,)):

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from flatout.native.model.c_spelling import c_bool, c_float
 from flatout.native.model.network import Loss, Metric, Network, Softmax
-from flatout.native.program.builder import Builder, lanes_for, per_row
-from flatout.native.program.kernel_program import ONE, GridExtent
+from flatout.native.program.builder import Builder, lanes_for, per_row, per_value
+from flatout.native.program.kernel_program import ONE_BLOCK
 
 from .staged_layers import Gradient, LayerOutput
 
 _FORMS = {"logits": "FROM_LOGITS", "z": "FROM_Z", "probabilities": "FROM_PROBABILITIES", "clipped": "FROM_CLIPPED"}
-_ONE_BLOCK = (ONE, ONE, ONE)
 
 
 def loss_kernel(
@@ -39,18 +38,14 @@ def loss_kernel(
         f"const int row = blockIdx.x * (THREADS / {lanes}) + threadIdx.x / {lanes};",
     ]
     if softmax is not None:
-        z, p = (
-            draft.read("z", output.name),
-            draft.write("p", builder.buffer(f"{softmax.name}/y", (rows, width), "activation")),
-        )
+        z = draft.read("z", output.name)
+        p = draft.write("p", builder.buffer(f"{softmax.name}/y", (rows, width), "activation"))
     else:
         needs_z = loss.form == "z" or output.curve.needs_z
-        z, p = draft.read("z", output.z if needs_z else None), draft.read("p", output.name)
+        z, p = draft.reads(z=output.z if needs_z else None, p=output.name)
     target = draft.read("target", "target")
-    tail = (
-        f"{draft.write('row_loss', row_loss)}, {draft.write('dz', gradient)}, "
-        f"{draft.read('weight', 'sample_weight' if weighted else None)}"
-    )
+    results = draft.writes(row_loss=row_loss, dz=gradient)
+    tail = ", ".join([*results, draft.read("weight", "sample_weight" if weighted else None)])
     scale = f"{c_float(loss.scale)}{' / rows' if loss.is_mean else ''}"
     curve = "Linear" if softmax is not None else output.curve_type
     if loss.kind in ("sparse", "categorical"):
@@ -148,15 +143,22 @@ def accumulate_kernel(builder: Builder, network: Network, weighted: bool, steps:
     log = builder.buffer("log", (steps, len(metrics) + 1, 2), "state")
     by_weight = sum(1 << number for number, metric in enumerate(metrics) if metric.weighted) if weighted else 0
     draft = builder.kernel("accumulate", "sums over the rows: loss and metrics; the clock goes on")
-    body = (
-        f"accumulate<{len(metrics)}, {penalized}, {by_weight}u>({draft.read('row_loss', 'row_loss')}, "
-        f"{draft.read('scores', 'scores' if metrics else None)}, "
-        f"{draft.read('weight', 'sample_weight' if by_weight else None)}, "
-        f"{draft.read('penalties', 'penalties' if penalized else None)}, {c_float(loss.scale)}, "
-        f"{c_bool(loss.is_mean)}, {draft.write('totals', totals, also_read=True)}, "
-        f"{draft.write('log', log, moved=4 * width)}, {draft.write('clock', 'clock', also_read=True)}, rows);"
-    )
-    return draft.done(body, _ONE_BLOCK, builder.batch_size * (len(metrics) + 1))
+    arguments = [
+        *draft.reads(
+            row_loss="row_loss",
+            scores="scores" if metrics else None,
+            weight="sample_weight" if by_weight else None,
+            penalties="penalties" if penalized else None,
+        ),
+        c_float(loss.scale),
+        c_bool(loss.is_mean),
+        draft.write("totals", totals, also_read=True),
+        draft.write("log", log, moved=4 * width),
+        draft.write("clock", "clock", also_read=True),
+        "rows",
+    ]
+    function = f"accumulate<{len(metrics)}, {penalized}, {by_weight}u>"
+    return draft.call(function, arguments, ONE_BLOCK, builder.batch_size * (len(metrics) + 1))
 
 
 def emit_kernels(builder: Builder, network: Network, output: str, steps: int) -> list[str]:
@@ -169,8 +171,8 @@ def emit_kernels(builder: Builder, network: Network, output: str, steps: int) ->
         f"if (i < rows * {width}) {draft.write('outputs', outputs, moved=4 * rows * width)}"
         f"[(long long){draft.read('clock', 'clock')}[1] * {rows * width} + i] = {draft.read('p', output)}[i];",
     ]
-    emit = draft.done(lines, (GridExtent(per_row=width, tile=256), ONE, ONE))
+    emit = draft.done(lines, per_value(width))
     draft = builder.kernel("advance", "the clock goes on")
     clock = draft.write("clock", "clock", also_read=True)
-    advance = draft.done(["if (threadIdx.x != 0) return;", f"{clock}[0] += rows;", f"{clock}[1] += 1;"], _ONE_BLOCK)
+    advance = draft.done(["if (threadIdx.x != 0) return;", f"{clock}[0] += rows;", f"{clock}[1] += 1;"], ONE_BLOCK)
     return [emit, advance]

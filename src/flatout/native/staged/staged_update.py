@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 from flatout.native.model.c_spelling import c_bool, c_float
 from flatout.native.model.network import Network, Optimizer, Weight
-from flatout.native.program.builder import THREADS, Builder
-from flatout.native.program.kernel_program import ONE, GridExtent
+from flatout.native.program.builder import THREADS, Builder, per_block
 
 
 def _offsets(weights: Sequence[Weight]) -> list[int]:
@@ -61,7 +60,7 @@ def penalty_kernel(builder: Builder, network: Network) -> list[str]:
         "const int n = blockIdx.x;",
         f"penalty({weights} + begin[n], count[n], l1[n], l2[n], {result} + n);",
     ]
-    return [draft.done(lines, (GridExtent(fixed=len(found)), ONE, ONE), moved, takes_rows=False)]
+    return [draft.done(lines, per_block(len(found)), moved, takes_rows=False)]
 
 
 def update_kernels(builder: Builder, network: Network) -> list[str]:
@@ -81,7 +80,7 @@ def update_kernels(builder: Builder, network: Network) -> list[str]:
             "const int n = blockIdx.x;",
             f"squared_norm({gradients} + begin[n], begin[n + 1] - begin[n], {result} + n);",
         ]
-        names.append(draft.done(lines, (GridExtent(fixed=len(trained)), ONE, ONE), 2 * total, takes_rows=False))
+        names.append(draft.done(lines, per_block(len(trained)), 2 * total, takes_rows=False))
     draft = builder.kernel("update", f"{_title(optimizer)}: every weight by its gradient")
     draft.write("weights", "weights", also_read=True)
     draft.read("gradients", "gradients")
@@ -101,7 +100,7 @@ def update_kernels(builder: Builder, network: Network) -> list[str]:
         "weights[i] = w;",
     ]
     flops = 12 * total
-    names.append(draft.done(lines, (GridExtent(fixed=total, tile=THREADS), ONE, ONE), flops, takes_rows=False))
+    names.append(draft.done(lines, per_block(total, THREADS), flops, takes_rows=False))
     return names
 
 

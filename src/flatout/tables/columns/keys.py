@@ -163,23 +163,23 @@ def check_distinct(keys: Sequence[Keys], names: Sequence[str]) -> None:
     again = np.sort(order[1:][numbers[order][1:] == numbers[order][:-1]])
     if not len(again):
         return
-    examples = list(dict.fromkeys(_tuple_of(keys, int(row)) for row in again[:1000]))[:_EXAMPLES]
     rows = np.flatnonzero(numbers == numbers[again[0]])[:3].tolist()
     raise TableError(
         f"The key {', '.join(map(repr, names))} occurs more than once. Received: {len(again)} repeated rows, such as "
-        f"{', '.join(repr(example) for example in examples)} (rows {rows}). Drop the repeated "
+        f"{', '.join(map(repr, _examples(keys, again)))} (rows {rows}). Drop the repeated "
         "rows, or pass `aggregate='mean'`, 'sum', 'min', 'max', 'first' or 'last'."
     )
 
 
-def _tuple_of(keys: Sequence[Keys], row: int) -> Any:
-    shown = tuple(part.shown([row])[0] for part in keys)
-    return shown[0] if len(shown) == 1 else shown
+def _examples(keys: Sequence[Keys], rows: np.ndarray) -> list[Any]:
+    """Some keys at these rows, each once; as tuples if there are several columns."""
+    shown = zip(*(part.shown(rows[:1000]) for part in keys), strict=True)
+    return list(dict.fromkeys(one if len(keys) > 1 else one[0] for one in shown))[:_EXAMPLES]
 
 
 def missing_message(name: str, keys: Sequence[Keys], rows: np.ndarray, total: int) -> str:
     """What to say of keys that a table does not have."""
-    examples = list(dict.fromkeys(_tuple_of(keys, int(row)) for row in rows[:1000]))[:_EXAMPLES]
+    examples = _examples(keys, rows)
     return (
         f"{len(rows)} of {total} keys are not in {name}. Received: {', '.join(map(repr, examples))}"
         f"{', ...' if len(rows) > len(examples) else ''}. Add these rows, or state what a missing key means: "

@@ -9,6 +9,7 @@ import numpy as np
 from flatout.base.errors import TableError
 from flatout.tables.columns.keys import Keys
 
+from .device_columns import variable
 from .gather import gather
 from .search import search
 
@@ -20,17 +21,12 @@ class IntervalJoin:
     takes_codes = False
 
     def __init__(self, name: str, keys: Keys, capacity: int | None):
-        import keras
-
         if keys.intervals is None:
             raise TableError(f"The key {name!r} holds no intervals.")
         self._name, self._closed = name, keys.intervals.closed
         self.size = max(1, capacity or 0, len(keys.values))
         self._left_host = self._right_host = np.full(self.size, np.inf, np.float32)
-        self._left, self._right = (
-            keras.Variable(self._left_host, trainable=False, dtype="float32", autocast=False, name=end)
-            for end in ("left", "right")
-        )
+        self._left, self._right = (variable(self._left_host, "float32", end) for end in ("left", "right"))
 
     def variables(self) -> list[Any]:
         return [self._left, self._right]
@@ -58,14 +54,12 @@ class IntervalJoin:
         slots[order] = np.cumsum(first) - 1
         return slots
 
-    def slots(self, keys: Keys) -> np.ndarray:
+    def codes(self, keys: Keys) -> np.ndarray:
         raise TableError(f"The key {self._name!r} is a range: its values need no codes. Pass them to `at` as they are.")
 
-    codes = slots
-
-    def place(self, values: np.ndarray) -> np.ndarray:
+    def slots(self, keys: Keys) -> np.ndarray:
         """The slots of numbers on the host, by the comparisons of `locate`; -1 outside of all intervals."""
-        numbers = np.asarray(values, np.float32)
+        numbers = np.asarray(keys.values, np.float32)
         side: Any = "right" if self._closed in ("left", "both") else "left"
         places = np.searchsorted(self._left_host, numbers, side=side) - 1
         right = self._right_host[np.maximum(places, 0)]

@@ -14,6 +14,7 @@ import numpy as np
 from flatout.base.errors import TableError
 from flatout.tables.columns.keys import INT32, Keys
 
+from .device_columns import variable
 from .device_keys import refuse_inexact, whole_numbers
 from .gather import clipped, gather
 from .search import search
@@ -61,11 +62,21 @@ def rows_of(join: Any, keys: Any) -> Any:
     """The rows of keys in the device columns: slot and 1; a reserved row, before or after them all, if impossible."""
     from keras import ops
 
-    rows = join.quick_rows(keys) if isinstance(join, (DenseJoin, CodedJoin)) else None
-    if rows is not None:
-        return rows
+    if isinstance(join, (DenseJoin, CodedJoin)):
+        return join.rows(keys)
     slots, possible = join.locate(keys)
     return ops.where(possible, slots + 1, 0)
+
+
+def rows_between(keys: Any, low: int, high: int, name: str) -> Any:
+    """The rows of keys or codes that are their own slots, counted from `low`; in two operations where that will do."""
+    from keras import ops
+
+    rows = clipped(keys, low, high)
+    if rows is not None:
+        return rows
+    numbers, possible = whole_numbers(keys, low, high, name)
+    return ops.where(possible, numbers - low + 1, 0)
 
 
 class DenseJoin:
@@ -104,9 +115,9 @@ class DenseJoin:
         numbers, possible = whole_numbers(keys, self._low, self._low + self.size - 1, self._name)
         return numbers - self._low, possible
 
-    def quick_rows(self, keys: Any) -> Any | None:
-        """`rows_of` in two operations, or None where the keys' type needs more."""
-        return clipped(keys, self._low, self._low + self.size - 1)
+    def rows(self, keys: Any) -> Any:
+        """`rows_of`, without a look at slots."""
+        return rows_between(keys, self._low, self._low + self.size - 1, self._name)
 
 
 class SearchJoin:
@@ -116,12 +127,10 @@ class SearchJoin:
     takes_codes = False
 
     def __init__(self, name: str, size: int):
-        import keras
-
         self._name, self.size = name, size
         self._host = np.full(size, INT32.max, np.int32)
         self._used = 0
-        self._keys = keras.Variable(self._host, trainable=False, dtype="int32", autocast=False, name="keys")
+        self._keys = variable(self._host, "int32", "keys")
 
     def variables(self) -> list[Any]:
         return [self._keys]
@@ -201,10 +210,10 @@ class CodedJoin:
         self._refuse_keys(keys)
         return whole_numbers(keys, 0, self.size - 1, self._name)
 
-    def quick_rows(self, keys: Any) -> Any | None:
-        """`rows_of` in two operations, or None where the codes' type needs more."""
+    def rows(self, keys: Any) -> Any:
+        """`rows_of`, without a look at slots."""
         self._refuse_keys(keys)
-        return clipped(keys, 0, self.size - 1)
+        return rows_between(keys, 0, self.size - 1, self._name)
 
     def _refuse_keys(self, keys: Any) -> None:
         import keras

@@ -31,12 +31,12 @@ class ProductJoin:
         return [variable for part in self.parts for variable in part.variables()]
 
     def assign(self, keys: Sequence[Keys]) -> np.ndarray:
-        return self.combined([part.assign(column) for part, column in zip(self.parts, keys, strict=True)])
+        return self._combined([part.assign(column) for part, column in zip(self.parts, keys, strict=True)])
 
     def slots(self, keys: Sequence[Keys]) -> np.ndarray:
-        return self.combined([part.slots(column) for part, column in zip(self.parts, keys, strict=True)])
+        return self._combined([part.slots(column) for part, column in zip(self.parts, keys, strict=True)])
 
-    def combined(self, slots: Sequence[np.ndarray]) -> np.ndarray:
+    def _combined(self, slots: Sequence[np.ndarray]) -> np.ndarray:
         """The slot of each combination; -1 where one of its keys has none."""
         combined = np.zeros_like(slots[0])
         possible = np.ones(len(combined), bool)

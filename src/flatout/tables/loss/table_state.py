@@ -50,21 +50,49 @@ def _track(model: Any) -> Any:
     return holder
 
 
+class _TableHolder:
+    """What holds tables in a model, past Keras' tracking, of which they are no part."""
+
+    tables: list[Any]
+
+    @property
+    def variables(self) -> list[Any]:
+        return [variable for table in self.tables for variable in table.variables]
+
+    def save_own_variables(self, store: Any) -> None:
+        """Write mutable columns alone: the others come from the user's frame, and may be large."""
+        import keras
+
+        for number, table in enumerate(self.tables):
+            for name, variable in table.mutable_columns().items():
+                store[f"{number}.{name}"] = keras.ops.convert_to_numpy(variable.value)
+            if table.mutable_columns():
+                store[f"{number}.keys"] = np.frombuffer(table.index.digest(), np.uint8)
+
+    def load_own_variables(self, store: Any) -> None:
+        for number, table in enumerate(self.tables):
+            if f"{number}.keys" not in store:
+                continue
+            if bytes(np.asarray(store[f"{number}.keys"]).tobytes()) != table.index.digest():
+                raise TableError(
+                    f"The weights hold columns of a table with other keys than {table.name}. Make the table from the "
+                    "frame that it was made from when the weights were saved."
+                )
+            for name, variable in table.mutable_columns().items():
+                if f"{number}.{name}" in store:
+                    variable.assign(np.asarray(store[f"{number}.{name}"]))
+
+
 @functools.cache
 def _holders() -> tuple[Any, Any]:
     import keras
 
-    class TableMetric(keras.metrics.Metric):
+    class TableMetric(_TableHolder, keras.metrics.Metric):
         """Holds tables in the place of a metric; has no result, and nothing of it is reset."""
 
         def __init__(self) -> None:
             super().__init__(name=_NAME)
-            # Past Keras' tracking: tables are no part of its own.
             self.__dict__["tables"] = []
-
-        @property
-        def variables(self) -> list[Any]:
-            return _variables(self.tables)
 
         def update_state(self, *_: Any, **__: Any) -> None:
             pass
@@ -75,73 +103,20 @@ def _holders() -> tuple[Any, Any]:
         def result(self) -> dict[str, Any]:
             return {}
 
-        def save_own_variables(self, store: Any) -> None:
-            _save(self.tables, store)
-
-        def load_own_variables(self, store: Any) -> None:
-            _load(self.tables, store)
-
-    class TableLayer(keras.layers.Layer):
+    class TableLayer(_TableHolder, keras.layers.Layer):
         """Holds tables as weights that are not trained."""
+
+        weights = non_trainable_weights = non_trainable_variables = _TableHolder.variables
 
         def __init__(self) -> None:
             super().__init__(name=_NAME, trainable=False)
             self.__dict__["tables"] = []
             self.built = True
 
-        @property
-        def variables(self) -> list[Any]:
-            return _variables(self.tables)
-
-        @property
-        def non_trainable_variables(self) -> list[Any]:
-            return _variables(self.tables)
-
-        @property
-        def weights(self) -> list[Any]:
-            return _variables(self.tables)
-
-        non_trainable_weights = weights
-
         def call(self, inputs: Any) -> Any:
             return inputs
 
-        def save_own_variables(self, store: Any) -> None:
-            _save(self.tables, store)
-
-        def load_own_variables(self, store: Any) -> None:
-            _load(self.tables, store)
-
     return TableMetric, TableLayer
-
-
-def _variables(tables: list[Any]) -> list[Any]:
-    return [variable for table in tables for variable in table.variables]
-
-
-def _save(tables: list[Any], store: Any) -> None:
-    """Write mutable columns alone: the others come from the user's frame, and may be large."""
-    import keras
-
-    for number, table in enumerate(tables):
-        for name, variable in table.mutable_columns().items():
-            store[f"{number}.{name}"] = keras.ops.convert_to_numpy(variable.value)
-        if table.mutable_columns():
-            store[f"{number}.keys"] = np.frombuffer(table.index.digest(), np.uint8)
-
-
-def _load(tables: list[Any], store: Any) -> None:
-    for number, table in enumerate(tables):
-        if f"{number}.keys" not in store:
-            continue
-        if bytes(np.asarray(store[f"{number}.keys"]).tobytes()) != table.index.digest():
-            raise TableError(
-                f"The weights hold columns of a table with other keys than {table.name}. Make the table from the frame "
-                "that it was made from when the weights were saved."
-            )
-        for name, variable in table.mutable_columns().items():
-            if f"{number}.{name}" in store:
-                variable.assign(np.asarray(store[f"{number}.{name}"]))
 
 
 def bring_home(table: Any) -> None:

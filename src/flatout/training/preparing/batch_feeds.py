@@ -9,7 +9,7 @@ from flatout.base.errors import Refusal, reason
 from flatout.data.batches.feed import Feed
 from flatout.data.batches.feed import feed as feed_of
 from flatout.data.sources.description import BatchSource
-from flatout.data.stream.row_streams import BatchStream, UnfitBatch
+from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of, steps_of

@@ -10,8 +10,8 @@ from typing import Any
 from flatout.base.errors import Refusal, reason
 from flatout.data.order.row_order import Order
 from flatout.data.sources.description import ArraySource
+from flatout.data.stream.batch_stream import BatchStream
 from flatout.data.stream.chunks import Chunk
-from flatout.data.stream.row_streams import BatchStream
 from flatout.engines.contract import Engine
 from flatout.seam.symbolic_build import build_on_batch, build_on_iterator, is_unbuilt
 

@@ -16,8 +16,8 @@ from flatout.data.order.row_order import FileOrder, Order
 from flatout.data.resident import placing
 from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.sources.description import ArraySource
+from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunks import RowReader
-from flatout.data.stream.row_streams import ArrayStream
 from flatout.engines.contract import Engine
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of

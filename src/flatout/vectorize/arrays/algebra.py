@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from .exactness import refuse_remainder
+from .exact_comparisons import refuse_remainder
 from .expression_graph import FUNCTIONS, Node
-from .lifted_values import Axis, Host, Refused, Static, Tensor
+from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
 from .lifting import Lifting, Made
 
 # A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
@@ -24,7 +24,7 @@ def operand(lift: Lifting, value: Any) -> Tensor:
         return value
     if isinstance(value, Host):
         return Tensor(value.node, (), (), "number", is_host=True)
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         content = value.value
         if isinstance(content, (bool, int, float, np.number)):
             return Tensor(value.node, (), (), "number", is_host=True)
@@ -43,7 +43,7 @@ def operand(lift: Lifting, value: Any) -> Tensor:
 
 
 def kind_of(value: Any) -> str:
-    return type(value.value).__name__ if isinstance(value, Static) else type(value).__name__
+    return type(value.value).__name__ if isinstance(value, Known) else type(value).__name__
 
 
 def constant_array(lift: Lifting, content: np.ndarray, node: Node) -> Tensor:
@@ -71,6 +71,17 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
         if tensor.position is None
         else (labels.get(tensor.position[0], tensor.position[0]), tensor.position[1]),
     )
+
+
+def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
+    if isinstance(value, Tensor):
+        return relabelled(value, labels)
+    if isinstance(value, Items):
+        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
+    if isinstance(value, Listing):
+        keep = None if value.keep is None else relabelled(value.keep, labels)
+        return Listing(relabelled_value(value.element, labels), value.axes, keep)
+    return value
 
 
 def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]:
@@ -150,9 +161,13 @@ def front(lift: Lifting, tensor: Tensor) -> Tensor:
 
 
 def elementwise(
-    lift: Lifting, function: str, values: Sequence[Any], kind: str = "any", symbol: str | None = None
+    lift: Lifting,
+    function: str | Callable[..., Node],
+    values: Sequence[Any],
+    kind: str = "any",
+    symbol: str | None = None,
 ) -> Tensor:
-    """`function(*values)` or, with a symbol, the operator between two values."""
+    """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
     if symbol in COMPARISONS:
         tensors = [_without_stop(tensor) for tensor in tensors]
@@ -161,7 +176,7 @@ def elementwise(
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
         node = lift.graph.binary(symbol, *nodes)
     else:
-        node = lift.graph.call(f"ops.{function}", *nodes)
+        node = lift.graph.call(f"ops.{function}", *nodes) if isinstance(function, str) else function(*nodes)
     for place, axis in enumerate(pattern.dims):
         if axis.size is None:
             axis.size = lift.graph.size(node, place)
@@ -209,11 +224,11 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     result = elementwise(lift, FUNCTIONS[symbol], (a, b), kind, symbol)
     if outgrows:
         lift.rounded.add(result.node)
-    if symbol in ("+", "-") and a.position and isinstance(right, Static) and isinstance(right.value, int):
+    if symbol in ("+", "-") and a.position and isinstance(right, Known) and isinstance(right.value, int):
         result = replace(
             result, position=(a.position[0], a.position[1] + (right.value if symbol == "+" else -right.value))
         )
-    elif symbol == "+" and b.position and isinstance(left, Static) and isinstance(left.value, int):
+    elif symbol == "+" and b.position and isinstance(left, Known) and isinstance(left.value, int):
         result = replace(result, position=(b.position[0], b.position[1] + left.value))
     return result
 
@@ -222,7 +237,7 @@ def _may_outgrow(symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bo
     """Whether whole numbers, which have no bound in Python, may soon need more than 32 bits: `i**4`, `2**i`."""
     if not {a.kind, b.kind} <= {"int", "number"} or "int" not in (a.kind, b.kind):
         return False
-    known = [one.value if isinstance(one, Static) else None for one in (left, right)]
+    known = [one.value if isinstance(one, Known) else None for one in (left, right)]
     # A position is no larger than the batch; what the data hold may be.
     is_free = all(t.is_host and t.position is None for t in (a, b) if t.kind == "int")
     if symbol == "**":
@@ -278,12 +293,20 @@ def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
     if mask is None:
         return tensor
     return replace(
-        where(lift, mask, tensor, Static(1.0, lift.graph.const(1.0))), is_host=tensor.is_host, valid=tensor.valid
+        where(lift, mask, tensor, Known(1.0, lift.graph.const(1.0))), is_host=tensor.is_host, valid=tensor.valid
     )
 
 
-def number(lift: Lifting, value: float | int) -> Static:
-    return Static(value, lift.graph.const(value))
+def number(lift: Lifting, value: float | int) -> Known:
+    return Known(value, lift.graph.const(value))
+
+
+def known_items(lift: Lifting, listed: Known) -> list[Known]:
+    """The entries of a list or tuple that is known now, with how the source says each."""
+    graph = lift.graph
+    if listed.node.kind in ("tuple", "list"):
+        return [Known(item, node) for item, node in zip(listed.value, listed.node.parts[0], strict=True)]
+    return [Known(item, graph.index(listed.node, (graph.const(k),))) for k, item in enumerate(listed.value)]
 
 
 def named(tensor: Tensor) -> Tensor:

@@ -7,7 +7,7 @@ from typing import Any
 
 from . import algebra
 from .algebra import front, number
-from .lifted_values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
+from .lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from .lifting import Lifting
 from .ragged import positions
 from .reductions import reduce
@@ -26,7 +26,7 @@ def along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> Te
     x = tensor(lift, x)
     if x.valid is not None or x.is_loose:
         raise Refused(f"ops.{name} of a selection of elements has no masked form here.", "FO108")
-    if any(isinstance(value, Static) and value.value not in _ORDERS for value in rest.values()):
+    if any(isinstance(value, Known) and value.value not in _ORDERS for value in rest.values()):
         raise Refused(f"ops.{name} with further arguments is not known here.")
     if _is_descending(rest):
         if name == "argsort":
@@ -53,14 +53,14 @@ def along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> Te
 
 def _is_stable(words: dict[str, Any]) -> bool:
     """Whether a sort promises to leave equal entries in their order, as `ops.argsort` does on every backend."""
-    said = [value.value for word in ("kind", "stable") if isinstance(value := words.get(word), Static)]
+    said = [value.value for word in ("kind", "stable") if isinstance(value := words.get(word), Known)]
     return any(value is True or value in ("stable", "mergesort") for value in said)
 
 
 def _is_descending(words: dict[str, Any]) -> bool:
     """Whether torch's `descending` or TensorFlow's `direction` asks for the largest first."""
     order = words.get("descending") or words.get("direction")
-    if order is not None and not isinstance(order, Static):
+    if order is not None and not isinstance(order, Known):
         raise Refused("An order that depends on the data.")
     return order is not None and order.value in (True, "DESCENDING")
 
@@ -71,7 +71,7 @@ def cumulative_logsumexp(lift: Lifting, x: Any, axis: Any = None, reverse: Any =
     (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
     if rest or x.valid is not None or x.is_loose:
         raise Refused("A running logsumexp of a selection, or with further arguments.", "FO108")
-    backwards = isinstance(reverse, Static) and bool(reverse.value)
+    backwards = isinstance(reverse, Known) and bool(reverse.value)
     twin = Axis("twin", over.size)
     test, symbol = ("greater_equal", ">=") if backwards else ("less_equal", "<=")
     seen = algebra.elementwise(lift, test, (positions(lift, twin), positions(lift, over)), "bool", symbol)
@@ -85,7 +85,7 @@ def top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Item
     """The largest entries along the last axis, and their places."""
     x = front(lift, tensor(lift, x))
     count = k if k is not None else rest.get("k")
-    if x.valid is not None or not isinstance(count, (Static, Host)):
+    if x.valid is not None or not isinstance(count, (Known, Host)):
         raise Refused("top_k() of a selection, or with a count from the data.", "FO108")
     both = lift.graph.call("ops.top_k", x.node, count.node)
     fresh = Axis("top", count.node)

@@ -11,14 +11,36 @@ from typing import Any
 
 import numpy as np
 
-from .exactness import fits, note_blurred
-from .lifted_values import Refused, Static, Tensor
+from .lifted_values import Known, Refused, Tensor
 from .lifting import Lifting
 
+BLURRED = (
+    "Python computes in 64 bits what is rounded or compared here; a value that is within rounding (1e-7 of itself) of "
+    "a bound may fall on its other side."
+)
 _ROUNDED_UP = {">": ">=", "<=": "<"}
 _ROUNDED_DOWN = {">=": ">", "<": "<="}
 _MIRRORED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
 _MOST_WRITTEN_OUT = 64
+
+
+def fits(number: float) -> bool:
+    """Whether a number has a float of 32 bits that equals it."""
+    with np.errstate(over="ignore"):
+        return bool(np.isnan(number)) or float(np.float32(number)) == number
+
+
+def refuse_remainder(value: Tensor, by: Any) -> None:
+    """`float(x) // 0.3`: every multiple of 0.3 in the data would be counted by how it is rounded."""
+    is_python = value.is_wide or value.is_blurred
+    if is_python and isinstance(by, Known) and isinstance(by.value, float) and not fits(by.value):
+        raise Refused(f"A remainder by {by.value!r}, which Python takes in 64 bits and a tensor in 32.", "FO201")
+
+
+def note_blurred(lift: Lifting, value: Any) -> None:
+    """Say that a value near a bound may fall on its other side."""
+    if isinstance(value, Tensor) and value.is_blurred:
+        lift.note(BLURRED)
 
 
 def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, Any, Any]:
@@ -39,26 +61,26 @@ def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, An
 def _against(lift: Lifting, symbol: str, value: Any, bound: Any) -> tuple[str, Any] | None:
     if not isinstance(value, Tensor) or not value.is_host or value.kind not in ("float", "any"):
         return None
-    if isinstance(bound, Static):
+    if isinstance(bound, Known):
         is_wide = isinstance(bound.value, np.float64) or (value.is_wide and isinstance(bound.value, float))
         return _constant(lift, symbol, bound) if is_wide and not fits(bound.value) else None
     again = lift.entries.get(bound.node) if isinstance(bound, Tensor) else None
     return (symbol, again(symbol)) if again is not None and value.is_wide else None
 
 
-def _constant(lift: Lifting, symbol: str, bound: Static) -> tuple[str, Static]:
+def _constant(lift: Lifting, symbol: str, bound: Known) -> tuple[str, Known]:
     graph = lift.graph
     if bound.node.kind != "const":
         lift.guards.append((graph.binary("==", bound.node, graph.const(float(bound.value))), True))
     if symbol in ("==", "!="):  # No number of 32 bits equals it.
-        return symbol, Static(float("nan"), graph.make("const", 'float("nan")'))
+        return symbol, Known(float("nan"), graph.make("const", 'float("nan")'))
     with np.errstate(over="ignore"):
         is_up = float(np.float32(bound.value)) > bound.value
     return (_ROUNDED_UP if is_up else _ROUNDED_DOWN).get(symbol, symbol), bound
 
 
 def remember(
-    lift: Lifting, made: Tensor, content: np.ndarray, values: Static, look_up: Callable[[Static], Tensor]
+    lift: Lifting, made: Tensor, content: np.ndarray, values: Known, look_up: Callable[[Known], Tensor]
 ) -> Tensor:
     """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
     if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
@@ -68,7 +90,7 @@ def remember(
     return made
 
 
-def rounded(lift: Lifting, values: Static, symbol: str) -> Static:
+def rounded(lift: Lifting, values: Known, symbol: str) -> Known:
     """Numbers of 64 bits that are compared by an operator, in 32; the rewrite holds while they stay as they are."""
     content = np.asarray(values.value)
     if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
@@ -84,7 +106,7 @@ def rounded(lift: Lifting, values: Static, symbol: str) -> Static:
     if values.node.kind != "const":
         lift.guards.append((graph.binary("==", listed, known), True))
     made = [_rounded(number, symbol) for number in content.tolist()]
-    return Static(np.asarray(made, "float32"), graph.make("raw", _written(made)))
+    return Known(np.asarray(made, "float32"), graph.make("raw", _written(made)))
 
 
 def _rounded(number: float, symbol: str) -> np.float32:

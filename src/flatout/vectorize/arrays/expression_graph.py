@@ -20,7 +20,7 @@ FUNCTIONS = {
 
 @dataclass(frozen=True, eq=False)
 class Node:
-    """An expression; `parts` depends on `kind`, see the functions of `Graph`."""
+    """An expression; `parts` depends on `kind`, see the functions of `ExpressionGraph`."""
 
     kind: str
     parts: tuple[Any, ...]
@@ -37,7 +37,7 @@ def _nodes_in(part: Any) -> Iterator[Node]:
             yield from _nodes_in(item)
 
 
-class Graph:
+class ExpressionGraph:
     """Makes nodes; the same expression is the same node."""
 
     def __init__(self) -> None:

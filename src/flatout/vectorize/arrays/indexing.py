@@ -7,7 +7,7 @@ from typing import Any
 
 from .algebra import align, both, cast, elementwise, front, number, operand, where
 from .expression_graph import Node
-from .lifted_values import Axis, Host, Listing, Refused, Static, Tensor, WrongRank
+from .lifted_values import Axis, Host, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting, Made
 from .ragged import ragged
 
@@ -81,7 +81,7 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Ten
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
         return ragged(lift, tensor, axis, item), 1
-    if item.start is None and item.stop is None and isinstance(item.step, Static) and item.step.value == -1:
+    if item.start is None and item.stop is None and isinstance(item.step, Known) and item.step.value == -1:
         behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
         return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
     largest = _largest(lift, tensor, axis, bounds)
@@ -100,7 +100,7 @@ def _largest(lift: Lifting, tensor: Tensor, axis: Axis, bounds: tuple[Any, ...])
     """`argsort(-x)[..., :k]` as the places of the k largest, which is sooner found than the whole order."""
     start, stop, step = bounds
     node, graph = tensor.node, lift.graph
-    if start is not None or step is not None or not isinstance(stop, Static) or stop.value < 1 or axis.size is None:
+    if start is not None or step is not None or not isinstance(stop, Known) or stop.value < 1 or axis.size is None:
         return None
     is_falling = node.kind == "call" and node.parts[0] == "ops.argsort" and node.parts[1][0].kind == "negative"
     if node in lift.stable:
@@ -117,11 +117,11 @@ def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
     start, stop, step = bounds
     if step is not None or axis.size is None:
         return None
-    if stop is None and isinstance(start, Static) and start.value > 0:
+    if stop is None and isinstance(start, Known) and start.value > 0:
         return _minus(lift, axis.size, start.value)
-    if start is None and isinstance(stop, Static) and stop.value < 0:
+    if start is None and isinstance(stop, Known) and stop.value < 0:
         return _minus(lift, axis.size, -stop.value)
-    if all(isinstance(bound, Static) for bound in (start, stop)) and start.value >= 0 > stop.value:
+    if all(isinstance(bound, Known) for bound in (start, stop)) and start.value >= 0 > stop.value:
         return _minus(lift, axis.size, start.value - stop.value)
     return None
 
@@ -145,7 +145,7 @@ def _one_row(item: slice) -> Tensor | None:
 
 
 def _host_node(value: Any) -> Node:
-    if isinstance(value, (Host, Static)):
+    if isinstance(value, (Host, Known)):
         return value.node
     raise Refused("A bound of a slice is neither a number nor a tensor.", "FO108")
 
@@ -171,8 +171,8 @@ def _recorded(lift: Lifting, tensor: Tensor, node: Node, axis: Axis, item: Any, 
 
 def _picked(lift: Lifting, tensor: Tensor, place: int, item: Any) -> Tensor:
     axis = tensor.inner[place]
-    if isinstance(item, (Host, Static)):
-        if isinstance(item, Static) and not hasattr(item.value, "__index__"):
+    if isinstance(item, (Host, Known)):
+        if isinstance(item, Known) and not hasattr(item.value, "__index__"):
             raise WrongRank(f"An array is indexed by {item.value!r}.")
         _learn_least(lift, tensor, axis, item, 1)
         return _recorded(lift, tensor, _spec(lift, tensor, axis, item.node), axis, item.node, None)
@@ -213,7 +213,7 @@ def _learn_size(lift: Lifting, tensor: Tensor, axis: Axis, loop: Axis) -> None:
 
 def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: int) -> None:
     """A parameter that is read at a place has at least so many entries there."""
-    if tensor.node.kind == "name" and isinstance(place, Static) and isinstance(place.value, int) and place.value > 0:
+    if tensor.node.kind == "name" and isinstance(place, Known) and isinstance(place.value, int) and place.value > 0:
         lift.hints.append(("least", tensor.node.parts[0], tensor.dims.index(axis), place.value + more))
 
 

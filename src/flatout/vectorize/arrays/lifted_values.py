@@ -17,7 +17,7 @@ _serial = itertools.count()
 
 
 class Refused(Exception):
-    """The code cannot be lifted, or cannot be proven equal; carries what the user is told.
+    """The code cannot be lifted, or is not equal to its array form; carries what the user is told.
 
     Attributes:
         reason: One sentence.
@@ -105,7 +105,7 @@ class Host:
 
 
 @dataclass(frozen=True, eq=False)
-class Static:
+class Known:
     """A value that is known now: a constant, module, function or table; `path` is its dotted name, if any."""
 
     value: Any
@@ -148,6 +148,15 @@ class Listing:
 
 
 @dataclass(frozen=True, eq=False)
+class Stream:
+    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
+
+    axes: tuple[Axis, ...]
+    element: Any
+    keep: Tensor | None = None
+
+
+@dataclass(frozen=True, eq=False)
 class Splice:
     """Elements that are appended one by one, not as a list of their own."""
 
@@ -169,10 +178,10 @@ class Sum:
 
 
 @dataclass(frozen=True, eq=False)
-class Row:
+class TableRow:
     """The row of a table that a tensor of keys selects."""
 
-    table: Static
+    table: Known
     keys: tuple[Any, ...]
     by_position: bool
 
@@ -181,14 +190,14 @@ class Row:
 class Match:
     """The rows of a table where a column equals a tensor's value: `table[table.key == value]`."""
 
-    on: Static
+    on: Known
     key: Tensor
-    table: Static | None = None
-    column: Static | None = None
+    table: Known | None = None
+    column: Known | None = None
     # Whether it is the first of these rows: `.iloc[0]`.
     is_row: bool = False
     # Further columns, and what they must equal.
-    also: tuple[tuple[Static, Tensor], ...] = ()
+    also: tuple[tuple[Known, Tensor], ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -211,7 +220,7 @@ class Groups:
 class Choice:
     """One of some constants that are no numbers, by its place among them."""
 
-    options: Static
+    options: Known
     code: Tensor
 
 
@@ -232,7 +241,7 @@ class Places:
 
 
 @dataclass(frozen=True, eq=False)
-class Unknown:
+class Unreadable:
     """A variable that must not be read: why."""
 
     reason: str

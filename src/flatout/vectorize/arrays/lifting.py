@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from .expression_graph import Graph, Node
+from .expression_graph import ExpressionGraph, Node
 from .lifted_values import Axis, Tensor
 
 
@@ -40,7 +40,7 @@ class Lifting:
     """
 
     def __init__(self, gradient_of: str | None = None, is_careful: bool = False, is_exact: bool = False) -> None:
-        self.graph = Graph()
+        self.graph = ExpressionGraph()
         self.is_careful = is_careful
         self.is_exact = is_exact
         self.masks: list[Tensor] = []

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 from .algebra import binary, elementwise, guarded, number, where
-from .lifted_values import Axis, Refused, Static, Tensor
+from .lifted_values import Axis, Known, Refused, Tensor
 from .lifting import Lifting
 from .reductions import reduce
 from .shaping import axes_of, tensor
@@ -14,10 +14,10 @@ from .shaping import axes_of, tensor
 
 def norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = None, p: Any = None) -> Tensor:
     order = ord if ord is not None else p
-    if order is not None and (not isinstance(order, Static) or order.value not in (2, None, "euclidean", "fro")):
+    if order is not None and (not isinstance(order, Known) or order.value not in (2, None, "euclidean", "fro")):
         raise Refused("A norm other than the Euclidean one is not known here.")
     x = tensor(lift, x)
-    keeps = isinstance(keepdims, Static) and bool(keepdims.value)
+    keeps = isinstance(keepdims, Known) and bool(keepdims.value)
     over = axes_of(x, axis)
     if len(over) == 1 and x.valid is None and not x.is_loose and not lift.masks:
         return _plain(lift, x, over[0], keeps)
@@ -64,7 +64,7 @@ def unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = N
 
 
 def _squares(lift: Lifting, x: Tensor, p: Any, axis: Any) -> Tensor:
-    if p is not None and (not isinstance(p, Static) or p.value != 2):
+    if p is not None and (not isinstance(p, Known) or p.value != 2):
         raise Refused("A norm other than the Euclidean one is not known here.")
     if x.valid is not None or x.is_loose:
         raise Refused("A selection of elements is normalized.", "FO108")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from .algebra import elementwise, number, operand, where
+from .expression_graph import Node
 from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting
 
@@ -45,3 +46,10 @@ def positions(lift: Lifting, axis: Axis) -> Tensor:
     if axis.size is None:
         raise Refused("The length of a dimension is not known.", "FO108")
     return Tensor(lift.graph.call("ops.arange", axis.size), (axis,), (), "int", is_host=True)
+
+
+def steps_of(lift: Lifting, size: Node) -> Node:
+    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
+    if size.kind == "binary" and size.parts[0] == "-":
+        return lift.graph.call("max", size, lift.graph.const(0))
+    return size

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from .algebra import binary, both, cast, elementwise, named, number, where
 from .expression_graph import Node
-from .lifted_values import Axis, Host, Refused, Static, Tensor
+from .lifted_values import Axis, Host, Known, Refused, Tensor
 from .lifting import Lifting, Made
 
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
@@ -96,7 +96,7 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
     mean = elementwise(lift, "divide", (named(total), least), "float", "/")
     if lift.is_exact:
         some_exist = elementwise(lift, "greater", (counted, number(lift, 0.0)), "bool", ">")
-        mean = where(lift, some_exist, mean, Static(float("nan"), lift.graph.make("const", 'float("nan")')))
+        mean = where(lift, some_exist, mean, Known(float("nan"), lift.graph.make("const", 'float("nan")')))
     else:
         # No element selected: the mean is 0 here, where the original has NaN.
         lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
@@ -105,3 +105,14 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
 
 def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
     return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")
+
+
+def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+    """How many elements are selected."""
+    total = replace(cast(lift, keep, "float32"), inner=())
+    for axis in axes:
+        if axis in total.dims:
+            total = reduce(lift, "sum", total, (axis,))
+        else:
+            total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
+    return replace(total, is_host=True)

@@ -9,7 +9,7 @@ from typing import Any
 from .algebra import align, front, is_one, number, operand
 from .expression_graph import Node
 from .indexing import index, listing_to_tensor
-from .lifted_values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
+from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting
 from .ragged import positions
 from .reductions import reduce
@@ -26,15 +26,10 @@ def tensor(lift: Lifting, value: Any) -> Tensor:
 
 def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
     """The inner dimensions that an `axis` argument names."""
-    if axis is None or (isinstance(axis, Static) and axis.value is None):
+    if axis is None or (isinstance(axis, Known) and axis.value is None):
         return x.inner
-    values = axis.values if isinstance(axis, Items) else (axis,)
-    if isinstance(axis, Static) and isinstance(axis.value, (tuple, list)):
-        numbers = list(axis.value)
-    else:
-        numbers = [value.value if isinstance(value, Static) else None for value in values]
     chosen = []
-    for place in numbers:
+    for place in _places(axis):
         if not isinstance(place, int):
             raise Refused("The axis of a reduction is not a constant.")
         if not -x.rank <= place < x.rank:
@@ -43,8 +38,16 @@ def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
     return tuple(chosen)
 
 
+def _places(axes: Any, *more: Any) -> list[Any]:
+    """The numbers that one or several arguments hold; None for one that is not known."""
+    if isinstance(axes, Known) and isinstance(axes.value, (tuple, list)):
+        return list(axes.value)
+    values = axes.values if isinstance(axes, Items) else (axes, *more)
+    return [value.value if isinstance(value, Known) else None for value in values]
+
+
 def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
+    place = axis.value if isinstance(axis, Known) and axis.value is not None else 0
     if isinstance(x, Listing):
         made = listing_to_tensor(lift, x)
         if place == 0 or made.is_loose:
@@ -54,7 +57,7 @@ def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
         return replace(made, inner=(*rest_dims[:place], made.inner[0], *rest_dims[place:]))
     if isinstance(x, Tensor):
         return x
-    if isinstance(x, Static):
+    if isinstance(x, Known):
         return operand(lift, x)
     if not isinstance(x, Items) or not x.values:
         raise Refused("Something is stacked that is no list of arrays.")
@@ -130,16 +133,11 @@ def squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
     return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
 
 
-def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any, **rest: Any) -> Tensor:
+def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any) -> Tensor:
     x = tensor(lift, x)
-    order = axes if axes is not None else rest.get("perm", rest.get("dims"))
-    if order is None:
+    if axes is None:
         return replace(x, inner=x.inner[::-1])
-    if isinstance(order, Static) and isinstance(order.value, (list, tuple)):
-        places = list(order.value)
-    else:
-        values = order.values if isinstance(order, Items) else (order, *more)
-        places = [value.value if isinstance(value, Static) else None for value in values]
+    places = _places(axes, *more)
     if sorted(place % x.rank if isinstance(place, int) else -1 for place in places) != list(range(x.rank)):
         raise WrongRank("The dimensions of an array are put into an order that does not fit it.")
     return replace(x, inner=tuple(x.inner[place] for place in places))
@@ -157,8 +155,7 @@ def flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
     """`reshape`, `ravel` and `flatten`; to one dimension it is allowed where a whole reduction follows."""
     x = tensor(lift, x)
     sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
-    numbers = [size.value if isinstance(size, Static) else None for size in sizes]
-    numbers = list(numbers[0]) if len(numbers) == 1 and isinstance(numbers[0], (tuple, list)) else numbers
+    numbers = _places(*sizes) if sizes else []
     if numbers in ([], [-1]):
         return x if x.rank == 1 else replace(x, is_loose=True)
     return _reshaped(
@@ -173,9 +170,9 @@ def _paired(sizes: Sequence[Any], numbers: list[Any]) -> list[tuple[Any, Any]]:
 
 def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
     """The inner dimensions in another shape; those of loops stay in front."""
-    if x.valid is not None or x.is_loose or any(not isinstance(size, (Static, Host)) for size in sizes):
+    if x.valid is not None or x.is_loose or any(not isinstance(size, (Known, Host)) for size in sizes):
         raise Refused("A selection is reshaped, or to sizes that depend on the data.", "FO108")
-    open_places = [at for at, size in enumerate(sizes) if isinstance(size, Static) and size.value == -1]
+    open_places = [at for at, size in enumerate(sizes) if isinstance(size, Known) and size.value == -1]
     given = [None if at in open_places else size.node for at, size in enumerate(sizes)]
     if len(given) == x.rank and all(node in (None, axis.size) for node, axis in zip(given, x.inner, strict=True)):
         return x
@@ -192,11 +189,11 @@ def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
 def filled(function: str) -> Callable[..., Tensor]:
     def make(lift: Lifting, shape: Any = None, *more: Any, **rest: Any) -> Tensor:
         sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
-        if isinstance(shape, Static) and isinstance(shape.value, (tuple, list)):
+        if isinstance(shape, Known) and isinstance(shape.value, (tuple, list)):
             sizes = tuple(number(lift, size) for size in shape.value)
         # torch takes sizes one by one; what else may come second is a type.
         sizes += tuple(size for size in more if isinstance(size, Host) or type(getattr(size, "value", None)) is int)
-        if any(not isinstance(size, (Static, Host)) for size in sizes):
+        if any(not isinstance(size, (Known, Host)) for size in sizes):
             raise Refused("An array is made with a size that depends on the data.", "FO108")
         inner = tuple(Axis("made", size.node) for size in sizes)
         node = lift.graph.call(f"ops.{function}", lift.graph.sequence(tuple(size.node for size in sizes)))
@@ -206,25 +203,21 @@ def filled(function: str) -> Callable[..., Tensor]:
 
 
 def arange(lift: Lifting, start: Any, stop: Any = None, **rest: Any) -> Tensor:
-    if stop is None and isinstance(start, (Static, Host)):
+    if stop is None and isinstance(start, (Known, Host)):
         axis = Axis("place", start.node)
         return replace(positions(lift, axis), inner=(axis,), is_host=True)
     bounds = (start, stop)
-    if all(isinstance(bound, Host) or (isinstance(bound, Static) and isinstance(bound.value, int)) for bound in bounds):
+    if all(isinstance(bound, Host) or (isinstance(bound, Known) and isinstance(bound.value, int)) for bound in bounds):
         axis = Axis("place", lift.graph.binary("-", stop.node, start.node))
         return Tensor(lift.graph.call("ops.arange", start.node, stop.node), (axis,), (axis,), "int", is_host=True)
     raise Refused("arange() with a step, or with bounds that are no whole numbers, is not known here.")
 
 
-def linspace(lift: Lifting, start: Any, stop: Any = None, num: Any = None, **rest: Any) -> Tensor:
-    stop, count = (
-        stop if stop is not None else rest.pop("end", None),
-        num if num is not None else rest.pop("steps", None),
-    )
-    if rest or any(not isinstance(value, (Static, Host)) for value in (start, stop, count)):
+def linspace(lift: Lifting, start: Any, stop: Any, num: Any) -> Tensor:
+    if any(not isinstance(value, (Known, Host)) for value in (start, stop, num)):
         raise Refused("linspace() with bounds or a length that depend on the data.", "FO108")
-    axis = Axis("place", count.node)
-    node = lift.graph.call("ops.linspace", start.node, stop.node, count.node)
+    axis = Axis("place", num.node)
+    node = lift.graph.call("ops.linspace", start.node, stop.node, num.node)
     return Tensor(node, (axis,), (axis,), "float", is_host=True)
 
 
@@ -242,7 +235,7 @@ def unstack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
 def diagonal(lift: Lifting, x: Any, offset: Any = None, **rest: Any) -> Tensor:
     """The diagonal of a square matrix."""
     x = front(lift, tensor(lift, x))
-    if rest or (offset is not None and not (isinstance(offset, Static) and offset.value == 0)):
+    if rest or (offset is not None and not (isinstance(offset, Known) and offset.value == 0)):
         raise Refused("Another diagonal than that of the last two dimensions is not known here.")
     if x.rank != 2 or x.valid is not None or x.is_loose:
         raise WrongRank("The diagonal of an array that is no matrix.")

@@ -9,14 +9,14 @@ from typing import Any
 
 from .algebra import binary, number
 from .indexing import index
-from .lifted_values import Axis, Host, Items, Listing, Refused, Static, Tensor, WrongRank
+from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting
 from .ragged import positions
 from .shaping import axes_of, tensor
 
 
 def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bool = False) -> Items | Listing:
-    """`split(x, sections, axis)`: as many parts of the same size, parts of given sizes, or single slices.
+    """`ops.split`, `np.split`, `torch.chunk`: as many parts of the same size, parts of given sizes, or single slices.
 
     Args:
         lift: What is known of the function.
@@ -26,21 +26,21 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
         is_size: Whether `sections` gives the sizes of the parts, as torch's does, and TensorFlow's where it is a list.
     """
     x = tensor(lift, x)
-    if isinstance(sections, Items) and all(isinstance(value, Static) for value in sections.values):
-        sections = Static([value.value for value in sections.values], sections.values[0].node)
+    if isinstance(sections, Items) and all(isinstance(value, Known) for value in sections.values):
+        sections = Known([value.value for value in sections.values], sections.values[0].node)
     (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
     place = x.inner.index(over)
-    if over.size is None or not isinstance(sections, (Static, Host)):
+    if over.size is None or not isinstance(sections, (Known, Host)):
         raise Refused("An array is split into a number of parts that depends on the data.", "FO108")
 
     def part(start: Any, stop: Any) -> Tensor:
         return index(lift, x, [*[slice(None)] * place, slice(start, stop)])
 
-    if isinstance(sections, Static) and isinstance(sections.value, (list, tuple)):
+    if isinstance(sections, Known) and isinstance(sections.value, (list, tuple)):
         cuts = list(itertools.accumulate(sections.value))[:-1] if is_size else list(sections.value)
         bounds = [None, *(number(lift, cut) for cut in cuts), None]
         return Items(tuple(part(*pair) for pair in itertools.pairwise(bounds)), True)
-    is_single = isinstance(sections, Static) and sections.value == 1 if is_size else isinstance(sections, Host)
+    is_single = isinstance(sections, Known) and sections.value == 1 if is_size else isinstance(sections, Host)
     if is_single:
         if not is_size and sections.node is not over.size:
             lift.guards.append((lift.graph.binary("==", sections.node, over.size), True))
@@ -48,7 +48,7 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
         named = positions(lift, loop)
         row = index(lift, x, [*[slice(None)] * place, replace(named, position=(loop, 0))])
         return Listing(index(lift, row, [*[slice(None)] * place, None]), (loop,))
-    if is_size or not isinstance(sections, Static):
+    if is_size or not isinstance(sections, Known):
         raise Refused("An array is split into a number of parts that depends on its size.", "FO108")
     graph, count = lift.graph, int(sections.value)
     if over.size.kind == "const":
@@ -63,76 +63,57 @@ def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bo
     return Items(tuple(part(*pair) for pair in itertools.pairwise(bounds)), True)
 
 
-def _named(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
-    """`ops.split`, `np.split`, `torch.chunk`: a list says where to cut."""
-    sections, axis = _arguments(args, words, ("indices_or_sections", "chunks"))
-    return split(lift, x, sections, axis)
-
-
-def _by_size(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
+def _by_size(lift: Lifting, x: Any, sections: Any, axis: Any = None) -> Items | Listing:
     """`torch.split`: a number is the size of every part, a list has the sizes."""
-    sections, axis = _arguments(args, words, ("split_size_or_sections", "split_size"))
     return split(lift, x, sections, axis, is_size=True)
 
 
-def _by_count_or_sizes(lift: Lifting, x: Any, *args: Any, **words: Any) -> Any:
+def _by_count_or_sizes(
+    lift: Lifting, x: Any = None, sections: Any = None, axis: Any = None, value: Any = None
+) -> Items | Listing:
     """`tf.split`: a number is how many parts, a list has the sizes."""
-    x = words.pop("value", x)
-    sections, axis = _arguments(args, words, ("num_or_size_splits",))
-    is_count = isinstance(sections, Host) or (isinstance(sections, Static) and isinstance(sections.value, int))
-    return split(lift, x, sections, axis, is_size=not is_count)
+    is_count = isinstance(sections, Host) or (isinstance(sections, Known) and isinstance(sections.value, int))
+    return split(lift, x if value is None else value, sections, axis, is_size=not is_count)
 
 
-def _arguments(args: tuple[Any, ...], words: dict[str, Any], names: tuple[str, ...]) -> tuple[Any, Any]:
-    given = [*args, *(words[name] for name in names if name in words)]
-    if not given:
-        raise Refused("An array is split, and into what is not known.")
-    return given[0], words.get("axis", given[1] if len(given) > 1 else None)
-
-
-def _select(lift: Lifting, x: Any, axis: Any, at: Any = None, **words: Any) -> Tensor:
+def _select(lift: Lifting, x: Any, axis: Any, indices: Any) -> Tensor:
     """`torch.select(x, dim, index)`."""
     x = tensor(lift, x)
     (over,) = axes_of(x, axis)
-    at = at if at is not None else words["index"]
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), at])
+    return index(lift, x, [*[slice(None)] * x.inner.index(over), indices])
 
 
-def _narrow(lift: Lifting, x: Any, axis: Any, start: Any, length: Any, **words: Any) -> Tensor:
+def _narrow(lift: Lifting, x: Any, axis: Any, start: Any, length: Any) -> Tensor:
     """`torch.narrow(x, dim, start, length)`."""
-    x = tensor(lift, x)
-    (over,) = axes_of(x, axis)
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), _part(lift, start, length)])
+    return _select(lift, x, axis, _part(lift, start, length))
 
 
-def _slice(lift: Lifting, x: Any, *args: Any, **words: Any) -> Tensor:
+def _slice(lift: Lifting, x: Any, start_indices: Any, shape: Any) -> Tensor:
     """`tf.slice(x, begin, size)` and `ops.slice`; a size of -1 is the rest."""
-    begin = args[0] if args else words.get("begin", words.get("start_indices"))
-    sizes = args[1] if len(args) > 1 else words.get("size", words.get("shape"))
-    starts, lengths = (_listed(lift, value) for value in (begin, sizes))
+    starts, lengths = (_listed(lift, value) for value in (start_indices, shape))
     if starts is None or lengths is None or len(starts) != len(lengths):
         raise Refused("A slice of which the bounds are not known.", "FO108")
     return index(lift, tensor(lift, x), [_part(lift, *pair) for pair in zip(starts, lengths, strict=True)])
 
 
 def _listed(lift: Lifting, value: Any) -> list[Any] | None:
-    if isinstance(value, Static) and isinstance(value.value, (list, tuple)):
+    if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
         return [number(lift, item) for item in value.value]
     return list(value.values) if isinstance(value, Items) else None
 
 
 def _part(lift: Lifting, start: Any, length: Any) -> slice:
-    is_first = isinstance(start, Static) and start.value == 0
-    if isinstance(length, Static) and length.value == -1:
+    is_first = isinstance(start, Known) and start.value == 0
+    if isinstance(length, Known) and length.value == -1:
         return slice(None if is_first else start, None)
-    if isinstance(start, Static) and isinstance(length, Static):
+    if isinstance(start, Known) and isinstance(length, Known):
         return slice(start, number(lift, start.value + length.value))
-    if isinstance(start, (Static, Host)) and isinstance(length, (Static, Host)):
+    if isinstance(start, (Known, Host)) and isinstance(length, (Known, Host)):
         return slice(start, length if is_first else Host(lift.graph.binary("+", start.node, length.node)))
     return slice(start, binary(lift, "+", start, length))
 
 
 SPLITTING: dict[str, Callable[..., Any]] = {
-    "split": _named, "chunk": _named, "split_by_size": _by_size, "split_by_count_or_sizes": _by_count_or_sizes,
+    "split": split, "chunk": split, "split_by_size": _by_size, "split_by_count_or_sizes": _by_count_or_sizes,
     "select_one": _select, "narrow": _narrow, "slice": _slice,
 }  # fmt: skip

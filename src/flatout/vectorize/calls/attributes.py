@@ -6,43 +6,44 @@ import types
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, cast
 from flatout.vectorize.arrays.lifted_values import (
-    Axis,
     Bag,
     Groups,
     Host,
     Items,
+    Known,
     Listing,
     Match,
     Method,
     Places,
     Record,
     Refused,
-    Row,
-    Static,
     Sum,
+    TableRow,
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.reductions import counted
 from flatout.vectorize.lookups.lookups import is_frame, is_series
 
+from .shapes import shape
+from .subscripts import column_of_row, pick
 
-def attribute(run: Any, value: Any, name: str) -> Any:
+
+def attribute(lift: Lifting, value: Any, name: str) -> Any:
     """`value.name`."""
-    graph = run.lift.graph
+    graph = lift.graph
     if isinstance(value, Tensor):
         if name == "shape":
-            return shape(value, run.lift)
+            return shape(lift, value)
         if name == "ndim":
-            return Static(value.rank, graph.const(value.rank))
+            return Known(value.rank, graph.const(value.rank))
         if name in ("T", "mT"):
             return replace(value, inner=value.inner[::-1])
         if name == "dtype":
-            return Static("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
+            return Known("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
         if name == "data":
-            return detached(run, value)
+            return detached(lift, value)
         if name == "values":
             return replace(value, is_series=False)
         return Method(value, name)
@@ -50,16 +51,16 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):
             return Method(value, name)
         node = graph.const(name)
-        return pick_column(run, value, Static(name, node))
+        return pick(lift, value, [Known(name, node)], False)
     if isinstance(value, (Record, Groups)):
         return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
-    if isinstance(value, Row):
-        return Method(value, name) if name in ("item", "to_dict") else _column(run, value, name)
+    if isinstance(value, TableRow):
+        return Method(value, name) if name in ("item", "to_dict") else column_of_row(lift, value, name)
     if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, Places) and name == "shape":
         return Items(
-            (counted(run.lift, value.mask, value.mask.inner), Static(value.mask.rank, graph.const(value.mask.rank)))
+            (counted(lift, value.mask, value.mask.inner), Known(value.mask.rank, graph.const(value.mask.rank)))
         )
     if isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
@@ -69,65 +70,23 @@ def attribute(run: Any, value: Any, name: str) -> Any:
         raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
     if isinstance(value, Host):
         raise Refused(f"The attribute {name!r} of a number.")
-    if isinstance(value, Static):
-        return _of_static(run, value, name)
+    if isinstance(value, Known):
+        return _of_known(lift, value, name)
     raise Refused(f"The attribute {name!r} of something that has none.")
 
 
-def shape(value: Tensor, lift: Lifting | None = None) -> Items:
-    """The sizes that the user's code sees, as numbers; how many are selected, as a tensor."""
-    if value.valid is not None and set(value.valid.dims) & set(value.inner):
-        chosen = [axis for axis in value.inner if axis in value.valid.dims]
-        if lift is None or value.is_loose or chosen != [value.inner[0]]:
-            raise Refused("The shape of a selection depends on the data.", "FO108")
-        rest = tuple(_size(axis.size) for axis in value.inner[1:])
-        return Items((counted(lift, value.valid, value.inner[:1]), *rest))
-    if value.is_loose:
-        raise Refused("The shape of a selection depends on the data.", "FO108")
-    return Items(tuple(_size(axis.size) for axis in value.inner))
-
-
-def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
-    """How many elements are selected."""
-    total = replace(cast(lift, keep, "float32"), inner=())
-    for axis in axes:
-        if axis in total.dims:
-            total = reduce(lift, "sum", total, (axis,))
-        else:
-            total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
-    return replace(total, is_host=True)
-
-
-def _size(node: Any) -> Any:
-    if node.kind == "const":
-        return Static(int(node.parts[0]), node)
-    return Host(node)
-
-
-def detached(run: Any, value: Tensor) -> Tensor:
+def detached(lift: Lifting, value: Tensor) -> Tensor:
     """An array that carries no gradient."""
-    if not run.lift.carries_gradient(value.node):
+    if not lift.carries_gradient(value.node):
         return value
-    return replace(value, node=run.lift.graph.call("ops.stop_gradient", value.node))
+    return replace(value, node=lift.graph.call("ops.stop_gradient", value.node))
 
 
-def pick_column(run: Any, match: Match, name: Static) -> Any:
-    from .subscripts import pick
-
-    return pick(run, match, [name], False)
-
-
-def _column(run: Any, row: Row, name: str) -> Any:
-    from .subscripts import column_of_row
-
-    return column_of_row(run, row, name)
-
-
-def _of_static(run: Any, value: Static, name: str) -> Any:
-    graph = run.lift.graph
+def _of_known(lift: Lifting, value: Known, name: str) -> Any:
+    graph = lift.graph
     if (is_frame(value) or is_series(value)) and name in ("loc", "iloc", "at", "iat", "values", "get", "map"):
         if name == "values":
-            return Static(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
+            return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
         return Method(value, name)
     if isinstance(value.value, (dict, list)) and name in (
         "get",
@@ -161,4 +120,4 @@ def _of_static(run: Any, value: Static, name: str) -> Any:
         and not isinstance(found, types.FunctionType)
     ):
         return Method(value, name)
-    return Static(found, node, path)
+    return Known(found, node, path)

@@ -6,21 +6,22 @@ import ast
 import functools
 import logging
 import types
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
+from flatout.pysource.spellings import canonical, keywords
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays import mask_places as places
-from flatout.vectorize.arrays.algebra import front
-from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.algebra import front, known_items
 from flatout.vectorize.arrays.lifted_values import (
     Items,
+    Known,
     Local,
     Method,
     Partial,
     Places,
     Refused,
-    Static,
     Sum,
     Tensor,
     WrongRank,
@@ -28,25 +29,21 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.interpreter.bindings import unpacked
-from flatout.vectorize.interpreter.scopes import Scope, as_local
 from flatout.vectorize.lookups.host_values import on_host
 
-from . import methods, operations, python_calls
+from . import mask_places as places
+from . import methods, operations
+from .constants import constant
 from .mapped_calls import mapped_call
 from .pairs import pair
-from .spellings import canonical, is_random, keywords, library_of, may_define_gradient, path_of
+from .reader import Reader
+from .shapes import SHAPES
 from .torch_losses import torch_loss
 
-# A file is read once, when the rewrite is made, and not at every call.
-_FILE_READERS = ("read_csv", "read_parquet", "read_json", "read_excel", "load", "loadtxt", "genfromtxt", "read_feather")
-_PURE = ("numpy", "pandas", "math", "keras", "tensorflow", "torch", "jax", "itertools", "pathlib", "builtins")
-_OF_PATHS = ("posixpath", "ntpath", "genericpath")
-_OF_OTHERS = ("pandas", "sklearn", "scipy", *_OF_PATHS)
-_EFFECTS = ("open", "print", "input", "exec", "eval", "next", "setattr", "delattr", "Variable")
+_OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 
 
-def call(run: Any, node: ast.Call, scope: Scope) -> Any:
+def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     """The value of a call."""
     function = run.expression(node.func, scope)
     path = path_to(function)
@@ -63,36 +60,36 @@ def _is_read(function: Any) -> bool:
     """Whether a function is the user's own, whose body is read in place of the call."""
     if isinstance(function, Partial):
         return _is_read(function.function)
-    if isinstance(function, Method) and isinstance(function.of, Static):
+    if isinstance(function, Method) and isinstance(function.of, Known):
         return _is_users(getattr(getattr(function.of.value, function.name, None), "__func__", None))
-    return isinstance(function, Local) or (isinstance(function, Static) and _is_users(function.value))
+    return isinstance(function, Local) or (isinstance(function, Known) and _is_users(function.value))
 
 
-def _positional(run: Any, node: ast.expr, scope: Scope) -> list[Any]:
+def _positional(run: Reader, node: ast.expr, scope: Any) -> list[Any]:
     """What an argument gives a function: one value, or, with a star, those of a list of known length."""
     if not isinstance(node, ast.Starred):
         return [run.expression(node, scope)]
     several = run.expression(node.value, scope)
     if isinstance(several, Items):
         return list(several.values)
-    if isinstance(several, Static) and isinstance(several.value, (list, tuple)):
-        return unpacked(run, several, len(several.value))
+    if isinstance(several, Known) and isinstance(several.value, (list, tuple)):
+        return list(known_items(run.lift, several))
     raise Refused("A call with a varying number of arguments.")
 
 
-def _by_name(run: Any, word: ast.keyword, scope: Scope) -> list[tuple[str, Any]]:
+def _by_name(run: Reader, word: ast.keyword, scope: Any) -> list[tuple[str, Any]]:
     value = run.expression(word.value, scope)
     if word.arg is not None:
         return [(word.arg, value)]
-    if isinstance(value, Static) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
+    if isinstance(value, Known) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
         graph = run.lift.graph
-        return [(key, Static(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
+        return [(key, Known(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
     raise Refused("A call with a varying number of arguments.")
 
 
 def path_to(function: Any) -> str | None:
     """The dotted name of a function of a library; None: it is none."""
-    if not isinstance(function, Static):
+    if not isinstance(function, Known):
         return None
     path = function.path or path_of(function.value)
     return None if path is None else public_path(path.replace("tensorflow._api.v2.", "tensorflow."))
@@ -111,18 +108,18 @@ def _may_carry(path: str | None) -> bool:
     )
 
 
-def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A function, whatever it is, on lifted arguments."""
     if isinstance(function, Local):
         return run.function(function, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
-    if isinstance(function, Static) and isinstance(function.value, functools.partial):
-        function = _opened(run, function)
+    if isinstance(function, Known) and isinstance(function.value, functools.partial):
+        function = _opened(run.lift, function)
     if isinstance(function, Partial):
         held = function.function
         return apply(run, held, path_to(held), [*function.args, *args], {**function.kwargs, **kwargs})
-    if not isinstance(function, Static):
+    if not isinstance(function, Known):
         raise Refused("Something is called that is no function.")
     if is_random(path):
         raise Refused(
@@ -134,18 +131,18 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
     carried = [value for value in args if isinstance(value, Sum)]
     if carried and not _is_users(function.value):
         return _joined(run, str(path), args)
-    handler = python_calls.HANDLERS.get(path or "")
+    handler = run.handlers.get(path or "")
     if handler is not None:
         return handler(run, args, kwargs)
     if _is_keras_loss(function.value):
-        return _loss_object(run, function, args, kwargs)
+        return _loss_object(run.lift, function, args, kwargs)
     library = library_of(path)
     is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
     if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
-        return _constant(run, function, path, args, kwargs)
+        return constant(run, function, path, args, kwargs)
     if library == "math" or library == "numpy":
-        args = [on_host(run, value) for value in args]
-        kwargs = {name: on_host(run, value) for name, value in kwargs.items()}
+        args = [on_host(run.lift, value) for value in args]
+        kwargs = {name: on_host(run.lift, value) for name, value in kwargs.items()}
     if library is not None and path is not None:
         made = _array_function(run, function, path, args, kwargs)
         return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
@@ -156,21 +153,21 @@ def apply(run: Any, function: Any, path: str | None, args: list[Any], kwargs: di
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
 
 
-def _opened(run: Any, function: Static) -> Partial:
+def _opened(lift: Lifting, function: Known) -> Partial:
     """A `functools.partial` that was made outside the loss."""
-    graph, made = run.lift.graph, function.value
+    graph, made = lift.graph, function.value
     args, words = (graph.make("attribute", function.node, name) for name in ("args", "keywords"))
     return Partial(
-        Static(made.func, graph.make("attribute", function.node, "func")),
-        tuple(Static(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
-        {key: Static(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
+        Known(made.func, graph.make("attribute", function.node, "func")),
+        tuple(Known(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
+        {key: Known(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
     )
 
 
 def _is_static(value: Any) -> bool:
     if isinstance(value, Items):
         return all(_is_static(item) for item in value.values)
-    return isinstance(value, Static)
+    return isinstance(value, Known)
 
 
 def _is_users(function: Any) -> bool:
@@ -181,14 +178,13 @@ def _is_users(function: Any) -> bool:
     )
 
 
-def _read_in_place(run: Any, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _read_in_place(run: Reader, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if hasattr(function, "__wrapped__") or may_define_gradient(function):
         raise Refused(f"{function.__name__!r} is changed by a decorator: a gradient may be defined there.")
-    local = as_local(function, function.__globals__ is run.globals)
-    return run.function(local, args, kwargs)
+    return run.users_function(function, args, kwargs)
 
 
-def _joined(run: Any, path: str, args: list[Any]) -> Any:
+def _joined(run: Reader, path: str, args: list[Any]) -> Any:
     name = canonical(path)
     how = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
@@ -198,75 +194,33 @@ def _joined(run: Any, path: str, args: list[Any]) -> Any:
     return run.join(how, left, right)
 
 
-def _constant(run: Any, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Static:
-    """A call whose arguments are all constants, made now; the rewritten source makes it again."""
-    name = (path or "").rpartition(".")[2]
-    root = (path or "").partition(".")[0]
-    if root == "collections":
-        raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
-    if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
-        raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
-    try:
-        value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
-    except Exception as error:
-        raise Refused(f"{path} fails: {error}") from error
-    if value is None:  # Such as torch.manual_seed().
-        raise Refused(f"A call is made for its effect: {path}().", "FO303")
-    graph = run.lift.graph
-    node = graph.make(
-        "calling", function.node, tuple(_node(run, item) for item in args),
-        tuple((key, _node(run, item)) for key, item in kwargs.items()),
-    )  # fmt: skip
-    if name in _FILE_READERS:
-        run.lift.changes.add("FO301")
-        run.lift.note(f"{name}() is called once, when the rewrite is made, and not at every call.")
-        kept = f"_{name}_{len(run.injected)}"
-        run.injected[kept] = value
-        run.hoisted[kept] = node
-        return Static(value, graph.name(kept))
-    return Static(value, node)
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Items):
-        made = [_plain(item) for item in value.values]
-        return made if value.is_list else tuple(made)
-    return value.value
-
-
-def _node(run: Any, value: Any) -> Node:
-    if isinstance(value, Items):
-        return run.lift.graph.sequence(tuple(_node(run, item) for item in value.values), value.is_list)  # type: ignore[no-any-return]
-    return value.node  # type: ignore[no-any-return]
-
-
-def _array_function(run: Any, function: Static, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _array_function(run: Reader, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     name = canonical(path)
     if places.asks_for_places(name, args, kwargs):
-        return places.places_of(run, path, args[0], kwargs)
-    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in python_calls.SHAPES:
-        return places.function_of_places(run, name, args, kwargs)
+        return places.places_of(run.lift, path, args[0], kwargs)
+    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
+        return places.function_of_places(run.lift, name, args, kwargs)
     if ".losses." in path or ".metrics." in path:
         try:
-            return _row_function(run, function, args, kwargs)
+            return _row_function(run.lift, function, args, kwargs)
         except WrongRank:
             raise
         except Refused:
-            return mapped_call(run, function, path, args, kwargs)
+            return mapped_call(run.lift, function, path, args, kwargs)
     both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
     if both is not None:
         return both
     loss = torch_loss(run.lift, function.value, path, args, kwargs)
     if loss is not None:
         return loss
-    if name in python_calls.SHAPES:
-        return python_calls.SHAPES[name](run, *args)
+    if name in SHAPES:
+        return SHAPES[name](run.lift, *args)
     if operations.known(name):
         try:
             return operations.apply(run.lift, name, args, keywords(kwargs))
         except TypeError as error:
             raise Refused(f"{path} with arguments that are not known here: {error}") from error
-    return mapped_call(run, function, path, args, kwargs)
+    return mapped_call(run.lift, function, path, args, kwargs)
 
 
 def _is_keras_loss(value: Any) -> bool:
@@ -274,22 +228,21 @@ def _is_keras_loss(value: Any) -> bool:
     return is_loss_wrapper(value) and getattr(value, "reduction", None) == "sum_over_batch_size"
 
 
-def _loss_object(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _loss_object(lift: Lifting, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A loss object of Keras': its `call` gives one number for each row, of which it takes the mean."""
     rows = _row_function(
-        run, Static(function.value.call, run.lift.graph.make("attribute", function.node, "call")), args, kwargs
+        lift, Known(function.value.call, lift.graph.make("attribute", function.node, "call")), args, kwargs
     )
-    return reduce(run.lift, "mean", rows, rows.inner)
+    return reduce(lift, "mean", rows, rows.inner)
 
 
-def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _row_function(lift: Lifting, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
-    lift: Lifting = run.lift
     tensors = [tensor(lift, value) for value in args]
     if any(value.valid is not None for value in tensors):
         raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
     if any(word.startswith("axis") for word in kwargs) or not all(
-        isinstance(value, Static) for value in kwargs.values()
+        isinstance(value, Known) for value in kwargs.values()
     ):
         raise Refused("A loss of Keras' with an axis.")
     last = tensors[-1]
@@ -316,7 +269,7 @@ def _row_function(run: Any, function: Static, args: list[Any], kwargs: dict[str,
     return Tensor(node, (*outer, *inner), inner, "float")
 
 
-def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:
+def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:
     """Whether a statement only prints or logs."""
     if not isinstance(node, ast.Call):
         return False
@@ -324,10 +277,10 @@ def is_log(run: Any, node: ast.expr, scope: Scope) -> bool:
         return node.func.id == "print"
     if isinstance(node.func, ast.Attribute):
         try:
-            holder = run.expression(node.func.value, scope)
+            holder = expression(node.func.value, scope)
         except Refused:
             return False
-        if isinstance(holder, Static):
+        if isinstance(holder, Known):
             if isinstance(holder.value, logging.Logger):
                 return True
             path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"

@@ -11,7 +11,7 @@ from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, g
 from flatout.vectorize.arrays.along_axis import KINDS, along, cumulative_logsumexp, top_k
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Refused, Static, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.norms import norm, unit_of_tensorflow, unit_of_torch
 from flatout.vectorize.arrays.reductions import reduce
@@ -65,7 +65,8 @@ def known(name: str) -> bool:
 
 def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`ops.name(*args, **kwargs)` of lifted values."""
-    kwargs = {key: value for key, value in kwargs.items() if key not in ("name", "out", "dtype") or name in _DTYPED}
+    ignored = ("name", "out") if name in _DTYPED else ("name", "out", "dtype")
+    kwargs = {_WORDS.get(key, key): value for key, value in kwargs.items() if key not in ignored}
     if name in _OTHERS:
         return _OTHERS[name](lift, *args, **kwargs)
     if "x" in kwargs:
@@ -101,7 +102,7 @@ def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any
     if x.kind == "number":
         return x
     over = axes_of(x, axis)
-    keep = isinstance(keepdims, Static) and bool(keepdims.value)
+    keep = isinstance(keepdims, Known) and bool(keepdims.value)
     if name in ("argmax", "argmin"):
         if len(over) != 1 or x.valid is not None:
             raise Refused(f"ops.{name} over several dimensions or a selection is not known here.")
@@ -142,8 +143,8 @@ def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
     return made
 
 
-def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: Any) -> Tensor:
-    a, b = tensor(lift, left), tensor(lift, right if right is not None else x2)
+def _dot(lift: Lifting, x: Any, x2: Any) -> Tensor:
+    a, b = tensor(lift, x), tensor(lift, x2)
     if a.rank == 1 and b.rank == 1:
         product = binary(lift, "*", a, b)
         return reduce(lift, "sum", product, product.inner)
@@ -153,7 +154,7 @@ def _dot(lift: Lifting, left: Any, right: Any = None, x2: Any = None, **rest: An
 def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
     x = tensor(lift, x)
     nothing = number(lift, 0)
-    x_min, x_max = (None if isinstance(one, Static) and one.value is None else one for one in (x_min, x_max))
+    x_min, x_max = (None if isinstance(one, Known) and one.value is None else one for one in (x_min, x_max))
     low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
     if x_min is None or x_max is None:
         function, bound = ("minimum", high) if x_min is None else ("maximum", low)
@@ -164,7 +165,7 @@ def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor
 def _cast(lift: Lifting, x: Any, dtype: Any = None) -> Any:
     name = (
         str(getattr(dtype.value, "__name__", getattr(dtype.value, "name", dtype.value)))
-        if isinstance(dtype, Static)
+        if isinstance(dtype, Known)
         else ""
     )
     name = {"float": "float32", "int": "int32", "bool": "bool", "torch.float32": "float32", "torch.long": "int64"}.get(
@@ -189,27 +190,22 @@ def _convert(lift: Lifting, x: Any, dtype: Any = None, **rest: Any) -> Any:
     return replace(made, is_host=False, is_series=False)
 
 
-def _where(lift: Lifting, condition: Any, x: Any = None, y: Any = None, **rest: Any) -> Tensor:
-    then, otherwise = (rest.get("x1", x), rest.get("x2", y))
-    if then is None or otherwise is None:
+def _where(lift: Lifting, condition: Any, x1: Any = None, x2: Any = None, x: Any = None) -> Tensor:
+    then = x if x1 is None else x1
+    if then is None or x2 is None:
         raise Refused("where() with a condition alone gives as many rows as the data say.", "FO108")
-    return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, otherwise))
-
-
-def _masked_fill(lift: Lifting, x: Any, mask: Any, value: Any, **rest: Any) -> Tensor:
-    return where(lift, tensor(lift, mask), tensor(lift, value), tensor(lift, x))
+    return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, x2))
 
 
 def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
-    classes = num_classes if num_classes is not None else rest.get("depth")
-    if classes is None or not isinstance(classes, (Host, Static)):
+    if not isinstance(num_classes, (Host, Known)):
         raise Refused("one_hot() with a number of classes that depends on the data.", "FO108")
     if x.domain:
-        lift.hints.append(("index", x.domain, classes.node))
+        lift.hints.append(("index", x.domain, num_classes.node))
     x = front(lift, x)
-    fresh = Axis("class", classes.node)
-    node = lift.graph.call("ops.one_hot", cast(lift, x, "int32").node, classes.node)
+    fresh = Axis("class", num_classes.node)
+    node = lift.graph.call("ops.one_hot", cast(lift, x, "int32").node, num_classes.node)
     return Tensor(node, (*x.dims, fresh), (*x.inner, fresh), "float")
 
 
@@ -217,16 +213,8 @@ def _take(lift: Lifting, x: Any, indices: Any, axis: Any = None, **rest: Any) ->
     x, codes = tensor(lift, x), tensor(lift, indices)
     if axis is None and x.rank != 1:
         raise WrongRank("take() without an axis flattens the array.")
-    place = axis.value if isinstance(axis, Static) and axis.value is not None else 0
+    place = axis.value if isinstance(axis, Known) and axis.value is not None else 0
     return gather(lift, x, place % x.rank, codes)
-
-
-def _gather(lift: Lifting, x: Any, indices: Any, **rest: Any) -> Tensor:
-    return _take(lift, x, indices, rest.get("axis", number(lift, 0)))
-
-
-def _index_select(lift: Lifting, x: Any, axis: Any = None, index: Any = None) -> Tensor:
-    return _take(lift, x, index, axis)
 
 
 def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor:
@@ -243,18 +231,9 @@ def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor
     return replace(algebra.relabelled(front(lift, x), swap), node=node, domain=None)
 
 
-def _gather_along(lift: Lifting, x: Any, axis: Any = None, index: Any = None, **rest: Any) -> Tensor:
-    """Torch's `gather`, whose axis comes before its indices."""
-    return _take_along(lift, x, index, axis)
-
-
 def _moments(lift: Lifting, x: Any, axes: Any = None, **rest: Any) -> Items:
     words = {"keepdims": rest["keepdims"]} if "keepdims" in rest else {}
     return Items(tuple(_reduction(lift, how, x, axes, **words) for how in ("mean", "var")))
-
-
-def _boolean_mask(lift: Lifting, x: Any, mask: Any, **rest: Any) -> Tensor:
-    return index(lift, tensor(lift, x), [tensor(lift, mask)])
 
 
 def _as(kind: str) -> Callable[..., Any]:
@@ -271,29 +250,33 @@ def _count_nonzero(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tens
     return _reduction(lift, "sum", nonzero, axis)
 
 
-def _squared_difference(lift: Lifting, x: Any, y: Any = None, x2: Any = None, **rest: Any) -> Tensor:
-    off = binary(lift, "-", tensor(lift, x), tensor(lift, y if y is not None else x2))
+def _squared_difference(lift: Lifting, x: Any, x2: Any) -> Tensor:
+    off = binary(lift, "-", tensor(lift, x), tensor(lift, x2))
     return elementwise(lift, "square", (off,), off.kind)
 
 
-def _median(lift: Lifting, *args: Any, **kwargs: Any) -> Any:
-    raise Refused("A median of lifted values is not known here.")
-
-
+# What libraries call an argument that has one name here.
+_WORDS = {
+    "indices_or_sections": "sections", "chunks": "sections", "split_size_or_sections": "sections",
+    "split_size": "sections", "num_or_size_splits": "sections", "depth": "num_classes", "end": "stop", "steps": "num",
+    "perm": "axes", "dims": "axes", "begin": "start_indices", "size": "shape", "index": "indices",
+}  # fmt: skip
 _DTYPED = ("cast", "convert_to_tensor")
 _OTHERS: dict[str, Callable[..., Any]] = {
     "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": norm, "clip": _clip, "cast": _cast,
-    "convert_to_tensor": _convert, "where": _where, "masked_fill": _masked_fill,
-    "expand_dims": expand, "squeeze": squeeze,
-    "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten,
-    "view": flatten, "one_hot": _one_hot, "take": _take, "gather": _gather, "take_along_axis": _take_along,
-    "index_select": _index_select, "gather_along": _gather_along, "linspace": linspace,
-    "cumulative_logsumexp": cumulative_logsumexp, "logcumsumexp": cumulative_logsumexp,
-    "top_k": top_k, "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye,
-    "boolean_mask": _boolean_mask, "unstack": unstack, "as_float": _as("float"), "as_int": _as("int"),
-    "count_nonzero": _count_nonzero, "squared_difference": _squared_difference, "median": _median,
-    **SPLITTING, "moments": _moments, "diagonal": diagonal, "trace": trace,
-    "normalize_of_torch": unit_of_torch,
-    "normalize_of_tensorflow": unit_of_tensorflow,
+    "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
+    "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten, "view": flatten,
+    "one_hot": _one_hot, "take": _take, "take_along_axis": _take_along, "linspace": linspace,
+    "masked_fill": lambda lift, x, mask, value: where(lift, *(tensor(lift, one) for one in (mask, value, x))),
+    "gather": lambda lift, x, indices, axis=None, **rest: _take(lift, x, indices, axis or number(lift, 0)),
+    "index_select": lambda lift, x, axis, indices: _take(lift, x, indices, axis),
+    # torch's `gather`, whose axis comes before its indices.
+    "gather_along": lambda lift, x, axis, indices, **rest: _take_along(lift, x, indices, axis),
+    "boolean_mask": lambda lift, x, mask, **rest: index(lift, tensor(lift, x), [tensor(lift, mask)]),
+    "cumulative_logsumexp": cumulative_logsumexp, "logcumsumexp": cumulative_logsumexp, "top_k": top_k,
+    "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye, "unstack": unstack,
+    "as_float": _as("float"), "as_int": _as("int"), "count_nonzero": _count_nonzero, "moments": _moments,
+    "squared_difference": _squared_difference, **SPLITTING, "diagonal": diagonal, "trace": trace,
+    "normalize_of_torch": unit_of_torch, "normalize_of_tensorflow": unit_of_tensorflow,
     "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
 }  # fmt: skip

@@ -7,22 +7,23 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import cast, elementwise, number, relabelled, where
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Listing, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Known, Listing, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.interpreter.iterated_axes import Stream, stream
 from flatout.vectorize.lookups.host_values import on_host
 
 from . import operations
+from .reader import Reader
 
 
-def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def sorted_values(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`sorted(values)`, perhaps in reverse: numbers alone."""
     reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
     if isinstance(args[0], Bag) and key is None:
-        return args[0]  # What follows may not depend on the order; the proof sees to it.
-    if kwargs or (reverse is not None and not isinstance(reverse, Static)):
+        return args[0]  # What follows may not depend on the order; the verification sees to it.
+    if kwargs or (reverse is not None and not isinstance(reverse, Known)):
         raise Refused("sorted() in an order that depends on the data.", "FO205")
-    if key is not None and not (isinstance(key, Static) and key.value is None):
+    if key is not None and not (isinstance(key, Known) and key.value is None):
         return _sorted_by(run, key, args[0], reverse is not None and bool(reverse.value))
     values = tensor(run.lift, args[0])
     if values.rank != 1 or values.valid is not None:
@@ -32,15 +33,15 @@ def sorted_values(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return operations.apply(run.lift, "flip", [rising], {}) if reverse is not None and reverse.value else rising
 
 
-def _sorted_by(run: Any, key: Any, value: Any, is_falling: bool) -> Any:
+def _sorted_by(run: Reader, key: Any, value: Any, is_falling: bool) -> Any:
     """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
     flow, keys = _keyed(run, key, value, "sorted")
     words = {"stable": number(run.lift, True)}
     words |= {"descending": number(run.lift, True)} if is_falling else {}
-    return _in_order(run, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
+    return _in_order(run.lift, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
 
 
-def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
+def extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
     """`max(values, key=f)`: the first of those for which f is largest."""
     flow, keys = _keyed(run, key, value, how)
     lift = run.lift
@@ -53,40 +54,36 @@ def extreme_by(run: Any, how: str, key: Any, value: Any) -> Any:
     best = operations.apply(lift, f"arg{how}", [passed], {})
     first = index(lift, missing, [number(lift, 0)])
     chosen = where(lift, first, number(lift, 0), best)
-    return _picked(run, flow.element, flow.axes[0], cast(lift, chosen, "int32") if chosen.kind != "int" else chosen)
+    return _picked(
+        run.lift, flow.element, flow.axes[0], cast(lift, chosen, "int32") if chosen.kind != "int" else chosen
+    )
 
 
-def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
+def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
-    from .calls import apply, path_to
-
-    flow = stream(run.lift, value)
+    flow = run.stream(value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
         raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
     (axis,) = flow.axes
-    run._loops += 1
-    try:
-        keys = tensor(run.lift, apply(run, key, path_to(key), [flow.element], {}))
-    finally:
-        run._loops -= 1
+    keys = tensor(run.lift, run.each_step(flow, lambda: run.call(key, [flow.element])))
     if keys.rank or axis not in keys.dims or keys.valid is not None:
         raise Refused(f"{function}() by a key that is no number for each element.", "FO205")
     run.lift.changes.add("FO205")
-    return flow, replace(on_host(run, keys), inner=(axis,), position=None)
+    return flow, replace(on_host(run.lift, keys), inner=(axis,), position=None)
 
 
-def _in_order(run: Any, element: Any, axis: Axis, order: Tensor) -> Any:
+def _in_order(lift: Lifting, element: Any, axis: Axis, order: Tensor) -> Any:
     """What a loop gives, rearranged, as a list."""
     place = Axis("place", axis.size)
     at = replace(relabelled(order, {order.inner[0]: place}), inner=())
-    return Listing(_picked(run, element, axis, at), (place,))
+    return Listing(_picked(lift, element, axis, at), (place,))
 
 
-def _picked(run: Any, element: Any, axis: Axis, at: Tensor) -> Any:
+def _picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
     if isinstance(element, Items):
-        return Items(tuple(_picked(run, item, axis, at) for item in element.values), element.is_list)
+        return Items(tuple(_picked(lift, item, axis, at) for item in element.values), element.is_list)
     if not isinstance(element, Tensor) or axis not in element.dims:
         return element
     if element.position == (axis, 0) and axis.start is None:
         return replace(at, kind="int", is_host=True)
-    return gather(run.lift, replace(element, inner=(axis, *element.inner), position=None), 0, at)
+    return gather(lift, replace(element, inner=(axis, *element.inner), position=None), 0, at)

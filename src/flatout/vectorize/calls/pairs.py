@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from flatout.vectorize.arrays.lifted_values import Host, Items, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
 
@@ -39,7 +39,7 @@ def pair(lift: Lifting, name: str, args: list[Any], kwargs: Mapping[str, Any]) -
         words["keepdims" if name != "sort" else "descending"] = args[2]
     if name != "sort" and "axis" not in words:
         return None
-    if not all(isinstance(value, (Static, Host)) for value in words.values()):
+    if not all(isinstance(value, (Known, Host)) for value in words.values()):
         raise Refused(f"torch.{name} with arguments that depend on the data.")
     x = tensor(lift, args[0] if args else words.pop("x"))
     return Items(tuple(operations.apply(lift, one, [x], dict(words)) for one in (name, _PLACES[name])))

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import both, elementwise, operand, relabelled
+from flatout.vectorize.arrays.algebra import both, elementwise, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -17,150 +17,152 @@ from flatout.vectorize.arrays.lifted_values import (
     Groups,
     Host,
     Items,
+    Known,
     Listing,
     Match,
     Method,
     Places,
     Record,
     Refused,
-    Row,
-    Static,
     Sum,
+    TableRow,
     Tensor,
     WrongRank,
 )
-from flatout.vectorize.arrays.mask_places import picked_places, selects_at
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.interpreter.scopes import Scope
 from flatout.vectorize.lookups.batch_frames import column_of
 from flatout.vectorize.lookups.choices import chosen_from, read_at
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
 
+from .mask_places import picked_places, selects_at
+from .reader import Reader
 
-def subscript(run: Any, value: Any, at: ast.expr, scope: Scope) -> Any:
+
+def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:
     """`value[at]`."""
     parts = at.elts if isinstance(at, ast.Tuple) else [at]
     items = [_item(run, part, scope) for part in parts]
-    return pick(run, value, items, isinstance(at, ast.Tuple))
+    return pick(run.lift, value, items, isinstance(at, ast.Tuple))
 
 
-def _item(run: Any, node: ast.expr, scope: Scope) -> Any:
+def _item(run: Reader, node: ast.expr, scope: Any) -> Any:
     if isinstance(node, ast.Slice):
         bounds = (node.lower, node.upper, node.step)
         return slice(*(None if bound is None else _none(run.expression(bound, scope)) for bound in bounds))
     value = run.expression(node, scope)
-    if isinstance(value, Static) and value.value in (None, Ellipsis) and not hasattr(value.value, "shape"):
+    if isinstance(value, Known) and value.value in (None, Ellipsis) and not hasattr(value.value, "shape"):
         return value.value
     return value
 
 
 def _none(value: Any) -> Any:
-    return None if isinstance(value, Static) and value.value is None else value
+    return None if isinstance(value, Known) and value.value is None else value
 
 
-def pick(run: Any, value: Any, items: list[Any], is_tuple: bool) -> Any:
-    lift, graph = run.lift, run.lift.graph
+def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
+    lift, graph = lift, lift.graph
     if isinstance(value, Tensor):
         mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
         if mask is not None:
             return index(lift, value, [mask])
-        return index(lift, value, [_index_item(run, item) for item in items])
+        return index(lift, value, [_index_item(lift, item) for item in items])
     if isinstance(value, Places):
-        return picked_places(run, value, items)
+        return picked_places(lift, value, items)
     if isinstance(value, (Record, Groups)):
         return column_of(value, items[0])
     if isinstance(value, Items):
-        return _of_items(run, value, items[0])
+        return _of_items(lift, value, items[0])
     if isinstance(value, Listing):
-        return _of_listing(run, value, items)
+        return _of_listing(lift, value, items)
     if isinstance(value, Match):
-        return _of_match(run, value, items)
+        return _of_match(lift, value, items)
     if is_frame(value) and isinstance(items[0], Match):
         return replace(items[0], table=value)
-    if isinstance(value, Row) and is_nested(value.table):
+    if isinstance(value, TableRow) and is_nested(value.table):
         return nested_entry(lift, value, items[0])
-    if isinstance(value, Row):
-        return column_of_row(run, value, items[0].value)
+    if isinstance(value, TableRow):
+        return column_of_row(lift, value, items[0].value)
     if isinstance(value, Method):
-        return _of_indexer(run, value, items, is_tuple)
+        return _of_indexer(lift, value, items, is_tuple)
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is read at one step and written at another.", "FO106")
     if isinstance(value, Host):
         raise WrongRank("A number is indexed.")
-    if not isinstance(value, Static):
+    if not isinstance(value, Known):
         raise Refused("Something is indexed that is no array, list or table.")
     if all(_is_known(item) for item in items):
-        return _known(run, value, items, is_tuple)
+        return _known(lift, value, items, is_tuple)
     if isinstance(items[0], Choice):
-        return read_at(run, value, items[0])
-    chosen = chosen_from(run, value, items[0]) if len(items) == 1 else None
+        return read_at(lift, value, items[0])
+    chosen = chosen_from(lift, value, items[0]) if len(items) == 1 else None
     if chosen is not None:
         return chosen
     if is_nested(value):
-        return Row(value, (items[0],), False)
+        return TableRow(value, (items[0],), False)
     if isinstance(value.value, Mapping) or is_series(value):
         keys = items[0].values if isinstance(items[0], Items) else items
-        return lookup(lift, value, [_index_item(run, key) if isinstance(key, Listing) else key for key in keys])
+        return lookup(lift, value, [_index_item(lift, key) if isinstance(key, Listing) else key for key in keys])
     if is_frame(value):
         raise Refused("A DataFrame is indexed by a tensor.", "FO401")
     array = operand(lift, value)
-    return index(lift, array, [_index_item(run, item) for item in items]) if array.rank else graph.const(0)
+    return index(lift, array, [_index_item(lift, item) for item in items]) if array.rank else graph.const(0)
 
 
-def _index_item(run: Any, item: Any) -> Any:
+def _index_item(lift: Lifting, item: Any) -> Any:
     if isinstance(item, Listing):
-        return listing_to_tensor(run.lift, item)
+        return listing_to_tensor(lift, item)
     if isinstance(item, Items) and len(item.values) == 1 and isinstance(item.values[0], Tensor):
         only = item.values[0]
         if item.is_list and only.position is not None and not only.rank:
             after = replace(only, position=(only.position[0], only.position[1] + 1))
             return slice(only, after)  # `a[:, [i]]` keeps the dimension, as `a[:, i : i + 1]` does.
         return only  # `a[np.where(mask)]`.
-    if isinstance(item, Items) or (isinstance(item, Static) and isinstance(item.value, (list, np.ndarray))):
+    if isinstance(item, Items) or (isinstance(item, Known) and isinstance(item.value, (list, np.ndarray))):
         raise Refused("An array is indexed by a list.", "FO108")
     return item
 
 
 def _is_known(item: Any) -> bool:
     if isinstance(item, slice):
-        return all(part is None or isinstance(part, Static) for part in (item.start, item.stop, item.step))
+        return all(part is None or isinstance(part, Known) for part in (item.start, item.stop, item.step))
     if isinstance(item, Items):
-        return all(isinstance(part, Static) for part in item.values)
-    return item is None or item is Ellipsis or isinstance(item, Static)
+        return all(isinstance(part, Known) for part in item.values)
+    return item is None or item is Ellipsis or isinstance(item, Known)
 
 
-def _known(run: Any, value: Static, items: list[Any], is_tuple: bool) -> Static:
+def _known(lift: Lifting, value: Known, items: list[Any], is_tuple: bool) -> Known:
     """A constant indexed by constants."""
-    graph = run.lift.graph
+    graph = lift.graph
 
     def plain(item: Any) -> Any:
         if isinstance(item, slice):
             return slice(*(None if part is None else part.value for part in (item.start, item.stop, item.step)))
         if isinstance(item, Items):
             return tuple(part.value for part in item.values)
-        return item.value if isinstance(item, Static) else item
+        return item.value if isinstance(item, Known) else item
 
     def node(item: Any) -> Any:
         if isinstance(item, slice):
             return tuple(None if part is None else part.node for part in (item.start, item.stop, item.step))
         if isinstance(item, Items):
             return graph.sequence(tuple(part.node for part in item.values))
-        return item.node if isinstance(item, Static) else "..." if item is Ellipsis else item
+        return item.node if isinstance(item, Known) else "..." if item is Ellipsis else item
 
     key = tuple(plain(item) for item in items)
     try:
         found = value.value[key if is_tuple else key[0]]
     except Exception as error:
         raise Refused(f"A constant is read at {key}, which fails: {error}") from error
-    return Static(found, graph.index(value.node, tuple(node(item) for item in items)))
+    return Known(found, graph.index(value.node, tuple(node(item) for item in items)))
 
 
-def _of_items(run: Any, value: Items, item: Any) -> Any:
+def _of_items(lift: Lifting, value: Items, item: Any) -> Any:
     if isinstance(item, slice) and _is_known(item):
         bounds = (None if part is None else part.value for part in (item.start, item.stop, item.step))
         return Items(value.values[slice(*bounds)], value.is_list)
-    if isinstance(item, Static):
+    if isinstance(item, Known):
         try:
             return value.values[item.value]
         except IndexError as error:
@@ -168,12 +170,12 @@ def _of_items(run: Any, value: Items, item: Any) -> Any:
     if isinstance(item, Tensor):
         from flatout.vectorize.arrays.shaping import stack
 
-        return index(run.lift, stack(run.lift, value), [item])
+        return index(lift, stack(lift, value), [item])
     raise Refused("A list is read at a place that is not known.")
 
 
-def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
-    lift = run.lift
+def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
+    lift = lift
     item, rest = items[0], items[1:]
     if len(value.axes) != 1:
         raise Refused("A list that nested loops filled is indexed.")
@@ -181,7 +183,7 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
     if isinstance(item, slice):
         if value.keep is not None:
             raise Refused("A part of a selection is taken; which one depends on the data.", "FO108")
-        if isinstance(item.step, Static) and item.step.value == -1 and item.start is item.stop is None:
+        if isinstance(item.step, Known) and item.step.value == -1 and item.start is item.stop is None:
             return index(lift, listing_to_tensor(lift, value), items)
         places, keep = positions(lift, axis), None
         if item.step is not None:
@@ -189,7 +191,7 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
         for bound, symbol in ((item.start, ">="), (item.stop, "<")):
             if bound is None:
                 continue
-            if isinstance(bound, Static) and bound.value < 0:
+            if isinstance(bound, Known) and bound.value < 0:
                 raise Refused("A list is cut, counted from its end.")
             name = {">=": "greater_equal", "<": "less"}[symbol]
             keep = both(lift, keep, elementwise(lift, name, (places, bound), "bool", symbol))
@@ -197,111 +199,103 @@ def _of_listing(run: Any, value: Listing, items: list[Any]) -> Any:
     if isinstance(item, Tensor) and item.position and item.position[1] == 0 and value.keep is None:
         loop = item.position[0]
         if loop.size is axis.size and loop.start is axis.start is None and not _has(value.element, loop):
-            picked = _renamed(value.element, {axis: loop})
-            return pick(run, picked, rest, True) if rest else picked
+            picked = relabelled_value(value.element, {axis: loop})
+            return pick(lift, picked, rest, True) if rest else picked
     if value.keep is not None:
         raise Refused("An element of a selection is read; which one depends on the data.", "FO108")
     if isinstance(value.element, Listing):  # A list of lists: the element of each.
         row = value.element
-        if row.keep is not None or not isinstance(item, (Static, Host)):
+        if row.keep is not None or not isinstance(item, (Known, Host)):
             raise Refused("A list of lists is read at a place that is not known.", "FO108")
-        picked = _of_listing(run, Listing(row.element, value.axes), [item])
-        return pick(run, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
+        picked = _of_listing(lift, Listing(row.element, value.axes), [item])
+        return pick(lift, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
     stacked = listing_to_tensor(lift, value)
-    return index(lift, stacked, [_index_item(run, part) for part in items])
+    return index(lift, stacked, [_index_item(lift, part) for part in items])
 
 
 def _has(value: Any, axis: Any) -> bool:
     return isinstance(value, Tensor) and axis in value.dims
 
 
-def _renamed(value: Any, labels: Any) -> Any:
-    if isinstance(value, Tensor):
-        return relabelled(value, labels)
-    from flatout.vectorize.interpreter.iterated_axes import relabelled_value
-
-    return relabelled_value(value, labels)
-
-
-def _of_indexer(run: Any, method: Method, items: list[Any], is_tuple: bool) -> Any:
+def _of_indexer(lift: Lifting, method: Method, items: list[Any], is_tuple: bool) -> Any:
     """`table.loc[...]`, `.iloc[...]`, `.at[...]`."""
     table, name = method.of, method.name
     if isinstance(table, Match) and name in ("iloc", "values", "iat") and table.column is not None:
-        return _of_match(run, table, items)
-    if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Static) and items[0].value == 0:
+        return _of_match(lift, table, items)
+    if isinstance(table, Match) and name == "iloc" and isinstance(items[0], Known) and items[0].value == 0:
         return replace(table, is_row=True)
     if is_frame(table) and name == "loc" and isinstance(items[0], Match):
         match = replace(items[0], table=table)
-        return _of_match(run, match, items[1:]) if len(items) > 1 else match
+        return _of_match(lift, match, items[1:]) if len(items) > 1 else match
     if not is_table(table) or name not in ("loc", "iloc", "at", "iat"):
         raise Refused(f"Something is indexed that cannot be: .{name}")
     by_position = name in ("iloc", "iat")
     if all(_is_known(item) for item in items):
-        indexer = Static(getattr(table.value, name), run.lift.graph.make("attribute", table.node, name))
-        return _known(run, indexer, items, is_tuple)
+        indexer = Known(getattr(table.value, name), lift.graph.make("attribute", table.node, name))
+        return _known(lift, indexer, items, is_tuple)
     if isinstance(items[0], Choice) and name in ("loc", "at"):
-        found = read_at(run, table, items[0])
-        return column_of_row(run, found, items[1].value) if len(items) > 1 and isinstance(found, Row) else found
-    items = [listing_to_tensor(run.lift, item) if isinstance(item, Listing) else item for item in items]
+        found = read_at(lift, table, items[0])
+        return column_of_row(lift, found, items[1].value) if len(items) > 1 and isinstance(found, TableRow) else found
+    items = [listing_to_tensor(lift, item) if isinstance(item, Listing) else item for item in items]
     keys = items[0].values if isinstance(items[0], Items) else (items[0],)
     if is_frame(table):
         if is_tuple and len(items) == 2 and isinstance(items[1], Tensor):
-            return _cell(run, table, items, by_position)
+            return _cell(lift, table, items, by_position)
         if is_tuple and len(items) == 2:
-            return column_of_row(run, Row(table, keys, by_position), items[1].value)
-        return Row(table, tuple(items) if is_tuple else keys, by_position)
-    return lookup(run.lift, table, list(items if is_tuple else keys), by_position=by_position)
+            return column_of_row(lift, TableRow(table, keys, by_position), items[1].value)
+        return TableRow(table, tuple(items) if is_tuple else keys, by_position)
+    return lookup(lift, table, list(items if is_tuple else keys), by_position=by_position)
 
 
-def _cell(run: Any, frame: Static, items: list[Any], by_position: bool) -> Tensor:
+def _cell(lift: Lifting, frame: Known, items: list[Any], by_position: bool) -> Tensor:
     """`frame.iloc[i, j]` with both from the data: the frame is a matrix."""
     counted = all(list(labels) == list(range(len(labels))) for labels in (frame.value.index, frame.value.columns))
     if not (by_position or counted):
         raise Refused("A row and a column of a DataFrame are picked by labels from the data.", "FO401")
-    run.lift.changes.add("FO401")
-    matrix = operand(run.lift, Static(frame.value.to_numpy(), run.lift.graph.method(frame.node, "to_numpy")))
-    return index(run.lift, matrix, items)
+    lift.changes.add("FO401")
+    matrix = operand(lift, Known(frame.value.to_numpy(), lift.graph.method(frame.node, "to_numpy")))
+    return index(lift, matrix, items)
 
 
-def _of_match(run: Any, match: Match, items: list[Any]) -> Any:
+def _of_match(lift: Lifting, match: Match, items: list[Any]) -> Any:
     """A column of the rows that match, or the first entry of such a column."""
-    at = items[0].value if isinstance(items[0], Static) else None
+    at = items[0].value if isinstance(items[0], Known) else None
     if match.column is not None:
         if at == 0:
-            return entry(run.lift, match)
+            return entry(lift, match)
         raise Refused("Other than the first of the rows that match is read.", "FO401")
     if match.table is None or at not in match.table.value.columns:
         raise Refused("The rows of a table that match are used as a table of their own.", "FO401")
-    node = run.lift.graph.index(match.table.node, (run.lift.graph.const(at),))
-    chosen = replace(match, column=Static(match.table.value[at], node))
-    return entry(run.lift, chosen) if match.is_row else chosen
+    node = lift.graph.index(match.table.node, (lift.graph.const(at),))
+    chosen = replace(match, column=Known(match.table.value[at], node))
+    return entry(lift, chosen) if match.is_row else chosen
 
 
-def column_of_row(run: Any, row: Row, column: Any) -> Tensor:
+def column_of_row(lift: Lifting, row: TableRow, column: Any) -> Tensor:
     """`table.loc[key][column]`."""
-    graph, table = run.lift.graph, row.table
+    graph, table = lift.graph, row.table
     if isinstance(column, (int, np.integer)) and column not in table.value.columns:
         column = table.value.columns[column]
     if column not in table.value.columns:
         raise Refused(f"A table has no column {column!r}.", "FO401")
     node = graph.index(table.node, (graph.const(column),))
-    series = Static(table.value[column], node)
-    return lookup(run.lift, series, list(row.keys), by_position=row.by_position, frame=table)
+    series = Known(table.value[column], node)
+    return lookup(lift, series, list(row.keys), by_position=row.by_position, frame=table)
 
 
-def contains(run: Any, item: Any, group: Any, negate: bool) -> Any:
+def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     """`item in group`."""
-    lift = run.lift
-    if isinstance(item, Static) and isinstance(group, Static):
+    lift = lift
+    if isinstance(item, Known) and isinstance(group, Known):
         is_in = (item.value in group.value) != negate
-        return Static(is_in, lift.graph.const(is_in))
-    if isinstance(group, Static) and isinstance(item, Tensor):
+        return Known(is_in, lift.graph.const(is_in))
+    if isinstance(group, Known) and isinstance(item, Tensor):
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):
             raise Refused("Membership in a group that holds other than numbers.")
         if item.domain:
             lift.hints.append(("keys", item.domain, tuple(content), True))
-        known = operand(lift, Static(content, lift.graph.call("list", group.node)))
+        known = operand(lift, Known(content, lift.graph.call("list", group.node)))
         rows = known.inner[0]
         found = reduce(lift, "any", elementwise(lift, "equal", (item, replace(known, inner=())), "bool", "=="), (rows,))
         return elementwise(lift, "logical_not", (found,), "bool") if negate else found

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, elementwise, number, where
-from flatout.vectorize.arrays.lifted_values import Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Known, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
@@ -27,7 +27,7 @@ def torch_loss(lift: Lifting, function: Any, path: str, args: list[Any], kwargs:
         return None
     words = {name: value for name, value in kwargs.items() if name not in ("input", "target")}
     sides = [*args, *(kwargs[name] for name in ("input", "target") if name in kwargs)]
-    if len(sides) != 2 or not all(isinstance(value, Static) for value in words.values()):
+    if len(sides) != 2 or not all(isinstance(value, Known) for value in words.values()):
         return None
     given = {name: value.value for name, value in words.items()}
     reduction = given.pop("reduction", getattr(function, "reduction", "mean"))

@@ -7,8 +7,8 @@ import importlib
 import types
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.lifted_values import Items, Refused, Static, Tensor
+from flatout.vectorize.arrays.algebra import known_items, number
+from flatout.vectorize.arrays.lifted_values import Items, Known, Refused, Tensor
 
 from .scopes import Scope
 
@@ -34,11 +34,8 @@ def unpacked(run: Any, value: Any, count: int) -> list[Any]:
     """The parts of a value that is assigned to several variables."""
     if isinstance(value, Items) and len(value.values) == count:
         return list(value.values)
-    if isinstance(value, Static) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
-        graph = run.lift.graph
-        if value.node.kind in ("tuple", "list"):
-            return [Static(item, node) for item, node in zip(value.value, value.node.parts[0], strict=True)]
-        return [Static(item, graph.index(value.node, (graph.const(k),))) for k, item in enumerate(value.value)]
+    if isinstance(value, Known) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
+        return list(known_items(run.lift, value))
     if isinstance(value, Tensor) and value.rank:
         from flatout.vectorize.arrays.indexing import index
 
@@ -58,7 +55,7 @@ def bring_in(run: Any, node: Any, scope: Scope) -> None:
             module = importlib.import_module(alias.name if alias.asname else alias.name.partition(".")[0])
             if not alias.asname:
                 importlib.import_module(alias.name)
-            scope.variables[name] = Static(module, run.lift.graph.name(_given(run, name, module)))
+            scope.variables[name] = Known(module, run.lift.graph.name(_given(run, name, module)))
         else:
             if node.level or node.module is None:
                 raise Refused("A relative import inside the function.")
@@ -68,7 +65,7 @@ def bring_in(run: Any, node: Any, scope: Scope) -> None:
             name = alias.asname or alias.name
             if isinstance(value, types.ModuleType):
                 path = value.__name__
-            scope.variables[name] = Static(value, run.lift.graph.name(_given(run, name, value)), path)
+            scope.variables[name] = Known(value, run.lift.graph.name(_given(run, name, value)), path)
 
 
 def _given(run: Any, name: str, value: Any) -> str:

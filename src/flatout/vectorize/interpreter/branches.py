@@ -10,15 +10,15 @@ from flatout.vectorize.arrays.algebra import both, elementwise, named, number, o
 from flatout.vectorize.arrays.lifted_values import (
     Host,
     Items,
+    Known,
     Listing,
     Method,
     Refused,
-    Row,
     Splice,
-    Static,
     Sum,
+    TableRow,
     Tensor,
-    Unknown,
+    Unreadable,
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.safe_where import sheltered
@@ -59,7 +59,7 @@ class Branching:
 
         if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
             return False
-        if not all(isinstance(one, ast.Expr) and is_log(self, one.value, scope) for one in node.body):
+        if not all(isinstance(one, ast.Expr) and is_log(self.expression, one.value, scope) for one in node.body):
             return False
         called = [part.func for part in ast.walk(node.test) if isinstance(part, ast.Call)]
         return bool(called) and all(isinstance(one, ast.Attribute) and one.attr == "isEnabledFor" for one in called)
@@ -89,7 +89,7 @@ class Branching:
             if left is right:
                 scope.variables[name] = left
             elif left is None or right is None:
-                scope.variables[name] = Unknown(f"{name!r} has a value on one side of a branch only.", "FO202")
+                scope.variables[name] = Unreadable(f"{name!r} has a value on one side of a branch only.", "FO202")
             else:
                 scope.variables[name] = self.choose(condition, left, right)
 
@@ -101,25 +101,25 @@ class Branching:
     def choose(self, condition: Any, left: Any, right: Any) -> Any:
         """What a variable is behind a branch."""
         lift = self.lift
-        if isinstance(left, Unknown) or isinstance(right, Unknown):
-            return left if isinstance(left, Unknown) else right
+        if isinstance(left, Unreadable) or isinstance(right, Unreadable):
+            return left if isinstance(left, Unreadable) else right
         if isinstance(left, Sum) or isinstance(right, Sum):
             return self._choose_terms(condition, left, right)
         if isinstance(left, Items) and isinstance(right, Items) and len(left.values) == len(right.values):
             pairs = zip(left.values, right.values, strict=True)
             return Items(tuple(self.choose(condition, a, b) for a, b in pairs), left.is_list)
         if isinstance(condition, Host):
-            if all(isinstance(side, (Host, Static)) for side in (left, right)):
+            if all(isinstance(side, (Host, Known)) for side in (left, right)):
                 return Host(lift.graph.make("ifexp", condition.node, left.node, right.node))
             left, right = operand(lift, left), operand(lift, right)
             node = lift.graph.make("ifexp", condition.node, left.node, right.node)
             if left.dims and right.dims and left.dims != right.dims:
                 raise Refused("A branch on the shape gives arrays of different dimensions.", "FO202")
             return replace(left if left.dims else right, node=node, position=None)
-        if isinstance(left, Static) and isinstance(right, Static) and left.value is right.value:
+        if isinstance(left, Known) and isinstance(right, Known) and left.value is right.value:
             return left
         for side in (left, right):
-            if isinstance(side, (Listing, Row, Method)):
+            if isinstance(side, (Listing, TableRow, Method)):
                 raise Refused("A list is chosen by a tensor's value.", "FO202")
         a = sheltered(lift, condition, operand(lift, left))
         b = sheltered(lift, self.inverse(condition), operand(lift, right))

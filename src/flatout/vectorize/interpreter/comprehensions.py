@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import both, number
-from flatout.vectorize.arrays.lifted_values import Host, Items, Listing, Range, Record, Refused, Several, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Range, Record, Refused, Several, Tensor
 
 from .iterated_axes import in_order, stream
 from .scopes import Scope
@@ -78,7 +78,7 @@ def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Record:
     for item in steps:
         run.assign(first.target, item, inside)
         key = run.expression(node.key, inside)
-        if not isinstance(key, Static):
+        if not isinstance(key, Known):
             raise Refused("A dict of tensors.")
         made[key.value] = run.expression(node.value, inside)
     return Record(made)
@@ -104,13 +104,13 @@ def few_steps(run: Any, over: Any, most: int) -> list[Any] | None:
     """The steps of a loop over a few constants, to be written out; else None."""
     graph = run.lift.graph
     if isinstance(over, Range) and all(
-        isinstance(part, Static) or part is None for part in (over.start, over.stop, over.step)
+        isinstance(part, Known) or part is None for part in (over.start, over.stop, over.step)
     ):
         numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
         return [number(run.lift, k) for k in numbers] if len(numbers) <= most else None
-    if isinstance(over, Static) and isinstance(over.value, (list, tuple, np.ndarray)) and len(over.value) <= most:
-        return [Static(item, graph.index(over.node, (graph.const(k),))) for k, item in enumerate(over.value)]
-    if isinstance(over, Static) and isinstance(over.value, Mapping) and len(over.value) <= most:
+    if isinstance(over, Known) and isinstance(over.value, (list, tuple, np.ndarray)) and len(over.value) <= most:
+        return [Known(item, graph.index(over.node, (graph.const(k),))) for k, item in enumerate(over.value)]
+    if isinstance(over, Known) and isinstance(over.value, Mapping) and len(over.value) <= most:
         return [number(run.lift, key) for key in over.value]
     if isinstance(over, Several) and over.how in ("enumerate", "zip", "product"):
         several = over.values[:1] if over.how == "enumerate" else over.values

@@ -6,7 +6,7 @@ import ast
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.lifted_values import Host, Range, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Known, Range, Refused, Tensor
 
 from .evaluation import apply_operator
 from .scopes import Scope
@@ -37,7 +37,7 @@ def counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Range, list[a
     if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)) and not is_first:
         raise refused
     begin, stop = scope.variables.get(name), run.expression(test.comparators[0], scope)
-    if not isinstance(begin, (Static, Host, Tensor)):
+    if not isinstance(begin, (Known, Host, Tensor)):
         raise refused
     op = type(test.ops[0])
     if op is (ast.LtE if step > 0 else ast.GtE):

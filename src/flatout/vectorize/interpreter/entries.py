@@ -7,11 +7,9 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import operand, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor
-from flatout.vectorize.arrays.lifted_values import Axis, Listing, Refused, Sum, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Listing, Refused, Stream, Sum, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.safe_where import sheltered
-
-from .iterated_axes import Stream
 
 
 def entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:

@@ -15,15 +15,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Host,
     Items,
+    Known,
     Listing,
     Local,
     Match,
     Record,
     Refused,
-    Static,
     Sum,
     Tensor,
-    Unknown,
+    Unreadable,
 )
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
@@ -51,20 +51,20 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
     graph = run.lift.graph
     match node:
         case ast.Constant():
-            return Static(node.value, graph.const(node.value))
+            return Known(node.value, graph.const(node.value))
         case ast.Name():
             value = scope.find(node.id, graph, run.injected)
-            if isinstance(value, Unknown):
+            if isinstance(value, Unreadable):
                 raise Refused(value.reason, value.code, node.lineno)
             return value
         case ast.Tuple() | ast.List():
             if any(isinstance(item, ast.Starred) for item in node.elts):
                 raise Refused("A list is unpacked into another.")
             items = tuple(evaluate(run, item, scope) for item in node.elts)
-            if items and all(isinstance(item, Static) and item.node.kind == "const" for item in items):
+            if items and all(isinstance(item, Known) and item.node.kind == "const" for item in items):
                 content = [item.value for item in items]
                 made = graph.sequence(tuple(item.node for item in items), isinstance(node, ast.List))
-                return Static(content if isinstance(node, ast.List) else tuple(content), made)
+                return Known(content if isinstance(node, ast.List) else tuple(content), made)
             return Items(items, isinstance(node, ast.List))
         case ast.Dict():
             return _dictionary(run, node, scope)
@@ -81,7 +81,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Subscript():
             return subscripts.subscript(run, evaluate(run, node.value, scope), node.slice, scope)
         case ast.Attribute():
-            return attributes.attribute(run, evaluate(run, node.value, scope), node.attr)
+            return attributes.attribute(run.lift, evaluate(run, node.value, scope), node.attr)
         case ast.Call():
             return calls.call(run, node, scope)
         case ast.Lambda():
@@ -92,7 +92,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.DictComp():
             return dictionary(run, node, scope)
         case ast.JoinedStr():
-            return Static("text", graph.const("text"))
+            return Known("text", graph.const("text"))
         case ast.NamedExpr():
             value = evaluate(run, node.value, scope)
             run.assign(node.target, value, scope)
@@ -100,18 +100,18 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
     raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
 
 
-def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Static | Record:
+def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Known | Record:
     pairs = []
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             raise Refused("A dict is unpacked into another.")
         parts = evaluate(run, key, scope), evaluate(run, value, scope)
-        if not isinstance(parts[0], Static):
+        if not isinstance(parts[0], Known):
             raise Refused("A dict of tensors.")
         pairs.append(parts)
-    if any(not isinstance(value, Static) for _, value in pairs):
+    if any(not isinstance(value, Known) for _, value in pairs):
         return Record({key.value: value for key, value in pairs})
-    return Static({key.value: value.value for key, value in pairs}, run.lift.graph.make("raw", ast.unparse(node)))
+    return Known({key.value: value.value for key, value in pairs}, run.lift.graph.make("raw", ast.unparse(node)))
 
 
 def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
@@ -131,13 +131,13 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
         return Bag(left.entries, (*left.others, right.entries, *right.others))
     if isinstance(left, Match) and isinstance(right, Match) and symbol == "&":
         return replace(left, also=(*left.also, (right.on, right.key), *right.also))
-    if isinstance(left, Static) and isinstance(right, Static):
+    if isinstance(left, Known) and isinstance(right, Known):
         try:
-            return Static(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
+            return Known(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
         except Exception as error:
             raise Refused(f"A constant expression fails: {error}") from error
-    is_repeated = symbol == "*" and isinstance(left, Static) and isinstance(left.value, list)
-    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and not is_repeated:
+    is_repeated = symbol == "*" and isinstance(left, Known) and isinstance(left.value, list)
+    if isinstance(left, (Known, Host)) and isinstance(right, (Known, Host)) and not is_repeated:
         return Host(graph.binary(symbol, left.node, right.node))
     if symbol == "==" and (is_series(left) or is_series(right)):
         series, key = (left, right) if is_series(left) else (right, left)
@@ -150,7 +150,7 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
 
 def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
     def items(value: Any) -> Any:
-        if isinstance(value, Static) and isinstance(value.value, (list, tuple)):
+        if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
             return Items(tuple(number(run.lift, item) for item in value.value), isinstance(value.value, list))
         return value
 
@@ -159,7 +159,7 @@ def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
         (one,) = left.values
-        if isinstance(one, Static) and isinstance(one.value, (int, float)):
+        if isinstance(one, Known) and isinstance(one.value, (int, float)):
             return Listing(one, (Axis("made", right.node),))
         return Items(())  # `[None] * n`: to be filled by a loop.
     raise Refused("Lists are combined in a way that has no array form.")
@@ -185,9 +185,9 @@ def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
 
 
 def _negated(run: Any, value: Any) -> Any:
-    if isinstance(value, (Static, Host)):
+    if isinstance(value, (Known, Host)):
         node = run.lift.graph.make("negative", value.node)
-        return Static(-value.value, node) if isinstance(value, Static) else Host(node)
+        return Known(-value.value, node) if isinstance(value, Known) else Host(node)
     return negative(run.lift, operand(run.lift, value))
 
 
@@ -223,18 +223,18 @@ def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
 def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
-        if isinstance(right, Static) and right.value is None:
-            same = isinstance(left, Static) and left.value is None
+        if isinstance(right, Known) and right.value is None:
+            same = isinstance(left, Known) and left.value is None
             return number(lift, same == isinstance(op, ast.Is))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
-        return subscripts.contains(run, left, right, isinstance(op, ast.NotIn))
+        return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     symbol = SYMBOLS[type(op)]
     for value in (left, right):
         if isinstance(value, Sum):
             raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Tensor) and one.domain and isinstance(other, Static):
+        if isinstance(one, Tensor) and one.domain and isinstance(other, Known):
             lift.hints.append(("value", one.domain, other.value))
         if isinstance(one, Tensor) and one.domain and isinstance(other, Tensor) and other.position:
             kind = "index" if symbol in ("==", "!=") else "count"
@@ -246,7 +246,7 @@ def _and(run: Any, left: Any, right: Any) -> Any:
     if isinstance(left, Tensor) and isinstance(right, Tensor):
         return both(run.lift, left, right)
     for one, other in ((left, right), (right, left)):
-        if isinstance(one, Static):
+        if isinstance(one, Known):
             return other if one.value else one
     if isinstance(left, Host) and isinstance(right, Host):
         return Host(run.lift.graph.make("ifexp", left.node, right.node, left.node))
@@ -311,7 +311,7 @@ def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
 def truth(run: Any, value: Any) -> Any:
     """A condition: True or False if known now, else a Host or a Tensor of booleans."""
     lift = run.lift
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         known = bool(value.value)
         if value.node.kind != "const":
             lift.guards.append((value.node, known))

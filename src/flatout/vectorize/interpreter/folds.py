@@ -10,19 +10,20 @@ from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Host,
     Items,
+    Known,
     Listing,
     Local,
     Range,
     Refused,
     Several,
-    Static,
+    Stream,
     Sum,
     Tensor,
 )
 from flatout.vectorize.arrays.shaping import tensor
 
 from .bindings import unpacked
-from .iterated_axes import Stream, stream
+from .iterated_axes import stream
 from .iterating import stepped
 from .loop_totals import finished
 from .running_totals import Running, advanced
@@ -31,15 +32,9 @@ from .scopes import Scope
 _CARRIED = "what the loop carries"
 
 
-def _call(run: Any, function: Any, args: list[Any]) -> Any:
-    from flatout.vectorize.calls.calls import apply, path_to
-
-    return apply(run, function, path_to(function), args, {})
-
-
 def _words(names: tuple[str, ...], args: list[Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     given = {**dict(zip(names, args, strict=False)), **kwargs}
-    return {name: value for name, value in given.items() if not (isinstance(value, Static) and value.value is None)}
+    return {name: value for name, value in given.items() if not (isinstance(value, Known) and value.value is None)}
 
 
 def _rows(run: Any, value: Any) -> Stream:
@@ -74,10 +69,10 @@ def _fold(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
     begin = words.get("initializer")
-    after = stepped(run, flow, lambda: _call(run, words["fn"], [_carried(begin), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(begin), flow.element]))
     if begin is None:
         is_own = isinstance(after, Sum) and len(after.terms) == 1 and after.terms[0] is flow.element
-        begin = Static(None, run.lift.graph.const(None))
+        begin = Known(None, run.lift.graph.const(None))
         if not is_own:
             raise Refused("foldl() begins with the first row, which is not what its function makes of a row.", "FO106")
     return _behind(run, begin, after, flow)
@@ -90,12 +85,12 @@ def _scan(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments, or without rows.")
     flow = _rows(run, words["xs"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: _call(run, words["f"], [_carried(words["init"]), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["f"], [_carried(words["init"]), flow.element]))
     if not isinstance(after, Items) or len(after.values) != 2:
         raise Refused("scan() of a function that does not give two values.")
     carry, each = after.values
     last = _behind(run, words["init"], carry, flow)
-    if isinstance(each, Static) and each.value is None:
+    if isinstance(each, Known) and each.value is None:
         return Items((last, each))
     return Items((last, _every(run, each, flow)))
 
@@ -115,12 +110,12 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments.")
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: _call(run, words["fn"], [_carried(None), flow.element]))
+    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(None), flow.element]))
     begin = words.get("initializer")
     is_plain = isinstance(after, Sum) and after.name == _CARRIED and after.how in ("sum", "prod")
     if not is_plain or len(after.terms) != 1 or (begin is None and after.terms[0] is not flow.element):
         raise Refused("scan() by other than a sum or product: a recurrence is not a map.", "FO106")
-    before = Static(None, run.lift.graph.const(None)) if begin is None else begin
+    before = Known(None, run.lift.graph.const(None)) if begin is None else begin
     one = Running(_CARRIED, after.how, ast.Constant(None))
     each, _ = advanced(run.lift, one, before, after.terms[0], flow)
     return listing_to_tensor(run.lift, Listing(each, flow.axes, None))
@@ -128,8 +123,8 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _fori(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words = _words(("lower", "upper", "body_fun", "init_val"), args, kwargs)
-    return _counting(run, Range(words["lower"], words["upper"]), words["init_val"], lambda at, held: _call(
-        run, words["body_fun"], [at, held]
+    return _counting(run, Range(words["lower"], words["upper"]), words["init_val"], lambda at, held: run.call(
+        words["body_fun"], [at, held]
     ))  # fmt: skip
 
 
@@ -149,7 +144,7 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     words |= {"body": words.pop("body_fun")} if "body_fun" in words else {}
     words |= {"loop_vars": words.pop("init_val")} if "init_val" in words else {}
     begin, test = words["loop_vars"], words["cond"]
-    if isinstance(begin, Static) and isinstance(begin.value, (tuple, list)):
+    if isinstance(begin, Known) and isinstance(begin.value, (tuple, list)):
         begin = Items(tuple(unpacked(run, begin, len(begin.value))))
     if not isinstance(begin, Items) or not isinstance(test, Local):
         raise Refused("A while loop that does not count: how many steps it takes depends on the data.")
@@ -159,7 +154,7 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     def body(at: Any, held: Any) -> Any:
         given = list(held.values)
         given.insert(place, at)
-        made = _call(run, words["body"], given)
+        made = run.call(words["body"], given)
         if not isinstance(made, Items) or len(made.values) != len(begin.values):
             raise Refused("A loop gives something else on than it was given.", "FO106")
         moved = made.values[place]
@@ -178,8 +173,8 @@ def _number(value: Any) -> Any:
     if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
         inside = value.node.parts[1][0]
         if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
-            return Static(int(inside.parts[0]), inside)
-    if not isinstance(value, (Static, Host)):
+            return Known(int(inside.parts[0]), inside)
+    if not isinstance(value, (Known, Host)):
         raise Refused("A while loop whose counter begins with a value of the data.")
     return value
 
@@ -213,12 +208,12 @@ def _cond(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("cond() with further arguments.", "FO202")
     test = run.truth(words["pred"])
     if isinstance(test, bool):
-        return _call(run, words["true_fn" if test else "false_fn"], [])
+        return run.call(words["true_fn" if test else "false_fn"], [])
     run.lift.changes.add("FO202")
     sides = []
     for function, condition in ((words["true_fn"], test), (words["false_fn"], run.inverse(test))):
         with Masked(run.lift, condition):
-            sides.append(_call(run, function, []))
+            sides.append(run.call(function, []))
     return run.choose(test, *sides)
 
 
@@ -227,12 +222,12 @@ def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, value = args
     flow = stream(run.lift, value)
     if isinstance(flow, Items):
-        return Items(tuple(_call(run, function, list(item.values)) for item in flow.values), True)
+        return Items(tuple(run.call(function, list(item.values)) for item in flow.values), True)
     if not isinstance(flow.element, Items):
         raise Refused("starmap() of rows that are not written out.")
     run.lift.changes.add("FO101")
     given = list(flow.element.values)
-    return Listing(stepped(run, flow, lambda: _call(run, function, given)), flow.axes, flow.keep)
+    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {

@@ -3,30 +3,37 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
     Items,
+    Known,
     Listing,
     Local,
     Refused,
     Splice,
-    Static,
+    Stream,
     Sum,
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.calls import attributes, calls, ordering
+from flatout.vectorize.calls import attributes, calls, host_calls, ordering, python_calls
+from flatout.vectorize.calls.reader import Handler
 
 from . import bindings
 from . import evaluation as expressions
 from .branches import Branching, Masked
 from .entries import masked_entries
+from .folds import HANDLERS as FOLDS
+from .iterated_axes import stream
+from .iterating import HANDLERS as ITERATING
 from .loop_statements import Looping
-from .loop_totals import assigned_names, join
-from .scopes import Scope, check_decorators
+from .loop_totals import assigned_names, join, over_axes
+from .scopes import Scope, as_local, check_decorators
 
 _DEEPEST = 12
 # How a value is named that was not made in the function.
@@ -43,6 +50,8 @@ class _Returned(Exception):
 
 class Interpreter(Branching, Looping):
     """Runs the statements of a function on lifted values."""
+
+    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **FOLDS}
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift
@@ -98,7 +107,7 @@ class Interpreter(Branching, Looping):
                 self.statement(statement, scope)
             except _Returned as returned:
                 return returned.value
-        return Static(None, self.lift.graph.const(None))
+        return Known(None, self.lift.graph.const(None))
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
@@ -137,7 +146,7 @@ class Interpreter(Branching, Looping):
             case ast.AugAssign():
                 load = ast.parse(ast.unparse(node.target), mode="eval").body
                 old = self.expression(load, scope)
-                if isinstance(old, Static) and old.node.kind in _HELD and _changes_in_place(old.value):
+                if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
                     raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
                 value = self.expression(node.value, scope)
                 if (
@@ -151,7 +160,7 @@ class Interpreter(Branching, Looping):
             case ast.Return():
                 if self._loops > self._outer_loops:
                     raise Refused("The function returns from inside a loop: early exit.", "FO101")
-                none = Static(None, self.lift.graph.const(None))
+                none = Known(None, self.lift.graph.const(None))
                 raise _Returned(self.expression(node.value, scope) if node.value else none)
             case ast.For():
                 self._for(node, scope)
@@ -189,8 +198,8 @@ class Interpreter(Branching, Looping):
         for name in assigned_names(node.body) if set(paths) & set(_NO_GRADIENT) else ():
             value = scope.variables.get(name)
             if isinstance(value, Tensor):
-                scope.variables[name] = attributes.detached(self, value)
-            elif not isinstance(value, (Host, Static)):
+                scope.variables[name] = attributes.detached(self.lift, value)
+            elif not isinstance(value, (Host, Known)):
                 raise Refused(f"{name!r} is filled where no gradient is kept.", "FO101")
 
     def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
@@ -222,14 +231,14 @@ class Interpreter(Branching, Looping):
                     words = {word.arg: self.expression(word.value, scope) for word in node.keywords if word.arg}
                     self.assign(target, ordering.sorted_values(self, [held], words), scope)
                     return
-        if calls.is_log(self, node, scope):
+        if calls.is_log(self.expression, node, scope):
             if self._loops:
                 raise Refused("Something is printed or logged at every step of a loop.", "FO203")
             self.lift.changes.add("FO203")
             self.lift.note(f"Left out, because it needs a value on the host at every step: {ast.unparse(node)}")
             return
         value = self.expression(node, scope)
-        if not (isinstance(value, Static) and value.value is None):
+        if not (isinstance(value, Known) and value.value is None):
             raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
 
     def _appended(self, held: Any, added: Any, target: ast.expr) -> Any:
@@ -299,8 +308,34 @@ class Interpreter(Branching, Looping):
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         return expressions.evaluate(self, node, scope)
 
+    def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return self.function(as_local(function, function.__globals__ is self.globals), args, kwargs)
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        return calls.apply(self, function, calls.path_to(function), args, kwargs or {})
+
+    def stream(self, value: Any) -> Stream | Items:
+        return stream(self.lift, value)
+
+    def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
+        self._loops += 1
+        try:
+            with Masked(self.lift, flow.keep):
+                return body()
+        finally:
+            self._loops -= 1
+
+    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
+        return over_axes(self.lift, how, term, flow)
+
     def join(self, how: str, left: Any, right: Any) -> Any:
         return join(self.lift, how, left, right)
+
+    def made_once(self, wish: str, value: Any, node: Node) -> Known:
+        name = f"_{wish}_{len(self.injected)}"
+        self.injected[name] = value
+        self.hoisted[name] = node
+        return Known(value, self.lift.graph.name(name))
 
 
 def _returns(statement: ast.If | ast.With) -> bool:

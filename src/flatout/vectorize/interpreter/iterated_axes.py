@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled, relabelled_value
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
@@ -16,27 +16,19 @@ from flatout.vectorize.arrays.lifted_values import (
     Groups,
     Host,
     Items,
+    Known,
     Listing,
     Places,
     Range,
     Record,
     Refused,
     Several,
-    Static,
+    Stream,
     Tensor,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.lookups import distinct, is_table
-
-
-@dataclass(frozen=True, eq=False)
-class Stream:
-    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
-
-    axes: tuple[Axis, ...]
-    element: Any
-    keep: Tensor | None = None
 
 
 def stream(lift: Lifting, value: Any) -> Stream | Items:
@@ -69,7 +61,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         return stream(lift, distinct(lift, value.entries))
     if isinstance(value, Several):
         return _several(lift, value)
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         return _static(lift, value)
     if isinstance(value, Groups):
         return parts_of(lift, value)
@@ -93,17 +85,6 @@ def parts_of(lift: Lifting, groups: Groups) -> Stream:
     return Stream(listing.axes, Items((listing.element, part)), listing.keep)
 
 
-def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
-    if isinstance(value, Tensor):
-        return relabelled(value, labels)
-    if isinstance(value, Items):
-        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
-    if isinstance(value, Listing):
-        keep = None if value.keep is None else relabelled(value.keep, labels)
-        return Listing(relabelled_value(value.element, labels), value.axes, keep)
-    return value
-
-
 def variable(lift: Lifting, axis: Axis) -> Tensor:
     """All values of a loop's variable."""
     graph = lift.graph
@@ -124,20 +105,20 @@ def _sum(lift: Lifting, left: Node, right: Node) -> Node:
 
 
 def _range(lift: Lifting, value: Range) -> Stream:
-    step = 1 if value.step is None else value.step.value if isinstance(value.step, Static) else None
+    step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
     if step == -1:
         first, last = (apply_number(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
         return backwards(_range(lift, Range(first, last)))
     if step != 1:
         return _stepping(lift, value, step)
     start, stop = value.start, value.stop
-    if not isinstance(start, (Static, Host, Tensor)) or not isinstance(stop, (Static, Host, Tensor)):
+    if not isinstance(start, (Known, Host, Tensor)) or not isinstance(stop, (Known, Host, Tensor)):
         raise Refused("A range has a bound that is no number.")
     begin = number(lift, 0) if isinstance(start, Tensor) else start
-    first = None if isinstance(begin, Static) and begin.value == 0 else begin.node
+    first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
     if isinstance(stop, Tensor):
         size = _bound(lift, stop)
-    elif isinstance(begin, Static) and isinstance(stop, Static):
+    elif isinstance(begin, Known) and isinstance(stop, Known):
         size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
         if stop.node.kind != "const" and begin.value:
             size = lift.graph.binary("-", stop.node, begin.node)
@@ -153,21 +134,14 @@ def _range(lift: Lifting, value: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
-def steps_of(lift: Lifting, size: Node) -> Node:
-    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
-    if size.kind == "binary" and size.parts[0] == "-":
-        return lift.graph.call("max", size, lift.graph.const(0))
-    return size
-
-
 def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     """An operation on two numbers that are known now, or when the loss is traced."""
-    if isinstance(left, Static) and isinstance(right, Static):
+    if isinstance(left, Known) and isinstance(right, Known):
         known = {"+": left.value + right.value, "-": left.value - right.value}
         return number(lift, known[symbol])
-    if not isinstance(left, (Static, Host)) or not isinstance(right, (Static, Host)):
+    if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
         raise Refused("A range has a bound that is no number.")
-    if isinstance(right, Static) and right.value == 0:
+    if isinstance(right, Known) and right.value == 0:
         return left
     node = left.node
     if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
@@ -198,14 +172,14 @@ def in_order(lift: Lifting, element: Any, axes: tuple[Axis, ...]) -> Any:
 def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
     """`range(start, stop, step)`: every step-th index, as an array of indices."""
     bounds = (value.start, value.stop)
-    if step is None or step < 1 or not all(isinstance(bound, (Static, Host)) for bound in bounds):
+    if step is None or step < 1 or not all(isinstance(bound, (Known, Host)) for bound in bounds):
         raise Refused("A range has a step that is no positive constant, or bounds from the data.")
     graph = lift.graph
     span = apply_number(lift, "-", apply_number(lift, "+", value.stop, number(lift, step - 1)), value.start)
-    size = graph.const(max(0, span.value // step)) if isinstance(span, Static) else None
+    size = graph.const(max(0, span.value // step)) if isinstance(span, Known) else None
     axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
     at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
-    at = at if isinstance(value.start, Static) and value.start.value == 0 else binary(lift, "+", at, value.start)
+    at = at if isinstance(value.start, Known) and value.start.value == 0 else binary(lift, "+", at, value.start)
     return Stream((axis,), replace(at, kind="int", position=None))
 
 
@@ -338,22 +312,22 @@ def _is_named(node: Node) -> bool:
     return node.kind == "name" or (node.kind == "attribute" and _is_named(node.parts[0]))
 
 
-def _static(lift: Lifting, value: Static) -> Stream | Items:
+def _static(lift: Lifting, value: Known) -> Stream | Items:
     content = value.value
     if isinstance(content, (list, tuple, np.ndarray)) and len(content):
         try:
             array = np.asarray(content)
         except ValueError:
             array = np.asarray(None)
-        if array.dtype.kind in "fiub" and array.ndim and not isinstance(content[0], Static):
-            rows = operand(lift, Static(content, value.node))
+        if array.dtype.kind in "fiub" and array.ndim and not isinstance(content[0], Known):
+            rows = operand(lift, Known(content, value.node))
             size = rows.inner[0].size if isinstance(content, np.ndarray) else lift.graph.call("len", value.node)
             if value.node.kind in ("list", "tuple", "const"):
                 size = rows.inner[0].size
             axis = Axis("item", size)
             element = relabelled(replace(rows, inner=rows.inner[1:]), {rows.inner[0]: axis})
             return Stream((axis,), element)
-        items = (Static(item, lift.graph.index(value.node, (lift.graph.const(k),))) for k, item in enumerate(content))
+        items = (Known(item, lift.graph.index(value.node, (lift.graph.const(k),))) for k, item in enumerate(content))
         return Items(tuple(items))
     if getattr(content, "shape", ()) and hasattr(content, "dtype") and not is_table(value):
         return stream(lift, operand(lift, value))

@@ -10,18 +10,19 @@ from flatout.vectorize.arrays.algebra import number, operand
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Items,
+    Known,
     Listing,
     Local,
     Partial,
     Range,
     Refused,
     Several,
-    Static,
+    Stream,
     Sum,
     Tensor,
 )
 
-from .iterated_axes import Stream, stream
+from .iterated_axes import stream
 from .loop_totals import finished
 
 
@@ -39,7 +40,7 @@ def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
     from .comprehensions import few_steps
 
     count = args[1] if len(args) > 1 else None
-    if (count is not None and (not isinstance(count, Static) or count.value == 2)) or len(args) > 2:
+    if (count is not None and (not isinstance(count, Known) or count.value == 2)) or len(args) > 2:
         return None
     steps = few_steps(run, args[0], _MOST_WRITTEN)
     if steps is None:
@@ -61,7 +62,7 @@ def _several(how: str) -> Callable[..., Several | Items]:
     def function(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several | Items:
         if how == "enumerate":
             begin = kwargs.pop("start", args[1] if len(args) > 1 else number(run.lift, 0))
-            if not isinstance(begin, Static) or not isinstance(begin.value, int):
+            if not isinstance(begin, Known) or not isinstance(begin.value, int):
                 raise Refused("enumerate() with a start that depends on the data.")
             return Several(how, (args[0], begin))
         kwargs.pop("strict", None)
@@ -72,7 +73,7 @@ def _several(how: str) -> Callable[..., Several | Items]:
             written = _written_out(run, how, args)
             if written is not None:
                 return written
-            if len(args) != 2 or not isinstance(args[1], Static) or args[1].value != 2:
+            if len(args) != 2 or not isinstance(args[1], Known) or args[1].value != 2:
                 raise Refused(f"{how.capitalize()} of other than two.", "FO103")
             args = args[:1]
         return Several(how, tuple(args))
@@ -84,7 +85,7 @@ def _pairwise(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
     """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
     (value,) = args
     values = listing_to_tensor(run.lift, value) if isinstance(value, Listing) else value
-    if isinstance(values, Static):
+    if isinstance(values, Known):
         values = operand(run.lift, values)
     if not isinstance(values, Tensor):
         raise Refused("pairwise() of something that is no array.")
@@ -99,9 +100,9 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if isinstance(value, (Range, Several)):
         flow = stream(run.lift, value)
         return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         content = list(value.value)
-        return Static(content, run.lift.graph.call("list", value.node))
+        return Known(content, run.lift.graph.call("list", value.node))
     if isinstance(value, (Items, Listing, Tensor)):
         return value
     raise Refused("A list of something that is no list.")
@@ -109,23 +110,17 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
-    from flatout.vectorize.calls.calls import apply, path_to
-
     function, *values = args
     value = values[0] if len(values) == 1 else Several("zip", tuple(values))
     if isinstance(value, Items) and not kwargs.get("python"):
         value = Several("zip", value.values)
     flow = stream(run.lift, value)
     if isinstance(flow, Items):
-        return Items(tuple(apply(run, function, path_to(function), [item], {}) for item in flow.values), True)
+        return Items(tuple(run.call(function, [item]) for item in flow.values), True)
     run.lift.changes.add("FO105")
     spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
     given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
-    run._loops += 1
-    try:
-        return Listing(apply(run, function, path_to(function), given, {}), flow.axes, flow.keep)
-    finally:
-        run._loops -= 1
+    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 def _takes(function: Any) -> int:
@@ -156,23 +151,21 @@ def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
-    from flatout.vectorize.calls.calls import apply, path_to
-
     function, value, *begin = args
     flow = value if isinstance(value, Items) else stream(run.lift, value)
     if isinstance(flow, Items):
         total = begin[0] if begin else flow.values[0]
         for item in flow.values if begin else flow.values[1:]:
-            total = apply(run, function, path_to(function), [total, item], {})
+            total = run.call(function, [total, item])
         return total
     run.lift.changes.add("FO101")
     carried = Sum("the value of reduce()")
-    joined = stepped(run, flow, lambda: apply(run, function, path_to(function), [carried, flow.element], {}))
+    joined = stepped(run, flow, lambda: run.call(function, [carried, flow.element]))
     # Without a beginning the first element is one, not what the function makes of it.
     is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
     if not isinstance(joined, Sum) or not joined.terms or not is_own:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
-    nothing = Static(None, run.lift.graph.const(None))
+    nothing = Known(None, run.lift.graph.const(None))
     return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
@@ -196,7 +189,7 @@ def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`slice(a, b)`, as an index that is written `a:b`."""
-    bounds = [None if isinstance(one, Static) and one.value is None else one for one in args]
+    bounds = [None if isinstance(one, Known) and one.value is None else one for one in args]
     return slice(*bounds)
 
 

@@ -12,21 +12,23 @@ from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
     Items,
+    Known,
     Local,
     Range,
     Refused,
-    Static,
+    Stream,
     Sum,
     Tensor,
-    Unknown,
+    Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import steps_of
 
 from .branches import Masked
 from .comprehensions import few_steps
 from .counting import counted
-from .iterated_axes import Stream, steps_of, stream, variable
+from .iterated_axes import stream, variable
 from .loop_totals import MOST_UNROLLED, assigned_names, finished
 from .running_totals import advanced, running_totals, steady
 from .scopes import Scope
@@ -115,7 +117,7 @@ class Looping:
         begins = {one.name: scope.variables[one.name] for one in running.values()}
         totals: dict[str, Any] = {}
         for name in assigned_names(body):
-            if name in scope.variables and not isinstance(scope.variables[name], (Local, Unknown)):
+            if name in scope.variables and not isinstance(scope.variables[name], (Local, Unreadable)):
                 scope.variables[name] = Sum(name)
         self.assign(target, flow.element, scope)
         later: dict[str, Any] = {}
@@ -145,9 +147,9 @@ class Looping:
 def _behind(lift: Lifting, steps: Any, name: str) -> Any:
     """The counter of a `while` loop behind it: where it stopped."""
     first, last = steps.start, steps.stop
-    if steps.step is None and isinstance(last, Host) and isinstance(first, Static) and first.value == 0:
+    if steps.step is None and isinstance(last, Host) and isinstance(first, Known) and first.value == 0:
         return Host(steps_of(lift, last.node))
-    return Unknown(f"The counter {name!r} is read behind its loop.")
+    return Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
 def is_pending(flow: Stream) -> bool:
@@ -172,13 +174,13 @@ def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:
     """A variable of one step, behind the loop: that of the last step."""
     if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
         return value
-    if isinstance(value, (Host, Static)):
+    if isinstance(value, (Host, Known)):
         return value
     (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
     is_plain = axis is not None and axis.size is not None and flow.keep is None and not axis.is_reversed
     if is_plain and isinstance(value, Tensor) and value.valid is None and axis in value.dims and not lift.masks:
         return _last(lift, value, axis)  # type: ignore[arg-type]
-    return Unknown(f"{name!r} is read behind a loop: the value of the last step.")
+    return Unreadable(f"{name!r} is read behind a loop: the value of the last step.")
 
 
 def _last(lift: Lifting, value: Tensor, axis: Axis) -> Any:

@@ -8,13 +8,25 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, named, number, operand, where
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Listing, Refused, Splice, Static, Sum, Tensor, Unknown
+from flatout.vectorize.arrays.lifted_values import (
+    Host,
+    Items,
+    Known,
+    Listing,
+    Refused,
+    Splice,
+    Stream,
+    Sum,
+    Tensor,
+    Unreadable,
+)
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 
 from .entries import entries_set
-from .iterated_axes import Stream, in_order, steps_of
+from .iterated_axes import in_order
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
@@ -46,7 +58,7 @@ def _root(node: ast.expr) -> set[str]:
 def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
     if not isinstance(after, Sum) or after.name != name:
-        return Unknown(f"{name!r} is read behind a loop that gives it a new value at every step.")
+        return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
     if after.how is None:
         return before
     if after.how == "list":
@@ -96,11 +108,11 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         if left.how not in (None, how):
             raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
         return Sum(left.name, how, (*left.terms, right))
-    if isinstance(left, Static) and (left.value is None or (how == "sum" and left.value == 0)):
+    if isinstance(left, Known) and (left.value is None or (how == "sum" and left.value == 0)):
         return right  # None: the first step has nothing to join.
-    if isinstance(left, (Static, Host)) and isinstance(right, (Static, Host)) and how in ("sum", "prod"):
+    if isinstance(left, (Known, Host)) and isinstance(right, (Known, Host)) and how in ("sum", "prod"):
         return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
-    if isinstance(left, Static) and not isinstance(left.value, (int, float)):
+    if isinstance(left, Known) and not isinstance(left.value, (int, float)):
         raise Refused("A variable that a loop carries starts as something that is no number.", "FO106")
     if how in ("sum", "prod"):
         return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)

@@ -7,8 +7,8 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.vectorize.arrays.lifted_values import Refused
-from flatout.vectorize.calls.spellings import is_random, library_of, may_define_gradient, path_of
 
 from .scopes import check_decorators, outside_of, tree_of
 

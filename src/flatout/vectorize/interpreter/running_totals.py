@@ -12,11 +12,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, negative, number, operand, relabelled
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Refused, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 
-from .iterated_axes import Stream, variable
+from .iterated_axes import variable
 from .loop_totals import join, over_axes
 
 _HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
@@ -109,7 +109,7 @@ def _behind(value: ast.expr, name: str) -> ast.expr | None:
 
 
 def _is_start(value: Any) -> bool:
-    if isinstance(value, Static):
+    if isinstance(value, Known):
         return isinstance(value.value, (int, float)) and not isinstance(value.value, bool)
     return isinstance(value, (Host, Tensor))
 
@@ -122,19 +122,19 @@ def _mentions(node: ast.AST, name: str, context: type) -> int:
 def steady(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream) -> tuple[Any, Any, Any]:
     """A total that grows by the same at every step: before the step's own, after it, and behind the loop."""
     (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
-    is_number = isinstance(term, (Static, Host)) and isinstance(before, (Static, Host))
+    is_number = isinstance(term, (Known, Host)) and isinstance(before, (Known, Host))
     if axis is None or axis.size is None or axis.size.kind == "pending" or flow.keep is not None or not is_number:
         raise Refused(f"{running.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     count = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=None)
     is_counter = running.how == "sum" and not running.is_subtracted and not axis.is_reversed
-    if is_counter and isinstance(term, Static) and term.value == 1 and isinstance(before, Static):
+    if is_counter and isinstance(term, Known) and term.value == 1 and isinstance(before, Known):
         if axis.start is None and type(before.value) is int and type(term.value) is int:
             count = replace(count, position=(axis, 0))
     elif axis.is_reversed:
         raise Refused(f"{running.name!r} counts the steps of a loop that runs backwards.", "FO106")
 
     def apply(symbol: str, left: Any, right: Any) -> Any:
-        if isinstance(left, Static) and left.value == {"*": 1, "+": 0}.get(symbol):
+        if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
             return right
         if isinstance(left, Tensor) or isinstance(right, Tensor):
             return binary(lift, symbol, left, right)
@@ -147,7 +147,7 @@ def steady(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream
 
     following = binary(lift, "+", count, number(lift, 1))
     if count.position is not None:
-        assert isinstance(before, Static)
+        assert isinstance(before, Known)
         placed = [_moved(lift, count, before.value + more) for more in (0, 1)]
         return placed[0], placed[1], after(Host(axis.size))
     return after(count), after(following), after(Host(axis.size))

@@ -14,8 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from flatout.vectorize.arrays.expression_graph import Graph
-from flatout.vectorize.arrays.lifted_values import Local, Refused, Static
+from flatout.vectorize.arrays.expression_graph import ExpressionGraph
+from flatout.vectorize.arrays.lifted_values import Known, Local, Refused
 from flatout.vectorize.statements.begun_lists import apart
 from flatout.vectorize.statements.grouping import grouped
 from flatout.vectorize.statements.keyed import keyed
@@ -44,7 +44,7 @@ class Scope:
     outside: Mapping[str, Any] = field(default_factory=dict)
     is_root: bool = True
 
-    def find(self, name: str, graph: Graph, injected: dict[str, Any]) -> Any:
+    def find(self, name: str, graph: ExpressionGraph, injected: dict[str, Any]) -> Any:
         scope: Scope | None = self
         while scope is not None:
             if name in scope.variables:
@@ -54,17 +54,17 @@ class Scope:
             value = top.outside[name]
         elif hasattr(builtins, name):
             value = getattr(builtins, name)
-            return Static(value, graph.name(name), f"builtins.{name}")
+            return Known(value, graph.name(name), f"builtins.{name}")
         else:
             raise Refused(f"The name {name!r} is not known.", "FO303")
         is_read_now = isinstance(value, (types.FunctionType, type)) or not top.is_root
         if is_read_now and isinstance(top.outside, Outside) and not isinstance(value, types.ModuleType):
             graph.pins.append((top.outside.function, name, value))
         if top.is_root:
-            return Static(value, graph.name(name))
+            return Known(value, graph.name(name))
         if value is None or isinstance(value, (bool, int, float, str)):
-            return Static(value, graph.const(value))
-        return Static(value, graph.name(_inject(name, value, injected)))
+            return Known(value, graph.const(value))
+        return Known(value, graph.name(_inject(name, value, injected)))
 
 
 def _inject(name: str, value: Any, injected: dict[str, Any]) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import both, cast, elementwise, number, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
-from flatout.vectorize.arrays.lifted_values import Groups, Items, Listing, Record, Refused, Static, Tensor, WrongRank
-from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.calls.attributes import counted
 
 from .host_values import on_host
 from .lookups import distinct, is_frame, lookup
@@ -19,63 +19,63 @@ _REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min"}
 _MOST_PARTS = 16
 
 
-def frame_of(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def frame_of(lift: Lifting, data: Any) -> Record:
     """`pandas.DataFrame({"name": vector, ...})`."""
-    if len(args) != 1 or kwargs or not isinstance(args[0], Record):
+    if not isinstance(data, Record):
         raise Refused("A DataFrame is made of other than vectors by name.", "FO205")
     columns = {}
-    for name, value in args[0].columns.items():
-        column = on_host(run, tensor(run.lift, value))
+    for name, value in data.columns.items():
+        column = on_host(lift, tensor(lift, value))
         if column.rank != 1 or column.valid is not None:
             raise WrongRank("A column of a DataFrame that is no vector.")
         columns[name] = replace(column, is_series=True)
-    run.lift.changes.add("FO205")
+    lift.changes.add("FO205")
     return Record(columns)
 
 
 def column_of(of: Record | Groups, name: Any) -> Any:
     """`frame["name"]`, `groups["name"]`."""
-    if not isinstance(name, Static) or name.value not in of.columns:
+    if not isinstance(name, Known) or name.value not in of.columns:
         raise Refused("A column of a DataFrame is asked for that it has not.", "FO205")
     column = of.columns[name.value]
     return replace(of, column=column) if isinstance(of, Groups) else column
 
 
-def method_of(run: Any, of: Record | Groups, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def method_of(lift: Lifting, of: Record | Groups, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A method of a DataFrame, or of its groups."""
     if isinstance(of, Record):
-        if name == "groupby" and len(args) == 1 and isinstance(args[0], Static) and args[0].value in of.columns:
-            return _groups(run, of.columns[args[0].value], of.columns)
+        if name == "groupby" and len(args) == 1 and isinstance(args[0], Known) and args[0].value in of.columns:
+            return _groups(lift, of.columns[args[0].value], of.columns)
         if name == "merge" and args and is_frame(args[0]):
-            return _merged(run, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
+            return _merged(lift, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
         if name == "__getitem__":
             return column_of(of, args[0])
         if name in ("items", "values", "keys") and not args:
-            return _listed(run, of, name)
+            return _listed(lift, of, name)
         raise Refused(f"A DataFrame of the batch is used by .{name}().", "FO205")
     if of.column is None and name in of.columns and not args:
         return replace(of, column=of.columns[name])
-    how = args[0].value if name in ("agg", "aggregate") and args and isinstance(args[0], Static) else name
+    how = args[0].value if name in ("agg", "aggregate") and args and isinstance(args[0], Known) else name
     if (how not in _REDUCTIONS and how not in ("count", "size")) or (of.column is None and how != "size"):
         raise Refused(f"Groups are reduced by .{name}().", "FO406")
-    return _reduced(run, of, how)
+    return _reduced(lift, of, how)
 
 
-def _listed(run: Any, of: Record, name: str) -> Items:
+def _listed(lift: Lifting, of: Record, name: str) -> Items:
     """`parts.items()`, `.values()` and `.keys()` of a dict of tensors."""
-    pairs = [(Static(key, run.lift.graph.const(key)), value) for key, value in of.columns.items()]
+    pairs = [(Known(key, lift.graph.const(key)), value) for key, value in of.columns.items()]
     if name == "items":
         return Items(tuple(Items(pair) for pair in pairs))
     return Items(tuple(pair[name == "values"] for pair in pairs), True)
 
 
-def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Record:
+def _merged(lift: Lifting, of: Record, table: Known, words: dict[str, Any]) -> Record:
     """`frame.merge(table, on="key", how="left")` with a table that has every key once: a lookup for each column."""
     how, on = words.pop("how", None), words.pop("on", None)
     words.pop("right")
-    if words or not isinstance(on, Static) or not isinstance(on.value, str) or on.value not in of.columns:
+    if words or not isinstance(on, Known) or not isinstance(on.value, str) or on.value not in of.columns:
         raise Refused("A merge by other than one column of both frames.", "FO402")
-    if how is not None and not (isinstance(how, Static) and how.value in ("left", "inner")):
+    if how is not None and not (isinstance(how, Known) and how.value in ("left", "inner")):
         raise Refused("A merge that may add rows.", "FO402")
     key, content = on.value, table.value
     if key not in content.columns or content[key].duplicated().any():
@@ -84,12 +84,12 @@ def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Recor
     if set(others) & set(of.columns) or not all(isinstance(name, str) for name in content.columns):
         raise Refused("A merge of frames that share further columns.", "FO402")
     if how is None or how.value == "inner":
-        run.lift.note("A row whose key is not in the table is left out by the original; the rewrite gives NaN for it.")
-    by_key = run.lift.graph.method(table.node, "set_index", run.lift.graph.const(key))
-    indexed = Static(content.set_index(key), by_key)
+        lift.note("A row whose key is not in the table is left out by the original; the rewrite gives NaN for it.")
+    by_key = lift.graph.method(table.node, "set_index", lift.graph.const(key))
+    indexed = Known(content.set_index(key), by_key)
     found = {
         name: replace(
-            lookup(run.lift, _column(run, indexed, name), [replace(of.columns[key], inner=())], frame=indexed),
+            lookup(lift, _column(lift, indexed, name), [replace(of.columns[key], inner=())], frame=indexed),
             inner=of.columns[key].inner,
         )
         for name in others
@@ -97,28 +97,28 @@ def _merged(run: Any, of: Record, table: Static, words: dict[str, Any]) -> Recor
     return Record({**of.columns, **found})
 
 
-def _column(run: Any, frame: Static, name: str) -> Static:
-    return Static(frame.value[name], run.lift.graph.index(frame.node, (run.lift.graph.const(name),)))
+def _column(lift: Lifting, frame: Known, name: str) -> Known:
+    return Known(frame.value[name], lift.graph.index(frame.node, (lift.graph.const(name),)))
 
 
-def grouped_by(run: Any, column: Tensor, keys: Any) -> Groups:
+def grouped_by(lift: Lifting, column: Tensor, keys: Any) -> Groups:
     """`series.groupby(keys)`."""
-    by = on_host(run, tensor(run.lift, keys))
-    return replace(_groups(run, by, {}), column=column)
+    by = on_host(lift, tensor(lift, keys))
+    return replace(_groups(lift, by, {}), column=column)
 
 
-def _groups(run: Any, keys: Tensor, columns: dict[str, Any]) -> Groups:
+def _groups(lift: Lifting, keys: Tensor, columns: dict[str, Any]) -> Groups:
     if keys.rank != 1 or keys.valid is not None:
         raise WrongRank("Groups by an array that is no vector.")
-    run.lift.changes.add("FO406")
+    lift.changes.add("FO406")
     if keys.domain:
-        run.lift.hints.append(("whole", keys.domain))
+        lift.hints.append(("whole", keys.domain))
     return Groups(keys, columns)
 
 
-def _reduced(run: Any, groups: Groups, how: str) -> Tensor:
+def _reduced(lift: Lifting, groups: Groups, how: str) -> Tensor:
     """One number for each group."""
-    lift = run.lift
+    lift = lift
     listing = distinct(lift, groups.keys)
     column = groups.keys if groups.column is None else groups.column
     twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
@@ -137,25 +137,23 @@ def _reduced(run: Any, groups: Groups, how: str) -> Tensor:
     return replace(listing_to_tensor(lift, Listing(each, listing.axes, keep)), is_host=True)
 
 
-def filled(run: Any, of: Tensor, value: Any) -> Tensor:
+def filled(lift: Lifting, of: Tensor, value: Any) -> Tensor:
     """`series.fillna(value)`."""
-    missing = elementwise(run.lift, "isnan", (of,), "bool")
-    return replace(where(run.lift, missing, tensor(run.lift, value), of), is_host=True)
+    missing = elementwise(lift, "isnan", (of,), "bool")
+    return replace(where(lift, missing, tensor(lift, value), of), is_host=True)
 
 
-def partition(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Items:
+def partition(lift: Lifting, data: Any, partitions: Any, count: Any) -> Items:
     """`tf.dynamic_partition(x, labels, k)`: k selections."""
-    words = dict(zip(("data", "partitions", "num_partitions"), args, strict=False)) | kwargs
-    rows, labels = (tensor(run.lift, words[name]) for name in ("data", "partitions"))
-    count = words["num_partitions"]
-    if not isinstance(count, Static) or count.value > _MOST_PARTS:
+    rows, labels = tensor(lift, data), tensor(lift, partitions)
+    if not isinstance(count, Known) or count.value > _MOST_PARTS:
         raise Refused("dynamic_partition() into many parts, or a number of them from the data.", "FO108")
     if labels.rank > rows.rank or not labels.rank:
         raise WrongRank("dynamic_partition() by labels of a higher rank than the data.")
-    run.lift.changes.add("FO108")
-    labels = cast(run.lift, labels, "int32") if labels.kind != "int" else labels
+    lift.changes.add("FO108")
+    labels = cast(lift, labels, "int32") if labels.kind != "int" else labels
     parts = []
     for part in range(count.value):
-        mask = elementwise(run.lift, "equal", (labels, number(run.lift, part)), "bool", "==")
-        parts.append(select(run.lift, rows, 0, mask))
+        mask = elementwise(lift, "equal", (labels, number(lift, part)), "bool", "==")
+        parts.append(select(lift, rows, 0, mask))
     return Items(tuple(parts), True)

@@ -11,13 +11,14 @@ import numpy as np
 from flatout.vectorize.arrays.algebra import cast, operand
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import index
-from flatout.vectorize.arrays.lifted_values import Choice, Refused, Row, Static, Tensor, WrongRank
-from flatout.vectorize.source_printing import Printer
+from flatout.vectorize.arrays.lifted_values import Choice, Known, Refused, TableRow, Tensor, WrongRank
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.source_printing import Printer
 
 from .lookups import is_frame, is_series, lookup
 
 
-def chosen_from(run: Any, value: Static, item: Any) -> Choice | None:
+def chosen_from(lift: Lifting, value: Known, item: Any) -> Choice | None:
     """What a list, array or dict of names gives for a number of the batch; None: it holds numbers."""
     content = value.value
     if not isinstance(item, Tensor):
@@ -30,25 +31,25 @@ def chosen_from(run: Any, value: Static, item: Any) -> Choice | None:
     if item.rank:
         raise WrongRank("A name is chosen by an array.")
     if not isinstance(content, Mapping):
-        return Choice(Static(list(options), value.node), item)
-    graph, name = run.lift.graph, _source(run, value.node)
+        return Choice(Known(list(options), value.node), item)
+    graph, name = lift.graph, _source(lift, value.node)
     places = graph.make("raw", f"{{key: place for place, key in enumerate({name})}}")
-    code = lookup(run.lift, Static({key: place for place, key in enumerate(content)}, places), [item])
-    return Choice(Static(options, graph.make("raw", f"list({name}.values())")), cast(run.lift, code, "int32"))
+    code = lookup(lift, Known({key: place for place, key in enumerate(content)}, places), [item])
+    return Choice(Known(options, graph.make("raw", f"list({name}.values())")), cast(lift, code, "int32"))
 
 
-def read_at(run: Any, table: Static, choice: Choice, default: Any = None) -> Any:
+def read_at(lift: Lifting, table: Known, choice: Choice, default: Any = None) -> Any:
     """A dict, Series or DataFrame at the name that was chosen: at the place of that name in a table in their order."""
-    run.lift.changes.add("FO401")
-    graph, options = run.lift.graph, choice.options
-    name, names = _source(run, table.node), _source(run, options.node)
+    lift.changes.add("FO401")
+    graph, options = lift.graph, choice.options
+    name, names = _source(lift, table.node), _source(lift, options.node)
     try:
         if is_frame(table):
-            rows = Static(table.value.loc[options.value], graph.make("raw", f"{name}.loc[{names}]"))
-            return Row(rows, (choice.code,), True)
+            rows = Known(table.value.loc[options.value], graph.make("raw", f"{name}.loc[{names}]"))
+            return TableRow(rows, (choice.code,), True)
         if default is not None:
             given = [table.value.get(option, default.value) for option in options.value]
-            text = f"[{name}.get(name, {_source(run, default.node)}) for name in {names}]"
+            text = f"[{name}.get(name, {_source(lift, default.node)}) for name in {names}]"
         else:
             given = [table.value[option] for option in options.value]
             text = f"[{name}[name] for name in {names}]"
@@ -56,14 +57,14 @@ def read_at(run: Any, table: Static, choice: Choice, default: Any = None) -> Any
         raise Refused(f"A table has no entry for a name that it may be asked for: {error}.", "FO401") from error
     if not is_series(table) and not isinstance(table.value, Mapping):
         raise Refused("Something is read with a name that is no table.", "FO401")
-    made = Static([_plain(one) for one in given], graph.make("raw", text))
-    again = chosen_from(run, made, choice.code)
-    return index(run.lift, operand(run.lift, made), [choice.code]) if again is None else again
+    made = Known([_plain(one) for one in given], graph.make("raw", text))
+    again = chosen_from(lift, made, choice.code)
+    return index(lift, operand(lift, made), [choice.code]) if again is None else again
 
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _source(run: Any, node: Node) -> str:
-    return ast.unparse(ast.fix_missing_locations(Printer(run.lift.graph, set())._inline(node)))
+def _source(lift: Lifting, node: Node) -> str:
+    return ast.unparse(ast.fix_missing_locations(Printer(lift.graph, set())._inline(node)))

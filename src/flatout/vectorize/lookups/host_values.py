@@ -9,13 +9,12 @@ from flatout.vectorize.arrays.lifted_values import Items, Listing, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 
 
-def on_host(run: Any, value: Any) -> Any:
+def on_host(lift: Lifting, value: Any) -> Any:
     """A value as the user's code reads it: a Python or NumPy number, through which no gradient flows."""
-    lift: Lifting = run.lift
     if isinstance(value, Items):
-        return Items(tuple(on_host(run, item) for item in value.values), value.is_list)
+        return Items(tuple(on_host(lift, item) for item in value.values), value.is_list)
     if isinstance(value, Listing):
-        return Listing(on_host(run, value.element), value.axes, value.keep)
+        return Listing(on_host(lift, value.element), value.axes, value.keep)
     if not isinstance(value, Tensor) or value.kind == "number":
         return value
     lift.changes.add("FO201")

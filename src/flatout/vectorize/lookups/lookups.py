@@ -22,7 +22,7 @@ from flatout.vectorize.arrays.algebra import (
 )
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import gather
-from flatout.vectorize.arrays.lifted_values import Axis, Listing, Match, Refused, Row, Static, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Known, Listing, Match, Refused, TableRow, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
@@ -32,24 +32,24 @@ _MOST_KEYS = 4096
 
 
 def is_frame(value: Any) -> bool:
-    return isinstance(value, Static) and type(value.value).__name__ == "DataFrame"
+    return isinstance(value, Known) and type(value.value).__name__ == "DataFrame"
 
 
 def is_series(value: Any) -> bool:
-    return isinstance(value, Static) and type(value.value).__name__ == "Series"
+    return isinstance(value, Known) and type(value.value).__name__ == "Series"
 
 
 def is_table(value: Any) -> bool:
-    return is_frame(value) or is_series(value) or (isinstance(value, Static) and isinstance(value.value, Mapping))
+    return is_frame(value) or is_series(value) or (isinstance(value, Known) and isinstance(value.value, Mapping))
 
 
 def lookup(
     lift: Lifting,
-    table: Static,
+    table: Known,
     keys: Sequence[Any],
     default: Any = None,
     by_position: bool = False,
-    frame: Static | None = None,
+    frame: Known | None = None,
 ) -> Tensor:
     """The entries of a Series or dict at the keys, a tensor for each level of the index.
 
@@ -61,7 +61,7 @@ def lookup(
     return _looked_up(lift, values, levels, keys, default, by_position)
 
 
-def _missing(lift: Lifting, table: Any) -> Static | None:
+def _missing(lift: Lifting, table: Any) -> Known | None:
     """What a `defaultdict` or `Counter` gives for a key that it does not have; None: it raises."""
     if isinstance(table, collections.Counter):
         return number(lift, 0)
@@ -77,14 +77,14 @@ def entry(lift: Lifting, match: Match) -> Tensor:
     """The first entry of a column among the rows that match a key."""
     graph = lift.graph
     assert match.column is not None
-    values = Static(match.column.value.to_numpy(), graph.method(match.column.node, "to_numpy"))
+    values = Known(match.column.value.to_numpy(), graph.method(match.column.node, "to_numpy"))
     pairs = ((match.on, match.key), *match.also)
-    levels = [Static(on.value.to_numpy(), graph.method(on.node, "to_numpy")) for on, _ in pairs]
+    levels = [Known(on.value.to_numpy(), graph.method(on.node, "to_numpy")) for on, _ in pairs]
     return _looked_up(lift, values, levels, [key for _, key in pairs], None, False)
 
 
 def _looked_up(
-    lift: Lifting, values: Static, levels: Sequence[Static], keys: Sequence[Any], default: Any, by_position: bool
+    lift: Lifting, values: Known, levels: Sequence[Known], keys: Sequence[Any], default: Any, by_position: bool
 ) -> Tensor:
     lift.changes.add("FO401")
     content = np.asarray(values.value)
@@ -116,7 +116,7 @@ def _looked_up(
 def _or_default(lift: Lifting, entry: Tensor, found: Tensor, default: Any) -> Tensor:
     if default is None:
         lift.note("A key that is not in the table raises in the original; the rewrite gives NaN for it.")
-        default = Static(float("nan"), lift.graph.make("const", 'float("nan")'))
+        default = Known(float("nan"), lift.graph.make("const", 'float("nan")'))
         # Where the statement does not run, NaN must not reach a gradient: `if key in table: table[key] * p`.
         return replace(shielded(lift, where(lift, found, entry, default)), is_host=True, kind="float")
     return replace(where(lift, found, entry, default), is_host=True, kind="float")
@@ -130,23 +130,23 @@ def _tensor(key: Any) -> Tensor:
 
 def is_nested(table: Any) -> bool:
     """Whether a table is a dict of dicts."""
-    content = table.value if isinstance(table, Static) else None
+    content = table.value if isinstance(table, Known) else None
     if hasattr(type(content), "__missing__"):
         return False
     return isinstance(content, Mapping) and bool(content) and all(isinstance(row, Mapping) for row in content.values())
 
 
-def nested_entry(lift: Lifting, row: Row, inner: Any) -> Tensor:
+def nested_entry(lift: Lifting, row: TableRow, inner: Any) -> Tensor:
     """`table[key][inner]` of a dict of dicts; `inner` is a constant, or a key from the data as well."""
     graph, content = lift.graph, row.table.value
     name = _text(row.table.node)
-    if isinstance(inner, Static):
+    if isinstance(inner, Known):
         if any(inner.value not in one for one in content.values()):
             raise Refused(f"A dict of dicts has no entry {inner.value!r} in some of its rows.", "FO401")
         at = graph.make("raw", f"[row[{inner.value!r}] for row in {name}.values()]")
-        values = Static([one[inner.value] for one in content.values()], at)
+        values = Known([one[inner.value] for one in content.values()], at)
         return _looked_up(
-            lift, values, [Static(list(content), graph.call("list", row.table.node))], row.keys, None, False
+            lift, values, [Known(list(content), graph.call("list", row.table.node))], row.keys, None, False
         )
     pairs = [(key, other, value) for key, one in content.items() for other, value in one.items()]
     texts = (
@@ -155,12 +155,12 @@ def nested_entry(lift: Lifting, row: Row, inner: Any) -> Tensor:
         f"[key for row in {name}.values() for key in row]",
     )
     values, *levels = (
-        Static([pair[at] for pair in pairs], graph.make("raw", text)) for at, text in zip((2, 0, 1), texts, strict=True)
+        Known([pair[at] for pair in pairs], graph.make("raw", text)) for at, text in zip((2, 0, 1), texts, strict=True)
     )
     return _looked_up(lift, values, levels, [*row.keys, inner], None, False)
 
 
-def _columns(lift: Lifting, table: Static, frame: Static | None) -> tuple[Static, list[Static]]:
+def _columns(lift: Lifting, table: Known, frame: Known | None) -> tuple[Known, list[Known]]:
     """The values, and the keys of each level, as arrays with the expressions that make them."""
     graph, content = lift.graph, table.value
     if isinstance(content, Mapping):
@@ -168,24 +168,24 @@ def _columns(lift: Lifting, table: Static, frame: Static | None) -> tuple[Static
         depth = len(keys[0]) if keys and isinstance(keys[0], tuple) else 0
         if depth:
             each = [graph.make("raw", f"[key[{k}] for key in {_text(table.node)}]") for k in range(depth)]
-            levels = [Static([key[k] for key in keys], node) for k, node in enumerate(each)]
+            levels = [Known([key[k] for key in keys], node) for k, node in enumerate(each)]
         else:
-            levels = [Static(keys, graph.call("list", table.node))]
-        return Static(list(content.values()), graph.call("list", graph.method(table.node, "values"))), levels
+            levels = [Known(keys, graph.call("list", table.node))]
+        return Known(list(content.values()), graph.call("list", graph.method(table.node, "values"))), levels
     index, at = content.index, graph.make("attribute", (frame or table).node, "index")
     if not index.is_unique:
         raise Refused("A table has the same key more than once.", "FO401")
     if index.nlevels == 1:
-        levels = [Static(index.to_numpy(), graph.method(at, "to_numpy"))]
+        levels = [Known(index.to_numpy(), graph.method(at, "to_numpy"))]
     else:
         levels = [
-            Static(
+            Known(
                 index.get_level_values(k).to_numpy(),
                 graph.method(graph.method(at, "get_level_values", graph.const(k)), "to_numpy"),
             )
             for k in range(index.nlevels)
         ]
-    return Static(content.to_numpy(), graph.method(table.node, "to_numpy")), levels
+    return Known(content.to_numpy(), graph.method(table.node, "to_numpy")), levels
 
 
 def _text(node: Node) -> str:
@@ -215,7 +215,7 @@ def _dense(lift: Lifting, column: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
     return entry, inside
 
 
-def _compared(lift: Lifting, column: Tensor, levels: Sequence[Static], keys: Sequence[Any]) -> tuple[Tensor, Tensor]:
+def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequence[Any]) -> tuple[Tensor, Tensor]:
     rows = column.inner[0]
     if np.asarray(levels[0].value).size > _MOST_KEYS:
         raise Refused("A large table is read by keys that are not 0, 1, 2, ...: use flatout.Table.", "FO401")
@@ -230,8 +230,8 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Static], keys: Seq
     return gather(lift, column, 0, row), found
 
 
-def intervals(lift: Lifting, edges: Static, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
-    """The number of the interval that each value lies in, from 0; -1 below the first edge.
+def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+    """How many of the edges of intervals each value lies above.
 
     Args:
         lift: What is known of the function.
@@ -256,21 +256,23 @@ def intervals(lift: Lifting, edges: Static, values: Tensor, right: bool, nan_is_
     else:
         above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
-    one_less = elementwise(lift, "subtract", (count, number(lift, 1)), "int", "-")
-    return replace(one_less, inner=values.inner, is_host=True, kind="int")
+    return replace(count, inner=values.inner, is_host=True, kind="int")
 
 
 def distinct(lift: Lifting, values: Tensor) -> Listing:
     """The distinct entries of a vector, as a list over all entries of which the first of each kind are kept."""
-    (axis,) = values.inner
-    loop, twin = Axis("value", axis.size), Axis("twin", axis.size)
-    own = replace(relabelled(values, {axis: loop}), inner=())
-    again = replace(relabelled(values, {axis: twin}), inner=())
-    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, loop)), "bool", "<")
-    same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
+    loop = Axis("value", values.inner[0].size)
+    own = replace(relabelled(values, {values.inner[0]: loop}), inner=())
+    return Listing(own, (loop,), _is_first(lift, own, loop))
+
+
+def _is_first(lift: Lifting, own: Tensor, axis: Axis) -> Tensor:
+    """Whether an entry along an axis has none like it before it."""
+    twin = Axis("twin", axis.size)
+    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
+    same = both(lift, elementwise(lift, "equal", (own, relabelled(own, {axis: twin})), "bool", "=="), earlier)
     assert same is not None
-    first = elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
-    return Listing(own, (loop,), first)
+    return elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
 
 
 def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
@@ -278,19 +280,11 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
     lift.changes.add("FO205")
     (axis,) = entries.inner
     own = replace(entries, inner=(), valid=None)
-    keep: Tensor | None = entries.valid
-    if not entries.is_distinct:
-        twin = Axis("twin", axis.size)
-        again = replace(own, dims=tuple(twin if other is axis else other for other in own.dims))
-        earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
-        same = both(lift, elementwise(lift, "equal", (own, again), "bool", "=="), earlier)
-        assert same is not None
-        keep = both(lift, keep, elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool"))
+    keep = entries.valid if entries.is_distinct else both(lift, entries.valid, _is_first(lift, own, axis))
     for other in others:
-        (theirs,) = other.inner
-        fresh = Axis("other", theirs.size)
-        named = replace(other, dims=tuple(fresh if a is theirs else a for a in other.dims), inner=(), valid=None)
-        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, named), "bool", "=="), (fresh,)))
+        fresh = Axis("other", other.inner[0].size)
+        theirs = replace(relabelled(other, {other.inner[0]: fresh}), inner=(), valid=None)
+        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, theirs), "bool", "=="), (fresh,)))
     if keep is None:
         raise Refused("The size of a set of a whole array is its length.", "FO205")
     return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())

@@ -120,11 +120,7 @@ def on_device(arrays: Arrays) -> dict[str, Any]:
 def _jax(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:
     from . import jax_programs
 
-    return (
-        jax_programs.executables(function).run(arrays, wrt)
-        if compiled
-        else jax_programs.by_steps(function, arrays, wrt)
-    )
+    return (jax_programs.compiled_answer if compiled else jax_programs.by_steps)(function, arrays, wrt)
 
 
 def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> tuple[np.ndarray, np.ndarray | None]:

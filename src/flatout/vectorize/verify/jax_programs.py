@@ -1,4 +1,4 @@
-"""Programs of a proof on jax: an original that NumPy runs as it was traced, a rewrite that XLA compiles beforehand."""
+"""Programs of a verification on jax: an original that is compiled quickly, a rewrite that is compiled beforehand."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import numpy as np
 
 from flatout.seam.local_patches import replaced_here
 
-from . import jaxpr_on_host
-from .gathers_on_host import CannotRun
-
 Arrays = Mapping[str, np.ndarray]
 Answer = tuple[np.ndarray, np.ndarray | None]
 Shapes = tuple[tuple[str, tuple[int, ...], str], ...]
 
 # Of a program that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
-_MOST_EQUATIONS = 300
+_MOST_EQUATIONS = 3000
 # XLA compiles the parts of a program in threads of its own, but reads and plans a program in one.
 _COMPILERS = 2
 
@@ -79,99 +76,76 @@ def _readable_tracers() -> contextlib.AbstractContextManager[None]:
 
 
 def quick_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer | None:
-    """What a loss gives that can be traced, by NumPy or as a small program compiled as a whole; None for others.
+    """What a loss gives that can be traced, as a small program compiled as a whole; None for others.
 
     Outside compiled code jax compiles every operation by itself, for every shape and every place that a slice is taken
     from, which takes seconds for a loop over a few rows.
     """
-    program = _traced(function, wrt, _shapes(arrays))
-    if program is None:
-        return None
-    try:
-        return program.on_host(arrays)
-    except CannotRun:
-        return program.compiled(arrays) if program.is_small else None
+    return _programs(function, is_quick=True).run(arrays, wrt)
 
 
-class _Traced:
-    """An original for arrays of certain shapes."""
-
-    def __init__(self, traced: Any):
-        self._traced = traced
-        self._is_known = jaxpr_on_host.is_known(traced.jaxpr)
-
-    def on_host(self, arrays: Arrays) -> Answer:
-        if not self._is_known:
-            raise CannotRun
-        # jax flattens a dict in the order of its keys.
-        return _answer(jaxpr_on_host.run(self._traced.jaxpr, [arrays[name] for name in sorted(arrays)]))
-
-    @property
-    def is_small(self) -> bool:
-        return len(self._traced.jaxpr.eqns) <= _MOST_EQUATIONS
-
-    def compiled(self, arrays: Arrays) -> Answer:
-        return _answer(self._program(dict(arrays)))
-
-    @functools.cached_property
-    def _program(self) -> Any:
-        return self._traced.lower().compile(compiler_options=_quick_to_compile())
+def compiled_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
+    """What a loss gives, compiled as `fit` compiles it."""
+    found = _programs(function, is_quick=False).run(arrays, wrt)
+    assert found is not None
+    return found
 
 
-@functools.lru_cache(maxsize=64)
-def _traced(function: Any, wrt: str | None, shapes: Shapes) -> _Traced | None:
-    import jax
+class _Programs:
+    """A function compiled for several shapes: as `fit` compiles it, or quickly, for a handful of runs."""
 
-    try:
-        return _Traced(jax.jit(differentiated(function, wrt)).trace(_given(shapes)))
-    except Exception:
-        return None  # It reads values on the host.
-
-
-def _quick_to_compile() -> dict[str, Any]:
-    """Options for a program that runs a handful of times; one that gives something else is asked step by step."""
-    import jax
-
-    return {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-
-
-class Executables:
-    """A function compiled for several shapes as `fit` compiles it, with those begun that will be needed."""
-
-    def __init__(self, function: Any):
+    def __init__(self, function: Any, is_quick: bool):
         self._function = function
-        self._made: dict[tuple[str | None, Shapes], concurrent.futures.Future[Any]] = {}
+        self._is_quick = is_quick
+        self._made: dict[tuple[str | None, Shapes], concurrent.futures.Future[Any] | None] = {}
 
     def begin(self, pool: concurrent.futures.Executor | None, arrays: Arrays, wrt: str | None) -> Any:
         """Trace it for these arrays, if that was not done, and compile it in a thread of the pool."""
-        import jax
-
         key = wrt, _shapes(arrays)
         if key not in self._made:
-            lowered = jax.jit(differentiated(self._function, wrt)).trace(_given(key[1])).lower()
-            if pool is None:
-                self._made[key] = concurrent.futures.Future()
-                self._made[key].set_result(lowered.compile())
+            compiling = self._lowered(*key)
+            if compiling is None:
+                self._made[key] = None
+            elif pool is not None:
+                self._made[key] = pool.submit(compiling)
             else:
-                self._made[key] = pool.submit(lowered.compile)
+                made = self._made[key] = concurrent.futures.Future()
+                made.set_result(compiling())
         return self._made[key]
 
-    def run(self, arrays: Arrays, wrt: str | None) -> Answer:
-        return _answer(self.begin(None, arrays, wrt).result()(dict(arrays)))
+    def _lowered(self, wrt: str | None, shapes: Shapes) -> Callable[[], Any] | None:
+        import jax
+
+        program = jax.jit(differentiated(self._function, wrt))
+        if not self._is_quick:
+            return program.trace(_given(shapes)).lower().compile  # type: ignore[no-any-return]
+        try:
+            traced = program.trace(_given(shapes))
+        except Exception:
+            return None  # It reads values on the host.
+        if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
+            return None
+        # Quick to compile, slow to run; where it gives something else than the rewrite, it is asked step by step.
+        options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+        return functools.partial(traced.lower().compile, compiler_options=options)
+
+    def run(self, arrays: Arrays, wrt: str | None) -> Answer | None:
+        made = self.begin(None, arrays, wrt)
+        return None if made is None else _answer(made.result()(dict(arrays)))
 
     def forget_unfinished(self) -> None:
-        self._made = {key: made for key, made in self._made.items() if not made.cancelled()}
+        self._made = {key: made for key, made in self._made.items() if made is None or not made.cancelled()}
 
 
 @functools.lru_cache(maxsize=64)
-def executables(function: Any) -> Executables:
-    return Executables(function)
+def _programs(function: Any, is_quick: bool) -> _Programs:
+    return _Programs(function, is_quick)
 
 
 @contextlib.contextmanager
 def compiling_ahead(function: Any) -> Iterator[Callable[[Arrays, str | None], None]]:
-    """Gives what compiles a function for arrays of some shape, while other things are done."""
-    made = executables(function)
+    """Gives what compiles a function for arrays of some shape as `fit` does, while other things are done."""
+    made = _programs(function, is_quick=False)
     pool = concurrent.futures.ThreadPoolExecutor(_COMPILERS)
 
     def begin(arrays: Arrays, wrt: str | None) -> None:

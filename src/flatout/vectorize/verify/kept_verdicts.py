@@ -1,6 +1,6 @@
-"""Proofs that were made in an earlier process, kept on disk: a script that is run again need not wait for them.
+"""Verdicts of an earlier process, kept on disk: a script that is run again need not wait for them.
 
-A proof is found again only by a digest of all that it depends on: the original with its helpers and constants, the
+A verdict is found again only by a digest of all that it depends on: the original with its helpers and constants, the
 rewrite, the sizes that were asked for, flatout's own source, the versions and settings of the libraries, the device.
 """
 
@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base import disk_cache
-from flatout.vectorize.rewrite import Rewrite
 
 from .code_digest import LIBRARIES, digest
+from .rewrites import Rewrite
 from .trial_inputs import Recipe
 from .verification import Verdict
 
@@ -31,21 +31,21 @@ _VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "TF_ENABLE_ON
 def key_of(
     function: Any, holder: Any, rewrite: Rewrite, shapes: Mapping[str, Sequence[int | None]] | None, lenient: bool
 ) -> str | None:
-    """What a proof is found by, or None: something that it depends on cannot be told."""
+    """What a verdict is found by, or None: something that it depends on cannot be told."""
     sizes = None if shapes is None else {name: tuple(shape[1:]) for name, shape in shapes.items()}
     # What else a rewrite holds follows from the function.
     rewritten = (rewrite.source, rewrite.ranks, rewrite.guards, rewrite.notes)
     try:
         return digest(function, holder, rewritten, dict(rewrite.names), sizes, lenient, _surroundings())
     except Exception:
-        # Without a key the proof is made: neither what has no digest nor a fault of ours is the user's.
+        # Without a key the comparison is made: neither what has no digest nor a fault of ours is the user's.
         return None
 
 
 def load(key: str) -> tuple[Verdict, Recipe] | None:
-    """A proof that was kept."""
+    """A verdict that was kept."""
     try:
-        found = json.loads((disk_cache.folder("proofs") / f"{key}.json").read_text())
+        found = json.loads((disk_cache.folder("verdicts") / f"{key}.json").read_text())
         verdict = {name: _tuple(value) for name, value in found["verdict"].items()}
         recipe = {name: _recipe_part(name, value) for name, value in found["recipe"].items()}
         return Verdict(**verdict, is_remembered=True), Recipe(**recipe)
@@ -54,13 +54,13 @@ def load(key: str) -> tuple[Verdict, Recipe] | None:
 
 
 def save(key: str, verdict: Verdict, recipe: Recipe) -> None:
-    """Keep a proof, if there is a place for it."""
+    """Keep a verdict, if there is a place for it."""
     try:
         kept = {
             "verdict": {name: value for name, value in vars(verdict).items() if name != "is_remembered"},
             "recipe": {field.name: _plain(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)},
         }
-        folder = disk_cache.folder("proofs")
+        folder = disk_cache.folder("verdicts")
         disk_cache.put(folder / f"{key}.json", json.dumps(kept).encode())
         disk_cache.trim(folder, _MOST_KEPT)
     except (OSError, TypeError, ValueError):
@@ -134,7 +134,7 @@ def _of_torch() -> tuple[Any, ...]:
 
 @functools.cache
 def _own_source() -> str:
-    """A digest of the source that rewrites and proves."""
+    """A digest of the source that rewrites and verifies."""
     made = hashlib.sha256()
     for file in sorted(Path(__file__).parents[1].rglob("*.py")):
         made.update(file.read_bytes())

@@ -1,4 +1,4 @@
-"""One trial of a proof: what the original gives for an input, and whether a rewrite gives the same."""
+"""One trial of a verification: what the original gives for an input, and whether a rewrite gives the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def tried(
 ) -> Trial:
     """One input, on which the rewrite runs compiled or not.
 
-    Where they differ by NumPy, jax has the last word: the original is asked step by step, the rewrite compiled.
+    Where quickly compiled programs differ, the original is asked step by step, and the rewrite as `fit` compiles it.
     """
     answer = answers.get(key)
     if answer is None:

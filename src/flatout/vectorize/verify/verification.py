@@ -1,4 +1,4 @@
-"""Proof by trial: a rewrite equals its original in value and gradient on adversarial inputs, or is rejected."""
+"""Verification by trial: a rewrite equals its original in value and gradient on adversarial inputs, or is rejected."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from .trial_inputs import Recipe
 from .trials import Kinks, Trial, backend, close, same_slope, tried
 
 _BATCHES = (1, 2)
-# Samples of most adversarial inputs. On jax the rewrite runs compiled on these, and on the others as it was traced: XLA
-# needs a program for each length of a batch, and a tenth of a second for each.
+# Samples of most adversarial inputs. On jax the rewrite runs on these as `fit` compiles it, and on the others as it is
+# compiled soonest: XLA needs a program for each length of a batch, and a tenth of a second for each.
 _ADVERSARIAL = 3
 # The input that asks how a rewrite rounds: compiled code must answer.
 _ROUNDED = "a large, nearly constant signal"

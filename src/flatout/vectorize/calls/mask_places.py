@@ -8,12 +8,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.calls.spellings import library_of
-
-from .algebra import cast
-from .indexing import select
-from .lifted_values import Items, Places, Refused, Static, Tensor, WrongRank
-from .shaping import tensor
+from flatout.pysource.library_functions import library_of
+from flatout.vectorize.arrays.algebra import cast
+from flatout.vectorize.arrays.indexing import select
+from flatout.vectorize.arrays.lifted_values import Items, Known, Places, Refused, Tensor, WrongRank
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import positions
+from flatout.vectorize.arrays.shaping import tensor
 
 FUNCTIONS = ("where", "nonzero", "flatnonzero", "argwhere")
 # They make one row of a column of indices, or change its type.
@@ -25,9 +26,9 @@ def asks_for_places(name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
     return name in FUNCTIONS and len(args) == 1 and not set(kwargs) & {"x", "y"}
 
 
-def places_of(run: Any, path: str, condition: Any, kwargs: dict[str, Any]) -> Any:
+def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) -> Any:
     """What a library gives for the places where a condition holds."""
-    lift = run.lift
+    lift = lift
     mask = tensor(lift, condition)
     mask = mask if mask.kind == "bool" else cast(lift, mask, "bool")
     if mask.valid is not None or mask.is_loose:
@@ -40,47 +41,46 @@ def places_of(run: Any, path: str, condition: Any, kwargs: dict[str, Any]) -> An
     if name == "flatnonzero":
         if mask.rank != 1:
             raise WrongRank("flatnonzero() of an array of more than one dimension.")
-        return along(run, mask)
+        return along(lift, mask)
     is_column = name == "argwhere" or library == "tensorflow" or (library == "torch" and name == "nonzero")
-    if is_column and not (isinstance(as_tuple, Static) and as_tuple.value):
+    if is_column and not (isinstance(as_tuple, Known) and as_tuple.value):
         return Places(mask)
     if mask.rank == 1:
-        return Items((along(run, mask),))
+        return Items((along(lift, mask),))
     return Items(tuple(Places(mask, dimension) for dimension in range(mask.rank)))
 
 
-def along(run: Any, mask: Tensor) -> Tensor:
+def along(lift: Lifting, mask: Tensor) -> Tensor:
     """The indices where a mask of one dimension holds."""
     (axis,) = mask.inner
-    node = run.lift.graph.call("ops.arange", axis.size)
-    return Tensor(node, (axis,), (axis,), "int", is_host=True, valid=replace(mask, inner=()))
+    return replace(positions(lift, axis), inner=(axis,), valid=replace(mask, inner=()))
 
 
-def flat(run: Any, of: Places) -> Any:
+def flat(lift: Lifting, of: Places) -> Any:
     """A column of indices as a row of them."""
     if of.mask.rank != 1:
         raise WrongRank("The places of a mask of several dimensions are used as one row.")
-    return along(run, of.mask)
+    return along(lift, of.mask)
 
 
-def function_of_places(run: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def function_of_places(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A function that is given the places of a mask."""
     if name in _FLATTENING and isinstance(args[0], Places):
-        return flat(run, args[0])
+        return flat(lift, args[0])
     if name in _SAME and isinstance(args[0], Places):
         return args[0]
     if name == "gather_nd" and len(args) == 2 and isinstance(args[1], Places) and not kwargs:
-        return select(run.lift, tensor(run.lift, args[0]), 0, args[1].mask)
+        return select(lift, tensor(lift, args[0]), 0, args[1].mask)
     raise Refused(f"The places of a mask are used by {name}().", "FO108")
 
 
-def picked_places(run: Any, of: Places, items: list[Any]) -> Any:
+def picked_places(lift: Lifting, of: Places, items: list[Any]) -> Any:
     """`places[:, 0]`."""
     is_whole = len(items) == 2 and isinstance(items[0], slice) and items[0] == slice(None)
-    if of.dimension is not None or not is_whole or not isinstance(items[1], Static):
+    if of.dimension is not None or not is_whole or not isinstance(items[1], Known):
         raise Refused("The places of a mask are indexed.", "FO108")
     if of.mask.rank == 1:
-        return along(run, of.mask)
+        return along(lift, of.mask)
     return Places(of.mask, int(items[1].value))
 
 

@@ -6,7 +6,7 @@ import ast
 import keyword
 from typing import Any
 
-from flatout.vectorize.arrays.expression_graph import FUNCTIONS, Graph, Node
+from .expression_graph import FUNCTIONS, ExpressionGraph, Node
 
 _BINARY = {
     "+": ast.Add, "-": ast.Sub, "*": ast.Mult, "/": ast.Div, "//": ast.FloorDiv, "%": ast.Mod, "**": ast.Pow,
@@ -26,7 +26,7 @@ class Printer:
             then they are asked for by `ops.shape`, and computed with by functions that take a tensor, too.
     """
 
-    def __init__(self, graph: Graph, taken: set[str], ops_name: str = "ops", is_unsized: bool = False):
+    def __init__(self, graph: ExpressionGraph, taken: set[str], ops_name: str = "ops", is_unsized: bool = False):
         self._graph = graph
         self._taken = set(taken)
         self._ops = ops_name

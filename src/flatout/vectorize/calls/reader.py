@@ -1,0 +1,78 @@
+"""What the functions of this folder ask of the interpreter that reads the loss: the one way up from here."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
+
+# What a function gives for lifted arguments, given by place and by name.
+Handler = Callable[["Reader", list[Any], dict[str, Any]], Any]
+
+
+class Reader(Protocol):
+    """The interpreter, as a function that it calls sees it."""
+
+    lift: Lifting
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Functions that are no plain function of arrays, by their dotted names."""
+
+    def expression(self, node: ast.expr, scope: Any) -> Any:
+        """The lifted value of an expression."""
+
+    def function(self, local: Local, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a function gives that is defined in the loss."""
+
+    def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a function of the user's gives, which is read in place of being called."""
+
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """What any lifted value gives that can be called."""
+
+    def truth(self, value: Any) -> Any:
+        """A condition: True or False if known now, else a `Host` or a tensor of booleans."""
+
+    def stream(self, value: Any) -> Stream | Items:
+        """How a value is iterated: as axes, or as the few values that it is."""
+
+    def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
+        """What `body` gives for all steps of a loop at once."""
+
+    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
+        """One term of a sum (product, maximum) over all steps of a loop."""
+
+    def join(self, how: str, left: Any, right: Any) -> Any:
+        """Two values as one sum, product, maximum or minimum."""
+
+    def made_once(self, wish: str, value: Any, node: Node) -> Known:
+        """A value that the rewrite makes once, and not at every call."""
+
+
+def bound(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
+    """Handlers of functions that declare their own arguments, by the names of what they stand for."""
+    return {path: _bound(path, function) for path, function in functions.items()}
+
+
+def _bound(path: str, function: Callable[..., Any]) -> Handler:
+    def handler(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        try:
+            given = inspect.signature(function).bind(run, *args, **kwargs)
+        except TypeError as error:
+            raise Refused(f"{path}() with arguments that are not known here: {error}.", "FO205") from error
+        return function(*given.args, **given.kwargs)
+
+    return handler
+
+
+def is_set(flag: Any, otherwise: bool = False) -> bool:
+    """Whether an argument that is True or False is True; `otherwise`: where it is not given."""
+    if flag is not None and not isinstance(flag, Known):
+        raise Refused("An argument that is True or False depends on the data.")
+    return otherwise if flag is None else bool(flag.value)

@@ -1,0 +1,61 @@
+"""Sizes of lifted values, as the user's code sees them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import binary, number
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Places, Refused, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.reductions import counted
+from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.lookups.host_values import on_host
+
+
+def shape(lift: Lifting, value: Tensor) -> Items:
+    """The sizes that the user's code sees, as numbers; how many are selected, as a tensor."""
+    if value.valid is not None and set(value.valid.dims) & set(value.inner):
+        chosen = [axis for axis in value.inner if axis in value.valid.dims]
+        if value.is_loose or chosen != [value.inner[0]]:
+            raise Refused("The shape of a selection depends on the data.", "FO108")
+        rest = tuple(_number_of(axis.size) for axis in value.inner[1:])
+        return Items((counted(lift, value.valid, value.inner[:1]), *rest))
+    if value.is_loose:
+        raise Refused("The shape of a selection depends on the data.", "FO108")
+    return Items(tuple(_number_of(axis.size) for axis in value.inner))
+
+
+def _number_of(node: Any) -> Any:
+    if node.kind == "const":
+        return Known(int(node.parts[0]), node)
+    return Host(node)
+
+
+def _shape(lift: Lifting, value: Any) -> Any:
+    if isinstance(value, Places):
+        count = counted(lift, value.mask, value.mask.inner)
+        return Items((count, number(lift, value.mask.rank)))
+    return shape(lift, tensor(lift, value))
+
+
+def _size(lift: Lifting, value: Any) -> Any:
+    lift = lift
+    if isinstance(value, Places):
+        return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
+    if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
+        return counted(lift, value.valid, value.inner)
+    whole = tensor(lift, value)
+    sizes = shape(lift, replace(whole, is_loose=False) if whole.valid is None else whole).values
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = Host(lift.graph.binary("*", total.node, size.node))
+    return total
+
+
+SHAPES: dict[str, Callable[..., Any]] = {
+    "shape": _shape, "size": _size, "numel": _size,
+    "rank": lambda lift, value: number(lift, value.rank), "ndim": lambda lift, value: number(lift, value.rank),
+    "convert_to_numpy": lambda lift, value: on_host(lift, tensor(lift, value)),
+}  # fmt: skip

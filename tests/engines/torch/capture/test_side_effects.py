@@ -300,7 +300,7 @@ def test_the_reason_names_the_call_and_its_line():
     line = test_the_reason_names_the_call_and_its_line.__code__.co_firstlineno + 1
     message = program.reasons[0].message
     assert message == (
-        f"train_step does more than compute: it calls time.perf_counter (test_torch_side_effects.py:{line}); "
+        f"train_step does more than compute: it calls time.perf_counter (test_side_effects.py:{line}); "
         "it runs as Python at every step."
     )
 

@@ -119,12 +119,12 @@ def _along_axis(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run.lift.changes.add("FO205")
     own = values.inner[place]
     others = tuple(axis for axis in values.inner if axis is not own)
-    run._loops += 1
+    run.loops += 1
     try:
         vector = replace(values, inner=(own,), position=None)
         result = tensor(run.lift, apply(run, words["func1d"], path_to(words["func1d"]), [vector], {}))
     finally:
-        run._loops -= 1
+        run.loops -= 1
     if result.valid is not None or not set(others) <= set(result.dims):
         raise Refused("numpy.apply_along_axis() of a function that does not depend on its vector.", "FO205")
     at = place % values.rank
@@ -186,11 +186,11 @@ def _each(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run.lift.changes.add("FO205")
     # Every dimension is that of a loop while the function is read: it sees one entry.
     entries = [replace(relabelled(array, dict(zip(array.inner, shape, strict=False))), inner=()) for array in arrays]
-    run._loops += 1
+    run.loops += 1
     try:
         result = tensor(run.lift, apply(run, function, path_to(function), entries, {}))
     finally:
-        run._loops -= 1
+        run.loops -= 1
     if result.rank or not set(shape) <= set(result.dims):
         raise Refused("numpy.vectorize() of a function that does not give a number for each entry.", "FO205")
     return replace(result, inner=shape, is_host=True)

@@ -64,11 +64,11 @@ def _keyed(run: Any, key: Any, value: Any, function: str) -> tuple[Stream, Tenso
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
         raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
     (axis,) = flow.axes
-    run._loops += 1
+    run.loops += 1
     try:
         keys = tensor(run.lift, apply(run, key, path_to(key), [flow.element], {}))
     finally:
-        run._loops -= 1
+        run.loops -= 1
     if keys.rank or axis not in keys.dims or keys.valid is not None:
         raise Refused(f"{function}() by a key that is no number for each element.", "FO205")
     run.lift.changes.add("FO205")

@@ -6,7 +6,6 @@ import ast
 import builtins
 import copy
 import inspect
-import logging
 import re
 import textwrap
 import types
@@ -16,19 +15,11 @@ from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import ExpressionGraph
 from flatout.vectorize.arrays.lifted_values import Known, Local, Refused
-from flatout.vectorize.statements.begun_lists import apart
-from flatout.vectorize.statements.grouping import grouped
-from flatout.vectorize.statements.keyed import keyed
-from flatout.vectorize.statements.objects import opened
 from flatout.vectorize.statements.plainer import plainer
-from flatout.vectorize.statements.procedures import in_place
-from flatout.vectorize.statements.records import separated
 from flatout.vectorize.statements.tracking import searched
 
-_log = logging.getLogger("flatout")
 
-
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """The variables of one function, with the scope around it.
 
@@ -43,6 +34,8 @@ class Scope:
     parent: Scope | None = None
     outside: Mapping[str, Any] = field(default_factory=dict)
     is_root: bool = True
+    # The variables of scopes around it that it changes, and whose they are.
+    nonlocals: dict[str, Scope] = field(default_factory=dict)
 
     def find(self, name: str, graph: ExpressionGraph, injected: dict[str, Any]) -> Any:
         scope: Scope | None = self
@@ -140,13 +133,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
-    try:
-        own = opened(copy.deepcopy(found), outside_of(function), function.__globals__)
-        return apart(grouped(keyed(separated(searched(plainer(in_place(own)))))))
-    except Exception:
-        # A fault of ours must not become one of the user's.
-        _log.debug("vectorize(%s)", function.__name__, exc_info=True)
-        return found
+    return searched(plainer(found))
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:

@@ -58,15 +58,15 @@ class _Plainer(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """`array = array.write(array.size(), x)` of a TensorArray is `array.append(x)`."""
+        """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
         self.generic_visit(node)
         call, target = node.value, node.targets[0]
         if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) != 2 or call.keywords:
             return node
         if ast.unparse(call.func) != f"{target.id}.write" or ast.unparse(call.args[0]) != f"{target.id}.size()":
             return node
-        append = ast.Attribute(ast.Name(target.id, ast.Load()), "append", ast.Load())
-        return ast.copy_location(ast.Expr(ast.Call(append, [call.args[1]], [])), node)
+        longer = ast.BinOp(ast.Name(target.id, ast.Load()), ast.Add(), ast.List([call.args[1]], ast.Load()))
+        return ast.copy_location(ast.Assign([target], longer), node)
 
     def visit_While(self, node: ast.While) -> ast.stmt:
         """`while True: if i >= n: break; ...` is `while i < n: ...`."""

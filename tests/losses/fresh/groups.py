@@ -192,3 +192,10 @@ def names_frame(y_true, y_pred):  # codes: FO401 FO101
         row = ANIMALS.loc[NAMES[int(y_true[i])]]
         total = total + float(row["w"]) * ops.maximum(0.0, float(row.m) - y_pred[i])
     return total / len(y_true)
+
+
+def last_write(y_true, y_pred, group):  # codes: FO101|FO102|FO107|FO106|FO406 FO201
+    last = {}
+    for i in range(len(group)):
+        last[int(group[i])] = ops.square(y_true[i] - y_pred[i])
+    return sum(last.values()) / len(last)

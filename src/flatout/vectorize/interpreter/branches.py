@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flatout.vectorize.arrays.algebra import both, elementwise, named, number, operand, where
@@ -93,7 +94,7 @@ class Branching:
         if isinstance(condition, Membership):
             self._begun(condition, node, scope)
             return
-        self.sides(condition, [lambda body=body: self._block(body, scope) for body in (node.body, node.orelse)])
+        self.sides(condition, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
@@ -137,8 +138,8 @@ class Branching:
     def _begun(self, condition: Membership, node: ast.If, scope: Scope) -> None:
         """`if key not in d: d[key] = 0.0`, and `if key in d: d[key] += x` with `else: d[key] = x`.
 
-        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with the
-        term that it would grow by, does not ask.
+        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with
+        the term that it would grow by, does not ask.
         """
         before = self.heap.snapshot()
         states = []

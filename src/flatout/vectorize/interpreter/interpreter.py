@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.lifted_values import (
@@ -19,15 +20,16 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.calls import attributes, calls, methods, ordering, subscripts
+from flatout.vectorize.reading.function_source import check_decorators
 
-from . import bindings, heap_access
+from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
 from .branches import Branching
 from .entries import masked_entries
 from .heap import Heap, is_object, read
 from .loop_statements import Looping
 from .loop_totals import assigned_names, join
-from .scopes import Scope, as_local, check_decorators
+from .scopes import Scope, as_local
 
 _DEEPEST = 12
 # How a value is named that was not made in the function.
@@ -113,7 +115,7 @@ class Interpreter(Branching, Looping):
         if isinstance(condition, Tensor):
             self.lift.changes.add("FO202")
         bodies = ([*statement.body, *rest], [*statement.orelse, *rest])
-        results = self.sides(condition, [lambda body=body: self.block_value(body, scope) for body in bodies], but=scope)
+        results = self.sides(condition, [partial(self.block_value, body, scope) for body in bodies], but=scope)
         return self.choose(condition, *results)
 
     def statement(self, node: ast.stmt, scope: Scope) -> None:
@@ -312,8 +314,8 @@ class Interpreter(Branching, Looping):
         if isinstance(held, Sum) and held.how is None and slot:
             scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
             return
-        is_own = root is target.value and isinstance(held, Tensor) and held.node.kind not in _HELD
-        if is_own and not _is_shared(held, scope):
+        is_whole = root is target.value
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:
@@ -355,9 +357,9 @@ class Interpreter(Branching, Looping):
 
     def made_object(self, function: Static, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""
-        if isinstance(function.value, type) and (made := heap_access.instance(self, function.value, args, kwargs)):
+        if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
             return made
-        return heap_access.made_by(self, path, args, kwargs)
+        return heap_makers.made_by(self, path, args, kwargs)
 
     def picked(self, value: Any, items: list[Any]) -> Any:
         return subscripts.pick(self, value, items, False)

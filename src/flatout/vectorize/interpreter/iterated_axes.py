@@ -98,6 +98,8 @@ def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
         return relabelled(value, labels)
     if isinstance(value, Items):
         return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
+    if isinstance(value, Record):
+        return Record({name: relabelled_value(item, labels) for name, item in value.columns.items()})
     if isinstance(value, Listing):
         keep = None if value.keep is None else relabelled(value.keep, labels)
         return Listing(relabelled_value(value.element, labels), value.axes, keep)

@@ -22,6 +22,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     Tensor,
     Terms,
+    WrongRank,
 )
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
@@ -116,7 +117,7 @@ def value_at(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
     matching = [found for part in terms.parts if (found := _matching(run, part, keys)) is not None]
     if terms.kind == "lists":
         return joined(run.lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
-    total: Any = number(run.lift, 0.0)
+    total: Any = number(run.lift, 0.0) if terms.base is None else terms.base
     for flow in matching:
         value = operand(run.lift, flow.element)
         value = cast(run.lift, value, "float32") if value.kind == "bool" else value
@@ -206,7 +207,9 @@ def keys_in(run: Any, terms: Terms) -> Listing:
         raise Refused("The keys of a dict that holds constants and values of the data.", "FO107")
     if key.domain:
         run.lift.hints.append(("whole", key.domain))
-    return Listing(key, part.axes, part.keep)
+    # A loop inside that the key does not depend on writes it again and again.
+    needed = set(key.dims) | (set(part.keep.dims) if part.keep is not None else set())
+    return Listing(key, tuple(axis for axis in part.axes if axis in needed), part.keep)
 
 
 def last_ones(run: Any, terms: Terms) -> Listing:
@@ -218,14 +221,13 @@ def last_ones(run: Any, terms: Terms) -> Listing:
     key = part.element.values[0]
     if isinstance(key, Tensor) and key.position is not None and key.position[0] is axis:
         return part
-    later = Axis("later", axis.size)
     twin = _matching(run, Listing(part.element, part.axes, part.keep), (key,))
     if twin is None or twin.keep is None:
         raise Refused("An entry is set under the same key at every step.", "FO106")
     (other,) = twin.axes
     is_later = elementwise(run.lift, "less", (positions(run.lift, axis), positions(run.lift, other)), "bool", "<")
-    again = reduce(run.lift, "any", both(run.lift, twin.keep, is_later), (other,))
-    del later
+    shared = elementwise(run.lift, "logical_and", (twin.keep, is_later), "bool")
+    again = reduce(run.lift, "any", shared, (other,))
     keep = both(run.lift, part.keep, elementwise(run.lift, "logical_not", (again,), "bool"))
     return replace(part, keep=keep)
 
@@ -273,14 +275,13 @@ def _array(run: Any, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: i
 
 def _from_the_end(run: Any, terms: Terms, place: int, size: Any) -> Terms:
     """The same terms with places that count from the beginning, where Python counts negative ones from the end."""
-    from .evaluation import apply_operator
 
     def moved(part: Listing) -> Listing:
         values = list(part.element.values)
         if isinstance(values[place], Static) and isinstance(size, Static):
             values[place] = number(run.lift, values[place].value % size.value)
         elif not (isinstance(values[place], Tensor) and values[place].position):
-            values[place] = apply_operator(run, "%", values[place], size)
+            values[place] = run.operated("%", values[place], size)
         return replace(part, element=Items(tuple(values)))
 
     return Terms(terms.kind, tuple(moved(part) for part in terms.parts))
@@ -305,7 +306,7 @@ def joined(lift: Any, parts: list[Listing | Items]) -> Any:
         sizes.append(axis.size)
         masks.append(listing.keep)
     if len({array.rank for array in arrays}) > 1:
-        raise Refused("A list holds arrays of different ranks.", "FO106")
+        raise WrongRank("A list holds arrays of different ranks.", "FO106")
     total = sizes[0]
     for size in sizes[1:]:
         total = graph.binary("+", total, size)
@@ -320,7 +321,7 @@ def joined(lift: Any, parts: list[Listing | Items]) -> Any:
             ones = Tensor(
                 graph.call("ops.ones", graph.sequence((own.size,)), dtype=graph.const("bool")), (own,), (), "bool"
             )
-            mask = both(lift, mask, ones)
+            mask = ones if mask is None else elementwise(lift, "logical_and", (mask, ones), "bool")
         there.append(replace(mask, inner=(own,)))
     return Listing(element, (axis,), replace(_behind(lift, there, axis), kind="bool"))
 

@@ -16,8 +16,9 @@ from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.source_printing import Printer
 from flatout.vectorize.interpreter.heap import read
 from flatout.vectorize.interpreter.interpreter import Interpreter
-from flatout.vectorize.interpreter.mapped_loop import map_samples
-from flatout.vectorize.interpreter.scopes import Scope, outside_of, tree_of
+from flatout.vectorize.interpreter.scopes import Scope, outside_of
+from flatout.vectorize.mapping.mapped_loop import map_samples
+from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")

@@ -197,6 +197,7 @@ class Mutable:
         default: What a dict makes of a missing key: `"number"`, a function that makes an object, or None.
         made: The constant that a dict was written as, and what it held then.
         of: The class of an object.
+        is_many: Whether it stands for all objects that a comprehension made, alike before they are changed.
     """
 
     kind: str
@@ -205,6 +206,7 @@ class Mutable:
     default: Any = None
     made: tuple[Known, dict[Any, Any]] | None = None
     of: type | None = None
+    is_many: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -138,8 +138,8 @@ class Branching:
     def _begun(self, condition: Membership, node: ast.If, scope: Scope) -> None:
         """`if key not in d: d[key] = 0.0`, and `if key in d: d[key] += x` with `else: d[key] = x`.
 
-        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with the
-        term that it would grow by, does not ask.
+        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with
+        the term that it would grow by, does not ask.
         """
         before = self.heap.snapshot()
         states = []

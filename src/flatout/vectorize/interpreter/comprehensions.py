@@ -25,7 +25,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
 )
 
-from .heap import read
+from .heap import is_blank, read
 from .iterated_axes import in_order, stream
 from .scopes import Scope
 
@@ -101,8 +101,16 @@ def _element(run: Any, node: Any, scope: Scope) -> Any:
     """An element of a list; of objects that are made here, one that stands for all of them."""
     before = run.heap.snapshot()
     made = run.reference(node.elt, scope)
-    is_new = isinstance(made, Mutable) and made not in before and isinstance(node, ast.ListComp)
-    return made if is_new and made.kind != "object" else read(run, made)
+    is_new = (
+        isinstance(made, Mutable)
+        and made not in before
+        and isinstance(node, ast.ListComp)
+        and len(node.generators) == 1
+    )
+    if not is_new or made.kind == "object" or node.generators[0].ifs or not is_blank(made):
+        return read(run, made)
+    made.is_many = True
+    return made
 
 
 def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:

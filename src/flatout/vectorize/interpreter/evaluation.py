@@ -25,6 +25,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     Tensor,
     Unreadable,
+    WrongRank,
 )
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
@@ -131,6 +132,8 @@ def array_place(run: Any, node: ast.expr, scope: Scope) -> tuple[str, tuple[Any,
     if not isinstance(node, ast.Name) or any(isinstance(place, ast.Slice) for place in places):
         return None
     keys = tuple(run.expression(place, scope) for place in places)
+    if any(isinstance(key, Tensor) and key.rank and key.kind != "bool" for key in keys):
+        raise WrongRank("An entry is changed at more than one place at once.")
     is_plain = all(isinstance(key, (Known, Host)) or (isinstance(key, Tensor) and not key.rank) for key in keys)
     # Where all are variables of loops, entries are set in the order of the loops, which has a form of its own.
     is_counted = all(isinstance(key, Tensor) and key.position is not None for key in keys)
@@ -389,8 +392,6 @@ def truth(run: Any, value: Any) -> Any:
         return reduce(lift, "any", value.keep, over)
     if isinstance(value, Tensor):
         if value.rank:
-            from flatout.vectorize.arrays.lifted_values import WrongRank
-
             raise WrongRank("A branch on an array of more than one value.")
         return value if value.kind == "bool" else binary(lift, "!=", value, number(lift, 0))
     if isinstance(value, Sum):

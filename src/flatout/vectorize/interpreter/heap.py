@@ -1,8 +1,8 @@
 """The heap: lists, dicts and objects that the user's code makes and changes, and what all of its variables hold.
 
 A mutable object is a value with an identity, so that all names for it see the same. What it holds is kept in cells, as
-variables are: a branch runs both of its sides on the same state and joins what they made of every cell, and a loop finds
-out which cells its body changes, and carries these from step to step.
+variables are: a branch runs both of its sides on the same state and joins what they made of every cell, and a loop
+finds out which cells its body changes, and carries these from step to step.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Record,
     Refused,
     Sum,
-    Tensor,
     Terms,
     Unreadable,
 )
@@ -127,11 +126,20 @@ def _listed(run: Any, value: Listing) -> Listing:
     """A list of objects that a comprehension made, one for every place."""
     from .iterated_axes import variable
 
-    if isinstance(value.element, Mutable) and len(value.axes) == 1 and value.keep is None:
+    if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
         (axis,) = value.axes
         if any(isinstance(cell, (Terms, Sum)) for cell in value.element.variables.values()):
             return replace(value, element=read(run, Member(value.element, (variable(run.lift, axis),))))
     return replace(value, element=read(run, value.element))
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a value holds constants alone, so that it is the same at every step of a loop."""
+    if isinstance(value, Mutable):
+        return all(is_blank(one) for one in value.variables.values())
+    if isinstance(value, Items):
+        return all(is_blank(one) for one in value.values)
+    return isinstance(value, Known) or (isinstance(value, Listing) and value.keep is None and is_blank(value.element))
 
 
 def load(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
@@ -160,9 +168,10 @@ def _dictionary(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Any:
     if EACH in held.variables and all_terms(held):
         return keys_of(run, held, keys)
     constant = {key: value for key, value in held.variables.items() if key != EACH}
-    if held.made is not None and constant.keys() == held.made[1].keys():
-        if all(value is held.made[1][key] for key, value in constant.items()):
-            return held.made[0]
+    if held.made is not None:
+        whole, written = held.made
+        if constant.keys() == written.keys() and all(constant[key] is value for key, value in written.items()):
+            return whole
     return Record({key: read(run, load(run, held, key, keys)) for key in constant})
 
 
@@ -192,10 +201,6 @@ def keys_of(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Bag:
 
 def is_object(value: Any) -> bool:
     return isinstance(value, (Mutable, Member))
-
-
-def first_tensor(values: tuple[Any, ...]) -> Tensor | None:
-    return next((value for value in values if isinstance(value, Tensor)), None)
 
 
 def constant_key(key: Any) -> Any:

@@ -24,8 +24,9 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.calls import attributes, calls, host_calls, methods, ordering, python_calls, subscripts
 from flatout.vectorize.calls.reader import Handler
+from flatout.vectorize.reading.function_source import check_decorators
 
-from . import bindings, heap_access
+from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
 from .branches import Branching, Masked
 from .entries import masked_entries
@@ -35,7 +36,7 @@ from .iterated_axes import stream
 from .iterating import HANDLERS as ITERATING
 from .loop_statements import Looping
 from .loop_totals import assigned_names, join, over_axes
-from .scopes import Scope, as_local, check_decorators
+from .scopes import Scope, as_local
 
 _DEEPEST = 12
 # How a value is named that was not made in the function.
@@ -385,9 +386,9 @@ class Interpreter(Branching, Looping):
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""
-        if isinstance(function.value, type) and (made := heap_access.instance(self, function.value, args, kwargs)):
+        if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
             return made
-        return heap_access.made_by(self, path, args, kwargs)
+        return heap_makers.made_by(self, path, args, kwargs)
 
     def picked(self, value: Any, items: list[Any]) -> Any:
         return subscripts.pick(self.lift, value, items, False)

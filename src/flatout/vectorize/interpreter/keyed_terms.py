@@ -9,7 +9,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import both, cast, elementwise, number, operand, relabelled, relabelled_value, where
+from flatout.vectorize.arrays.algebra import (
+    both,
+    cast,
+    elementwise,
+    number,
+    operand,
+    relabelled,
+    relabelled_value,
+    where,
+)
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -23,6 +32,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     Tensor,
     Terms,
+    WrongRank,
 )
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
@@ -117,7 +127,7 @@ def value_at(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
     matching = [found for part in terms.parts if (found := _matching(run, part, keys)) is not None]
     if terms.kind == "lists":
         return joined(run.lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
-    total: Any = number(run.lift, 0.0)
+    total: Any = number(run.lift, 0.0) if terms.base is None else terms.base
     for flow in matching:
         value = operand(run.lift, flow.element)
         value = cast(run.lift, value, "float32") if value.kind == "bool" else value
@@ -201,7 +211,9 @@ def keys_in(run: Any, terms: Terms) -> Listing:
         raise Refused("The keys of a dict that holds constants and values of the data.", "FO107")
     if key.domain:
         run.lift.hints.append(("whole", key.domain))
-    return Listing(key, part.axes, part.keep)
+    # A loop inside that the key does not depend on writes it again and again.
+    needed = set(key.dims) | (set(part.keep.dims) if part.keep is not None else set())
+    return Listing(key, tuple(axis for axis in part.axes if axis in needed), part.keep)
 
 
 def last_ones(run: Any, terms: Terms) -> Listing:
@@ -267,14 +279,13 @@ def _array(run: Any, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: i
 
 def _from_the_end(run: Any, terms: Terms, place: int, size: Any) -> Terms:
     """The same terms with places that count from the beginning, where Python counts negative ones from the end."""
-    from .evaluation import apply_operator
 
     def moved(part: Listing) -> Listing:
         values = list(part.element.values)
         if isinstance(values[place], Known) and isinstance(size, Known):
             values[place] = number(run.lift, values[place].value % size.value)
         elif not (isinstance(values[place], Tensor) and values[place].position):
-            values[place] = apply_operator(run, "%", values[place], size)
+            values[place] = run.operated("%", values[place], size)
         return replace(part, element=Items(tuple(values)))
 
     return Terms(terms.kind, tuple(moved(part) for part in terms.parts))
@@ -299,7 +310,7 @@ def joined(lift: Any, parts: list[Listing | Items]) -> Any:
         sizes.append(axis.size)
         masks.append(listing.keep)
     if len({array.rank for array in arrays}) > 1:
-        raise Refused("A list holds arrays of different ranks.", "FO106")
+        raise WrongRank("A list holds arrays of different ranks.", "FO106")
     total = sizes[0]
     for size in sizes[1:]:
         total = graph.binary("+", total, size)

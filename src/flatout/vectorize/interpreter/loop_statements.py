@@ -237,7 +237,7 @@ def _emptied(made: Mutable) -> Snapshot:
             found[made][cell] = value
             found |= _emptied(value)
         elif isinstance(value, Terms):
-            found[made][cell] = Terms(value.kind, ())
+            found[made] |= {cell: value.base} if value.base is not None else {}
         else:
             found[made][cell] = value
     return found

@@ -1,17 +1,17 @@
-"""Statements in a plainer spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
+"""Statements in a simpler spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
 
 from __future__ import annotations
 
 import ast
 
 
-def plainer(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """A function without those statements, where they have a plainer form; others stay as they are."""
+def simplified(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """A function without those statements, where they have a simpler form; others stay as they are."""
     for node in ast.walk(tree):
         for side in ("body", "orelse"):
             if isinstance(getattr(node, side, None), list):
                 setattr(node, side, _with_defaults(getattr(node, side)))
-    return ast.fix_missing_locations(_Plainer().visit(tree))  # type: ignore[no-any-return]
+    return ast.fix_missing_locations(_Simplifying().visit(tree))  # type: ignore[no-any-return]
 
 
 def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -38,7 +38,7 @@ def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
 _YIELDED = "yielded_here"
 
 
-class _Plainer(ast.NodeTransformer):
+class _Simplifying(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """`yield x` is `yielded.append(x)`, and the function gives the list."""
         self.generic_visit(node)

@@ -16,7 +16,8 @@ from typing import Any
 
 from flatout.vectorize.arrays.exact_comparisons import BLURRED
 from flatout.vectorize.arrays.lifted_values import Refused
-from flatout.vectorize.interpreter.scopes import outside_of, tree_of
+from flatout.vectorize.interpreter.scopes import outside_of
+from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.gradients import ArgumentChanged
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite

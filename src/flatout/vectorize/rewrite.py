@@ -14,9 +14,11 @@ from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.source_printing import Printer
+from flatout.vectorize.interpreter.heap import read
 from flatout.vectorize.interpreter.interpreter import Interpreter
-from flatout.vectorize.interpreter.mapped_loop import map_samples
-from flatout.vectorize.interpreter.scopes import Scope, outside_of, tree_of
+from flatout.vectorize.interpreter.scopes import Scope, outside_of
+from flatout.vectorize.mapping.mapped_loop import map_samples
+from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")
@@ -105,6 +107,7 @@ def _rewrite(
     lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful, is_exact)
     run = Interpreter(lift, module_globals)
     inside = Scope(parent=scope)
+    run.heap.add(inside)
     _bind(lift, tree, inside, arrays, ranks, holder)
     try:
         if isinstance(tree, ast.Lambda):
@@ -114,7 +117,7 @@ def _rewrite(
     except Refused as refused:
         refused.hints = lift.hints
         raise
-    node = _returned(lift, result)
+    node = _returned(lift, read(run, result))
     if not lift.changes and lift.graph.repeats:
         lift.changes.add("FO306")
     if not lift.changes:

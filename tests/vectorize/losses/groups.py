@@ -224,3 +224,10 @@ def clipped_counts_metric(y_true, y_pred):  # rewritten on torch: FO201|FO205
     for t, p in zip(ops.convert_to_numpy(y_true), ops.convert_to_numpy(y_pred), strict=False):
         hits[int(t)] += int(p.argmax() == t)
     return sum(hits) / len(y_true)
+
+
+def last_write(y_true, y_pred, group):  # rewritten: FO101|FO102|FO107|FO106|FO406 FO201
+    last = {}
+    for i in range(len(group)):
+        last[int(group[i])] = ops.square(y_true[i] - y_pred[i])
+    return sum(last.values()) / len(last)

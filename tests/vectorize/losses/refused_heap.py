@@ -41,13 +41,6 @@ def edit_distance_loss(y_true, y_pred):  # refused: FO106 FO101 FO102 FO103
     return total / y_true.shape[0]
 
 
-def last_write(y_true, y_pred, group):  # refused: FO106 FO101 FO102 FO107 FO303
-    last = {}
-    for i in range(len(group)):
-        last[int(group[i])] = ops.square(y_true[i] - y_pred[i])
-    return sum(last.values()) / len(last)
-
-
 def count_so_far(y_true, y_pred, group):  # refused: FO106 FO101 FO102 FO107 FO303
     seen, total = {}, 0.0
     for i in range(len(group)):

@@ -10,7 +10,7 @@ import numpy as np
 
 from .exact_comparisons import refuse_remainder
 from .expression_graph import FUNCTIONS, Node
-from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
+from .lifted_values import Axis, Host, Items, Known, Listing, Record, Refused, Tensor
 from .lifting import Lifting, Made
 
 # A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
@@ -78,6 +78,8 @@ def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
         return relabelled(value, labels)
     if isinstance(value, Items):
         return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
+    if isinstance(value, Record):
+        return Record({name: relabelled_value(item, labels) for name, item in value.columns.items()})
     if isinstance(value, Listing):
         keep = None if value.keep is None else relabelled(value.keep, labels)
         return Listing(relabelled_value(value.element, labels), value.axes, keep)

@@ -167,7 +167,8 @@ class Splice:
 class Sum:
     """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`.
 
-    `how` is None before the first term, then `"sum"`, `"prod"`, `"max"`, `"min"` or `"list"`.
+    `how` is None before the first term, then `"sum"`, `"prod"`, `"max"`, `"min"`, `"list"`, or one of the kinds of
+    `Terms`, whose terms are `Items` of keys and a value.
     """
 
     name: str
@@ -175,6 +176,69 @@ class Sum:
     terms: tuple[Any, ...] = ()
     # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
     slot: tuple[Axis | None, ...] = ()
+    # For an entry of a dict or list under a key of the data: the object, its cell, and the keys.
+    entry: tuple[Any, Any, tuple[Any, ...]] | None = None
+
+
+# The cells of a mutable object that are no attribute or constant key: what a list holds, and the entries of a dict (or
+# the object that stands for all of them) under keys of the data.
+CONTENT = "<content>"
+EACH = "<each>"
+
+
+@dataclass(eq=False)
+class Mutable:
+    """A list, dict or object that the user's code makes and may change, known by its identity.
+
+    Attributes:
+        kind: `"list"`, `"dict"` or `"object"`.
+        label: What messages call it.
+        variables: What it holds now, by attribute, constant key, or `CONTENT` and `EACH`.
+        default: What a dict makes of a missing key: `"number"`, a function that makes an object, or None.
+        made: The constant that a dict was written as, and what it held then.
+        of: The class of an object.
+        is_many: Whether it stands for all objects that a comprehension made, alike before they are changed.
+    """
+
+    kind: str
+    label: str
+    variables: dict[Any, Any] = field(default_factory=dict)
+    default: Any = None
+    made: tuple[Known, dict[Any, Any]] | None = None
+    of: type | None = None
+    is_many: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Member:
+    """One of many objects that a mutable one stands for: that under these keys."""
+
+    of: Mutable
+    keys: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Terms:
+    """What loops have written under keys of the data: lists of `Items` of keys and a value.
+
+    Attributes:
+        kind: `"sums"`: the terms with a key are added up; `"lists"`: they are its list; `"sets"`: the last one counts.
+        parts: One list for every statement that wrote.
+        base: What a list held before, by place; None for a dict.
+    """
+
+    kind: str
+    parts: tuple[Listing, ...]
+    base: Any = None
+
+
+@dataclass(frozen=True, eq=False)
+class Membership:
+    """Whether a dict that a loop fills holds a key by now."""
+
+    group: Mutable
+    keys: tuple[Any, ...]
+    is_negated: bool = False
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import logging
+import sys
 import types
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,7 +19,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
     Local,
+    Member,
     Method,
+    Mutable,
     Partial,
     Places,
     Refused,
@@ -46,9 +49,9 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     """The value of a call."""
     function = run.expression(node.func, scope)
     path = path_to(function)
-    args = [value for arg in node.args for value in _positional(run, arg, scope)]
-    kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope)}
     is_read = _is_read(function)
+    args = [value for arg in node.args for value in _positional(run, arg, scope, is_read)]
+    kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
         if isinstance(value, Sum) and not is_read and not _may_carry(path):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
@@ -59,15 +62,20 @@ def _is_read(function: Any) -> bool:
     """Whether a function is the user's own, whose body is read in place of the call."""
     if isinstance(function, Partial):
         return _is_read(function.function)
+    if isinstance(function, Method) and isinstance(function.of, (Mutable, Member)):
+        return True
+    if isinstance(function, Known) and isinstance(function.value, type):
+        root = function.value.__module__.partition(".")[0]
+        return library_of(root) is None and root not in (*_OF_OTHERS, *sys.stdlib_module_names)
     if isinstance(function, Method) and isinstance(function.of, Known):
         return _is_users(getattr(getattr(function.of.value, function.name, None), "__func__", None))
     return isinstance(function, Local) or (isinstance(function, Known) and _is_users(function.value))
 
 
-def _positional(run: Reader, node: ast.expr, scope: Any) -> list[Any]:
+def _positional(run: Reader, node: ast.expr, scope: Any, is_read: bool) -> list[Any]:
     """What an argument gives a function: one value, or, with a star, those of a list of known length."""
     if not isinstance(node, ast.Starred):
-        return [run.expression(node, scope)]
+        return [run.reference(node, scope) if is_read else run.expression(node, scope)]
     several = run.expression(node.value, scope)
     if isinstance(several, Items):
         return list(several.values)
@@ -76,8 +84,8 @@ def _positional(run: Reader, node: ast.expr, scope: Any) -> list[Any]:
     raise Refused("A call with a varying number of arguments.")
 
 
-def _by_name(run: Reader, word: ast.keyword, scope: Any) -> list[tuple[str, Any]]:
-    value = run.expression(word.value, scope)
+def _by_name(run: Reader, word: ast.keyword, scope: Any, is_read: bool) -> list[tuple[str, Any]]:
+    value = run.reference(word.value, scope) if is_read and word.arg else run.expression(word.value, scope)
     if word.arg is not None:
         return [(word.arg, value)]
     if isinstance(value, Known) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
@@ -111,6 +119,8 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     """A function, whatever it is, on lifted arguments."""
     if isinstance(function, Local):
         return run.function(function, args, kwargs)
+    if isinstance(function, Method) and isinstance(function.of, (Mutable, Member)):
+        return run.heap_method(function, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
     if isinstance(function, Known) and isinstance(function.value, functools.partial):
@@ -130,6 +140,9 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     carried = [value for value in args if isinstance(value, Sum)]
     if carried and not _is_users(function.value):
         return _joined(run, str(path), args)
+    made = run.made_object(function, path, args, kwargs)
+    if made is not None:
+        return made
     handler = run.handlers.get(path or "")
     if handler is not None:
         return handler(run, args, kwargs)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Method, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 
 # What a function gives for lifted arguments, given by place and by name.
@@ -25,7 +25,10 @@ class Reader(Protocol):
         """Functions that are no plain function of arrays, by their dotted names."""
 
     def expression(self, node: ast.expr, scope: Any) -> Any:
-        """The lifted value of an expression."""
+        """The lifted value of an expression, for code that only looks at it."""
+
+    def reference(self, node: ast.expr, scope: Any) -> Any:
+        """The lifted value of an expression, with the identity of what may be changed."""
 
     def function(self, local: Local, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a function gives that is defined in the loss."""
@@ -35,6 +38,12 @@ class Reader(Protocol):
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """What any lifted value gives that can be called."""
+
+    def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The list, dict or object that a call makes; None: it makes none that may be changed."""
+
+    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a method gives of a list, dict or object that the user's code made."""
 
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a `Host` or a tensor of booleans."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flatout.vectorize.arrays.algebra import both, elementwise, named, number, operand, where
@@ -12,6 +14,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
     Listing,
+    Membership,
     Method,
     Refused,
     Splice,
@@ -24,7 +27,18 @@ from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.safe_where import sheltered
 
 from .evaluation import condition, truth
+from .heap import Heap, Space, is_object, read
+from .keyed_terms import are_same
 from .scopes import Scope
+
+# How a variable grows by elements, which a condition leaves out.
+_LISTS = ("list", "sums", "lists", "sets")
+
+
+def _is_nothing(term: Any) -> bool:
+    """Whether a term is the zero that an entry begins with."""
+    last = term.values[-1] if isinstance(term, Items) and term.values else None
+    return isinstance(last, Known) and last.value == 0
 
 
 class Masked:
@@ -47,6 +61,7 @@ class Branching:
     """The branches of an `Interpreter`, which supplies what is declared here."""
 
     lift: Lifting
+    heap: Heap
 
     if TYPE_CHECKING:
 
@@ -76,22 +91,79 @@ class Branching:
             return
         if isinstance(condition, Tensor):
             self.lift.changes.add("FO202")
-        sides = []
-        for body, test in ((node.body, condition), (node.orelse, self.inverse(condition))):
-            inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
+        if isinstance(condition, Membership):
+            self._begun(condition, node, scope)
+            return
+        self.sides(condition, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
+
+    def _block(self, body: list[ast.stmt], scope: Scope) -> None:
+        for statement in body:
+            self.statement(statement, scope)
+
+    def sides(self, condition: Any, sides: list[Callable[[], Any]], but: Scope | None = None) -> list[Any]:
+        """Run both sides of a branch on the same state, and join what they made of all variables and objects.
+
+        Args:
+            condition: What decides.
+            sides: The one where it holds, and the other.
+            but: A scope whose variables nobody reads any more.
+
+        Returns:
+            What each side gave.
+        """
+        before = self.heap.snapshot()
+        results, states = [], []
+        for side, test in zip(sides, (condition, self.inverse(condition)), strict=True):
+            self.heap.restore(before)
             with Masked(self.lift, test):
-                for statement in body:
-                    self.statement(statement, inside)
-            sides.append(inside.variables)
-        then, otherwise = sides
-        for name in {*then, *otherwise}:
+                results.append(side())
+            states.append(self.heap.snapshot())
+        for space in before:
+            if space is not but:
+                self._joined(condition, space, *(state[space] for state in states))
+        return results
+
+    def _joined(self, condition: Any, space: Space, then: dict[Any, Any], otherwise: dict[Any, Any]) -> None:
+        space.variables.clear()
+        for name in {**then, **otherwise}:
             left, right = then.get(name), otherwise.get(name)
             if left is right:
-                scope.variables[name] = left
+                space.variables[name] = left
             elif left is None or right is None:
-                scope.variables[name] = Unreadable(f"{name!r} has a value on one side of a branch only.", "FO202")
+                label = self.heap.label(space, name)
+                space.variables[name] = Unreadable(f"{label!r} has a value on one side of a branch only.", "FO202")
             else:
-                scope.variables[name] = self.choose(condition, left, right)
+                space.variables[name] = self.choose(condition, left, right)
+
+    def _begun(self, condition: Membership, node: ast.If, scope: Scope) -> None:
+        """`if key not in d: d[key] = 0.0`, and `if key in d: d[key] += x` with `else: d[key] = x`.
+
+        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with
+        the term that it would grow by, does not ask.
+        """
+        before = self.heap.snapshot()
+        states = []
+        for body in (node.body, node.orelse):
+            self.heap.restore(before)
+            self._block(body, scope)
+            states.append(self.heap.snapshot())
+        there, absent = states[::-1] if condition.is_negated else states
+        refused = Refused(f"A branch on what {condition.group.label!r} holds, which a loop changes.", "FO106")
+        for space in before:
+            for cell in {**there[space], **absent[space]}:
+                left, right = there[space].get(cell), absent[space].get(cell)
+                if left is right:
+                    space.variables[cell] = left
+                    continue
+                if not isinstance(left, Sum) or not isinstance(right, Sum):
+                    raise refused
+                held = before[space].get(cell)
+                old = len(held.terms) if isinstance(held, Sum) else 0
+                grown, begun = left.terms[old:], right.terms[old:]
+                is_nothing = not grown and all(_is_nothing(term) for term in begun)
+                if not is_nothing and not are_same(Items(grown), Items(begun)):
+                    raise refused
+                space.variables[cell] = right
 
     def inverse(self, condition: Any) -> Any:
         if isinstance(condition, Tensor):
@@ -105,6 +177,12 @@ class Branching:
             return left if isinstance(left, Unreadable) else right
         if isinstance(left, Sum) or isinstance(right, Sum):
             return self._choose_terms(condition, left, right)
+        if left is right:
+            return left
+        if is_object(left) or is_object(right):
+            left, right = read(self, left), read(self, right)
+            if is_object(left) or is_object(right):
+                raise Refused("An object is chosen by a tensor's value.", "FO202")
         if isinstance(left, Items) and isinstance(right, Items) and len(left.values) == len(right.values):
             pairs = zip(left.values, right.values, strict=True)
             return Items(tuple(self.choose(condition, a, b) for a, b in pairs), left.is_list)
@@ -128,7 +206,12 @@ class Branching:
         return where(lift, condition, a, b)
 
     def _choose_terms(self, condition: Any, left: Any, right: Any) -> Any:
-        if not (isinstance(left, Sum) and isinstance(right, Sum)) or left.name != right.name:
+        if (
+            not (isinstance(left, Sum) and isinstance(right, Sum))
+            or left.name != right.name
+            or left.entry
+            or right.entry
+        ):
             raise Refused("A variable that a loop carries is replaced on one side of a branch.", "FO106")
         common = 0
         while common < min(len(left.terms), len(right.terms)) and left.terms[common] is right.terms[common]:
@@ -138,7 +221,7 @@ class Branching:
             raise Refused(f"{left.name!r} is carried from step to step in more than one way.", "FO106")
         terms = list(left.terms[:common])
         added = [left.terms[common:], right.terms[common:]]
-        is_either = how == "list" and len(added[0]) == len(added[1]) and left.slot == right.slot
+        is_either = how in _LISTS and len(added[0]) == len(added[1]) and left.slot == right.slot
         if is_either and not any(isinstance(term, Splice) for side in added for term in side):
             # Each side appends as many: an element is one or the other.
             terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
@@ -162,7 +245,7 @@ class Branching:
 
     def _when(self, test: Any, how: str, term: Any) -> Any:
         """A term that counts where a condition holds."""
-        if how == "list":
+        if how in _LISTS:
             if not isinstance(test, Tensor):
                 raise Refused("Whether a list gets an element depends on the shape.", "FO202")
             if isinstance(term, Splice):

@@ -9,23 +9,53 @@ from typing import Any
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import both, number
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Range, Record, Refused, Several, Tensor
+from flatout.vectorize.arrays.lifted_values import (
+    CONTENT,
+    EACH,
+    Host,
+    Items,
+    Known,
+    Listing,
+    Mutable,
+    Range,
+    Record,
+    Refused,
+    Several,
+    Tensor,
+    Terms,
+)
 
+from .heap import is_blank, read
 from .iterated_axes import in_order, stream
 from .scopes import Scope
 
 
 def comprehension(run: Any, node: Any, scope: Scope) -> Any:
     """`[f(i) for i in range(n) if c(i)]`: the elements for all i at once."""
-    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-    return _generators(run, node, list(node.generators), inside)
+    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root, scope.nonlocals)
+    before = run.heap.snapshot()
+    made = _generators(run, node, list(node.generators), inside)
+    if run.heap.changed(before):
+        raise Refused("A comprehension changes what it does not make.", "FO303")
+    return made
+
+
+def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
+    """What a loop runs over; a list of a few objects as these objects, a dict as its keys."""
+    over = run.reference(node, scope)
+    if isinstance(over, Mutable) and isinstance(over.variables.get(CONTENT), Items):
+        return over.variables[CONTENT]
+    over = read(run, over)
+    if isinstance(over, Record):
+        return Items(tuple(Known(key, run.lift.graph.const(key)) for key in over.columns))
+    return over
 
 
 def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope: Scope) -> Any:
     from .branches import Masked
 
     first, *rest = generators
-    over = run.expression(first.iter, scope)
+    over = iterated(run, first.iter, scope)
     try:
         flow = stream(run.lift, over)
     except Refused:
@@ -55,7 +85,7 @@ def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope:
     for mask in masks:
         mask.__enter__()
     try:
-        element = _generators(run, node, rest, scope) if rest else run.expression(node.elt, scope)
+        element = _generators(run, node, rest, scope) if rest else _element(run, node, scope)
     finally:
         for mask in masks:
             mask.__exit__()
@@ -67,21 +97,43 @@ def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope:
     return Listing(in_order(run.lift, element, flow.axes), flow.axes, keep)
 
 
-def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Record:
-    """`{key: f(k) for k, key in enumerate(names)}` over a few constants."""
+def _element(run: Any, node: Any, scope: Scope) -> Any:
+    """An element of a list; of objects that are made here, one that stands for all of them."""
+    before = run.heap.snapshot()
+    made = run.reference(node.elt, scope)
+    is_new = (
+        isinstance(made, Mutable)
+        and made not in before
+        and isinstance(node, ast.ListComp)
+        and len(node.generators) == 1
+    )
+    if not is_new or made.kind == "object" or node.generators[0].ifs or not is_blank(made):
+        return read(run, made)
+    made.is_many = True
+    return made
+
+
+def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
+    """`{key: f(k) for k, key in enumerate(names)}`: over a few constants, or as what is set under keys of the data."""
+    made = run.heap.make("dict")
     (first, *rest) = node.generators
-    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-    steps = few_steps(run, run.expression(first.iter, inside), 16)
-    if steps is None or rest or first.ifs:
-        raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=node.lineno)
-    made: dict[Any, Any] = {}
+    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root, scope.nonlocals)
+    over = iterated(run, first.iter, inside)
+    steps = few_steps(run, over, 16) if not rest and not first.ifs else None
+    if steps is None:
+        pairs = ast.copy_location(ast.Tuple([node.key, node.value], ast.Load()), node)
+        listing = comprehension(run, ast.copy_location(ast.ListComp(pairs, node.generators), node), scope)
+        if not isinstance(listing, Listing) or not isinstance(listing.element, Items):
+            raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=node.lineno)
+        made.variables[EACH] = Terms("sets", (listing,))
+        return made
     for item in steps:
         run.assign(first.target, item, inside)
         key = run.expression(node.key, inside)
         if not isinstance(key, Known):
             raise Refused("A dict of tensors.")
-        made[key.value] = run.expression(node.value, inside)
-    return Record(made)
+        made.variables[key.value] = run.reference(node.value, inside)
+    return made
 
 
 def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope: Scope) -> Any:
@@ -93,7 +145,7 @@ def _written_out(run: Any, node: Any, first: Any, rest: Any, flow: Items, scope:
             run.expression(node.elt, scope)  # What it says of the element is the better reason.
             raise Refused("A comprehension over constants with a condition on the data.", "FO108")
         if all(conditions):
-            part = _generators(run, node, rest, scope) if rest else run.expression(node.elt, scope)
+            part = _generators(run, node, rest, scope) if rest else run.reference(node.elt, scope)
             if rest and not isinstance(part, Items):
                 raise Refused("A comprehension over arrays inside one over constants.")
             values.extend(part.values if rest else [part])

@@ -19,17 +19,21 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Local,
     Match,
-    Record,
+    Membership,
+    Mutable,
     Refused,
     Sum,
     Tensor,
     Unreadable,
+    WrongRank,
 )
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
 from flatout.vectorize.lookups.lookups import is_series
 
+from . import heap_access
 from .comprehensions import comprehension, dictionary
+from .heap import constant_key, is_object, read
 from .loop_totals import join
 from .scopes import Scope
 
@@ -58,18 +62,13 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
                 raise Refused(value.reason, value.code, node.lineno)
             return value
         case ast.Tuple() | ast.List():
-            if any(isinstance(item, ast.Starred) for item in node.elts):
-                raise Refused("A list is unpacked into another.")
-            items = tuple(evaluate(run, item, scope) for item in node.elts)
-            if items and all(isinstance(item, Known) and item.node.kind == "const" for item in items):
-                content = [item.value for item in items]
-                made = graph.sequence(tuple(item.node for item in items), isinstance(node, ast.List))
-                return Known(content if isinstance(node, ast.List) else tuple(content), made)
-            return Items(items, isinstance(node, ast.List))
+            made = _sequence(run, node, scope)
+            return run.heap.make("list", made) if isinstance(node, ast.List) else made
         case ast.Dict():
             return _dictionary(run, node, scope)
         case ast.BinOp():
-            return operate(run, node.op, evaluate(run, node.left, scope), evaluate(run, node.right, scope))
+            made = operate(run, node.op, run.expression(node.left, scope), run.expression(node.right, scope))
+            return run.heap.make("list", made) if _is_fresh_list(made) else made
         case ast.UnaryOp():
             return _unary(run, node, scope)
         case ast.Compare():
@@ -79,15 +78,20 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.IfExp():
             return _either(run, node, scope)
         case ast.Subscript():
-            return subscripts.subscript(run, evaluate(run, node.value, scope), node.slice, scope)
+            return _subscript(run, node, scope)
         case ast.Attribute():
-            return attributes.attribute(run.lift, evaluate(run, node.value, scope), node.attr)
+            of = evaluate(run, node.value, scope)
+            if is_object(of):
+                return heap_access.attribute(run, of, node.attr)
+            return attributes.attribute(run.lift, read(run, of), node.attr)
         case ast.Call():
             return calls.call(run, node, scope)
         case ast.Lambda():
             return Local(node, scope, "lambda")
         case ast.ListComp() | ast.GeneratorExp() | ast.SetComp():
             listing = comprehension(run, node, scope)
+            if isinstance(node, ast.ListComp):
+                return run.heap.make("list", listing)
             return Bag(listing_to_tensor(run.lift, listing)) if isinstance(node, ast.SetComp) else listing
         case ast.DictComp():
             return dictionary(run, node, scope)
@@ -100,18 +104,73 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
     raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
 
 
-def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Known | Record:
-    pairs = []
+def _sequence(run: Any, node: ast.Tuple | ast.List, scope: Scope) -> Known | Items:
+    if any(isinstance(item, ast.Starred) for item in node.elts):
+        raise Refused("A list is unpacked into another.")
+    graph, is_list = run.lift.graph, isinstance(node, ast.List)
+    items = tuple(evaluate(run, item, scope) for item in node.elts)
+    if items and all(isinstance(item, Known) and item.node.kind == "const" for item in items):
+        content = [item.value for item in items]
+        made = graph.sequence(tuple(item.node for item in items), is_list)
+        return Known(content if is_list else tuple(content), made)
+    return Items(items, is_list)
+
+
+def _is_fresh_list(value: Any) -> bool:
+    """Whether an operator made a new list of Python's."""
+    if isinstance(value, Items):
+        return value.is_list
+    return isinstance(value, Listing) or (isinstance(value, Known) and isinstance(value.value, list))
+
+
+def array_place(run: Any, node: ast.expr, scope: Scope) -> tuple[str, tuple[Any, ...]] | None:
+    """The variable and the places of `table[a, b]` and `table[a][b]`; None: it is indexed by other than numbers."""
+    places: list[ast.expr] = []
+    while isinstance(node, ast.Subscript):
+        places[:0] = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        node = node.value
+    if not isinstance(node, ast.Name) or any(isinstance(place, ast.Slice) for place in places):
+        return None
+    keys = tuple(run.expression(place, scope) for place in places)
+    if any(isinstance(key, Tensor) and key.rank and key.kind != "bool" for key in keys):
+        raise WrongRank("An entry is changed at more than one place at once.")
+    is_plain = all(isinstance(key, (Known, Host)) or (isinstance(key, Tensor) and not key.rank) for key in keys)
+    # Where all are variables of loops, entries are set in the order of the loops, which has a form of its own.
+    is_counted = all(isinstance(key, Tensor) and key.position is not None for key in keys)
+    return (node.id, keys) if is_plain and not is_counted else None
+
+
+def _subscript(run: Any, node: ast.Subscript, scope: Scope) -> Any:
+    of = evaluate(run, node.value, scope)
+    if isinstance(of, Sum):
+        place = array_place(run, node, scope)
+        if place is not None and (of.entry is None or isinstance(of.entry[0], Scope)):
+            owner = scope.nonlocals.get(place[0], scope)
+            return Sum(of.name, entry=(owner, place[0], place[1]))
+    if is_object(of) and not isinstance(node.slice, ast.Slice):
+        key = run.expression(node.slice, scope)
+        if not (isinstance(key, Known) and (key.value is None or key.value is Ellipsis)):
+            return heap_access.entry(run, of, key)
+    if isinstance(of, Items) and isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
+        return subscripts.subscript(run, of, node.slice, scope)
+    made = subscripts.subscript(run, read(run, of), node.slice, scope)
+    return run.heap.make("list", made) if isinstance(node.slice, ast.Slice) and _is_fresh_list(made) else made
+
+
+def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Mutable:
+    made = run.heap.make("dict")
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
             raise Refused("A dict is unpacked into another.")
-        parts = evaluate(run, key, scope), evaluate(run, value, scope)
-        if not isinstance(parts[0], Known):
+        known = constant_key(run.expression(key, scope))
+        if known is None:
             raise Refused("A dict of tensors.")
-        pairs.append(parts)
-    if any(not isinstance(value, Known) for _, value in pairs):
-        return Record({key.value: value for key, value in pairs})
-    return Known({key.value: value.value for key, value in pairs}, run.lift.graph.make("raw", ast.unparse(node)))
+        made.variables[known[0]] = evaluate(run, value, scope)
+    if all(isinstance(value, Known) for value in made.variables.values()):
+        content = {key: value.value for key, value in made.variables.items()}
+        whole = Known(content, run.lift.graph.make("raw", ast.unparse(node)))
+        made.made = (whole, dict(made.variables))
+    return made
 
 
 def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
@@ -171,11 +230,13 @@ def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Sum) and isinstance(right, Sum):
         raise Refused(f"{left.name!r} depends on its own value at the step before.", "FO106")
     carried, other = (left, right) if isinstance(left, Sum) else (right, left)
+    if symbol == "+" and carried is left and isinstance(other, Items) and carried.how is None:
+        return replace(carried, how="list", terms=other.values)
     if symbol == "+" and isinstance(other, (Items, Listing)):
         raise Refused(f"The list {carried.name!r} is rebuilt at every step.", "FO106")
     if symbol == "+" or (symbol == "-" and carried is left):
         if symbol == "-":
-            other = _negated(run, other)
+            other = negated(run, other)
         return join(lift, "sum", carried, other)
     if symbol == "*":
         return join(lift, "prod", carried, other)
@@ -184,7 +245,7 @@ def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
     )
 
 
-def _negated(run: Any, value: Any) -> Any:
+def negated(run: Any, value: Any) -> Any:
     if isinstance(value, (Known, Host)):
         node = run.lift.graph.make("negative", value.node)
         return Known(-value.value, node) if isinstance(value, Known) else Host(node)
@@ -195,13 +256,13 @@ def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
     if isinstance(node.op, ast.Not):
         test = condition(run, node.operand, scope)
         return number(run.lift, not test) if isinstance(test, bool) else run.inverse(test)
-    value = evaluate(run, node.operand, scope)
+    value = run.expression(node.operand, scope)
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is carried from step to step.", "FO106")
     if isinstance(node.op, ast.USub):
         if isinstance(value, Listing):
             value = listing_to_tensor(run.lift, value)
-        return _negated(run, value)
+        return negated(run, value)
     if isinstance(node.op, ast.UAdd):
         return value
     if isinstance(value, Tensor) and value.kind == "bool":
@@ -210,11 +271,15 @@ def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
 
 
 def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
-    left = evaluate(run, node.left, scope)
+    left = run.expression(node.left, scope)
     result: Any = None
     for op, right_node in zip(node.ops, node.comparators, strict=True):
         right = evaluate(run, right_node, scope)
-        part = _comparison(run, op, left, right)
+        part = None
+        if isinstance(op, (ast.In, ast.NotIn)):
+            part = heap_access.contains(run, left, right, isinstance(op, ast.NotIn))
+        right = read(run, right)
+        part = _comparison(run, op, left, right) if part is None else part
         result = part if result is None else _and(run, result, part)
         left = right
     return result
@@ -257,7 +322,7 @@ def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any
     """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
     from .branches import Masked
 
-    value = evaluate(run, nodes[0], scope)
+    value = run.expression(nodes[0], scope)
     if len(nodes) == 1:
         return value
     test = truth(run, value)
@@ -273,7 +338,7 @@ def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any
 def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
     """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
     if not isinstance(node, ast.BoolOp):
-        return truth(run, evaluate(run, node, scope))
+        return truth(run, run.expression(node, scope))
     is_and = isinstance(node.op, ast.And)
     result: Any = None
     for item in node.values:
@@ -318,7 +383,7 @@ def truth(run: Any, value: Any) -> Any:
         return known
     if isinstance(value, Items):
         return bool(value.values)
-    if isinstance(value, Host):
+    if isinstance(value, (Host, Membership)):
         return value
     if isinstance(value, Listing):
         if value.keep is None:
@@ -327,8 +392,6 @@ def truth(run: Any, value: Any) -> Any:
         return reduce(lift, "any", value.keep, over)
     if isinstance(value, Tensor):
         if value.rank:
-            from flatout.vectorize.arrays.lifted_values import WrongRank
-
             raise WrongRank("A branch on an array of more than one value.")
         return value if value.kind == "bool" else binary(lift, "!=", value, number(lift, 0))
     if isinstance(value, Sum):

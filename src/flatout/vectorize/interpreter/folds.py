@@ -60,7 +60,7 @@ def _behind(run: Any, before: Any, after: Any, flow: Stream, name: str = _CARRIE
         return Items(tuple(_behind(run, a, b, flow, f"{name} ({k})") for k, (a, b) in enumerate(pairs)))
     if not isinstance(after, Sum) or after.name != name or after.how == "list":
         raise Refused("A loop carries on what is no sum, product, maximum or minimum: a recurrence.", "FO106")
-    return finished(run.lift, before, after, name, flow)
+    return finished(run, before, after, name, flow)
 
 
 def _fold(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import Node
@@ -12,28 +13,30 @@ from flatout.vectorize.arrays.lifted_values import (
     Host,
     Items,
     Known,
-    Listing,
     Local,
+    Method,
+    Mutable,
     Refused,
-    Splice,
     Stream,
     Sum,
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.calls import attributes, calls, host_calls, ordering, python_calls
+from flatout.vectorize.calls import attributes, calls, host_calls, methods, ordering, python_calls, subscripts
 from flatout.vectorize.calls.reader import Handler
+from flatout.vectorize.reading.function_source import check_decorators
 
-from . import bindings
+from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
 from .branches import Branching, Masked
 from .entries import masked_entries
 from .folds import HANDLERS as FOLDS
+from .heap import Heap, is_object, read
 from .iterated_axes import stream
 from .iterating import HANDLERS as ITERATING
 from .loop_statements import Looping
 from .loop_totals import assigned_names, join, over_axes
-from .scopes import Scope, as_local, check_decorators
+from .scopes import Scope, as_local
 
 _DEEPEST = 12
 # How a value is named that was not made in the function.
@@ -59,8 +62,9 @@ class Interpreter(Branching, Looping):
         # Objects that the rewritten source needs beside the user's globals, and which of them are made once, and how.
         self.injected: dict[str, Any] = {}
         self.hoisted: dict[str, Any] = {}
+        self.heap = Heap()
         self._depth = 0
-        self._loops = 0
+        self.loops = 0
         # How many of the loops are around the call of the function that is read now.
         self._outer_loops = 0
 
@@ -69,12 +73,13 @@ class Interpreter(Branching, Looping):
         if self._depth > _DEEPEST:
             raise Refused(f"{local.label!r} calls itself, or functions are nested too deeply.")
         scope = Scope(parent=local.scope)
+        self.heap.add(scope)
         self._bind(local, scope, args, kwargs)
         self._depth += 1
-        outer, self._outer_loops = self._outer_loops, self._loops
+        outer, self._outer_loops = self._outer_loops, self.loops
         try:
             if isinstance(local.tree, ast.Lambda):
-                return self.expression(local.tree.body, scope)
+                return self.reference(local.tree.body, scope)
             return self.block_value(local.tree.body, scope)
         finally:
             self._depth -= 1
@@ -114,16 +119,12 @@ class Interpreter(Branching, Looping):
         condition = self.condition(statement.test, scope)
         if isinstance(condition, bool):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
-        if self._loops > self._outer_loops:
+        if self.loops > self._outer_loops:
             raise Refused("The function returns from inside a loop: early exit.", "FO101", statement.lineno)
         if isinstance(condition, Tensor):
             self.lift.changes.add("FO202")
-        results: list[Any] = []
-        for body in ([*statement.body, *rest], [*statement.orelse, *rest]):
-            inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-            opposite = len(results) == 1
-            with Masked(self.lift, self.inverse(condition) if opposite else condition):
-                results.append(self.block_value(body, inside))
+        bodies = ([*statement.body, *rest], [*statement.orelse, *rest])
+        results = self.sides(condition, [partial(self.block_value, body, scope) for body in bodies], but=scope)
         return self.choose(condition, *results)
 
     def statement(self, node: ast.stmt, scope: Scope) -> None:
@@ -137,31 +138,19 @@ class Interpreter(Branching, Looping):
     def _statement(self, node: ast.stmt, scope: Scope) -> None:
         match node:
             case ast.Assign():
-                value = self.expression(node.value, scope)
+                value = self.reference(node.value, scope)
                 for target in node.targets:
                     self.assign(target, value, scope)
             case ast.AnnAssign(value=ast.expr()):
                 assert node.value is not None
-                self.assign(node.target, self.expression(node.value, scope), scope)
+                self.assign(node.target, self.reference(node.value, scope), scope)
             case ast.AugAssign():
-                load = ast.parse(ast.unparse(node.target), mode="eval").body
-                old = self.expression(load, scope)
-                if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
-                    raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
-                value = self.expression(node.value, scope)
-                if (
-                    isinstance(old, (Items, Sum))
-                    and isinstance(value, (Items, Listing))
-                    and isinstance(node.op, ast.Add)
-                ):
-                    self.assign(node.target, self._appended(old, value, node.target), scope)
-                else:
-                    self.assign(node.target, expressions.operate(self, node.op, old, value), scope)
+                self._augmented(node, scope)
             case ast.Return():
-                if self._loops > self._outer_loops:
+                if self.loops > self._outer_loops:
                     raise Refused("The function returns from inside a loop: early exit.", "FO101")
                 none = Known(None, self.lift.graph.const(None))
-                raise _Returned(self.expression(node.value, scope) if node.value else none)
+                raise _Returned(self.reference(node.value, scope) if node.value else none)
             case ast.For():
                 self._for(node, scope)
             case ast.While():
@@ -183,10 +172,65 @@ class Interpreter(Branching, Looping):
                 self._assert(node, scope)
             case ast.Break():
                 raise Refused("A loop ends early (break): how many steps it takes depends on the data.", "FO101")
-            case ast.Global() | ast.Nonlocal():
+            case ast.Nonlocal():
+                scope.nonlocals |= {name: self._owner(scope, name) for name in node.names}
+            case ast.Global():
                 raise Refused(f"A variable outside the function is changed: {', '.join(node.names)}.", "FO303")
             case _:
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
+
+    def _owner(self, scope: Scope, name: str) -> Scope:
+        """The scope around a function whose variable it changes."""
+        around = scope.parent
+        while around is not None:
+            if name in around.variables:
+                return around.nonlocals.get(name, around)
+            around = around.parent
+        raise Refused(f"A variable outside the function is changed: {name}.", "FO303")
+
+    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        """`target += value`; what is indexed or asked for an attribute is evaluated once."""
+        target = node.target
+        if isinstance(target, ast.Name):
+            old = self.reference(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
+        else:
+            of = self.reference(target.value, scope)
+            if is_object(of):
+                self._augmented_part(node, of, scope)
+                return
+            old = self.expression(ast.parse(ast.unparse(target), mode="eval").body, scope)
+        if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
+            raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
+        value = self.expression(node.value, scope)
+        if isinstance(old, Mutable) and old.kind == "list" and isinstance(node.op, ast.Add):
+            heap_access.extend(self, old, value)
+            return
+        self.assign(target, expressions.operate(self, node.op, read(self, old), value), scope)
+
+    def _augmented_part(self, node: ast.AugAssign, of: Any, scope: Scope) -> None:
+        target = node.target
+        if isinstance(target, ast.Attribute):
+            old = heap_access.attribute(self, of, target.attr)
+        else:
+            assert isinstance(target, ast.Subscript)
+            key = self._key(target.slice, scope)
+            old = heap_access.entry(self, of, key)
+        value = self.expression(node.value, scope)
+        if is_object(old) and isinstance(node.op, ast.Add):
+            heap_access.extend(self, old, value)
+            return
+        new = expressions.operate(self, node.op, read(self, old), value)
+        if isinstance(target, ast.Attribute):
+            heap_access.set_attribute(self, of, target.attr, new)
+        else:
+            heap_access.set_entry(self, of, key, new)
+
+    def _key(self, at: ast.expr, scope: Scope) -> Any:
+        """A key, or a slice."""
+        if isinstance(at, ast.Slice):
+            bounds = (at.lower, at.upper, at.step)
+            return slice(*(None if bound is None else self.expression(bound, scope) for bound in bounds))
+        return self.expression(at, scope)
 
     def _with(self, node: ast.With, scope: Scope) -> None:
         """`with torch.no_grad():`, whose variables have no gradient, and `with tf.name_scope(...):`."""
@@ -209,54 +253,30 @@ class Interpreter(Branching, Looping):
         return calls.path_to(self.expression(call.func, scope))
 
     def _assert(self, node: ast.Assert, scope: Scope) -> None:
-        if self._loops:
+        if self.loops:
             raise Refused("Something is asserted at every step of a loop.", "FO203")
         self.lift.changes.add("FO203")
         self.lift.note(f"Left out: {ast.unparse(node)}")
 
     def _expression_statement(self, node: ast.expr, scope: Scope) -> None:
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            name = node.func.attr
-            target = node.func.value
-            if name in ("append", "extend", "write") and isinstance(target, ast.Name):
-                held = scope.find(target.id, self.lift.graph, self.injected)
-                if isinstance(held, (Items, Sum, Listing)) and name != "write":
-                    value = self.expression(node.args[0], scope)
-                    added = Items((value,)) if name == "append" else value
-                    self.assign(target, self._appended(held, added, target), scope)
-                    return
-            if name == "sort" and isinstance(target, ast.Name) and not node.args:
-                held = scope.find(target.id, self.lift.graph, self.injected)
-                if isinstance(held, (Items, Listing)):
-                    words = {word.arg: self.expression(word.value, scope) for word in node.keywords if word.arg}
-                    self.assign(target, ordering.sorted_values(self, [held], words), scope)
-                    return
         if calls.is_log(self.expression, node, scope):
-            if self._loops:
+            if self.loops:
                 raise Refused("Something is printed or logged at every step of a loop.", "FO203")
             self.lift.changes.add("FO203")
             self.lift.note(f"Left out, because it needs a value on the host at every step: {ast.unparse(node)}")
             return
-        value = self.expression(node, scope)
-        if not (isinstance(value, Known) and value.value is None):
+        before = self.heap.snapshot()
+        value = self.reference(node, scope)
+        is_nothing = isinstance(value, Known) and value.value is None
+        if not is_nothing and not self.heap.changed(before):
             raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
-
-    def _appended(self, held: Any, added: Any, target: ast.expr) -> Any:
-        if isinstance(held, Items) and isinstance(added, Items):
-            return Items((*held.values, *added.values), True)
-        if isinstance(held, Items) and isinstance(added, Listing) and not held.values:
-            return added
-        if isinstance(held, Sum) and held.how in (None, "list") and not held.terms:
-            if isinstance(added, Items) and len(added.values) == 1:
-                return Sum(held.name, "list", (added.values[0],))
-            if isinstance(added, Listing):
-                return Sum(held.name, "list", (Splice(added),))
-        raise Refused(f"The list {ast.unparse(target)!r} is filled in a way that has no array form.", "FO106")
 
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         match target:
             case ast.Name():
-                scope.variables[target.id] = value
+                scope.nonlocals.get(target.id, scope).variables[target.id] = value
+                if isinstance(value, Mutable):
+                    self.heap.named(value, target.id)
                 node = getattr(value, "node", None)
                 if (
                     isinstance(value, (Tensor, Host))
@@ -267,23 +287,44 @@ class Interpreter(Branching, Looping):
             case ast.Tuple() | ast.List():
                 for one, part in bindings.paired(self, target.elts, value):
                     self.assign(one, part, scope)
-            case ast.Subscript(value=ast.Name()):
-                self._assign_entry(target, value, scope)
+            case ast.Subscript() | ast.Attribute() if self._is_part(target, value, scope):
+                pass
+            case ast.Subscript(value=ast.Name()) | ast.Subscript(value=ast.Subscript(value=ast.Name())):
+                self._assign_entry(target, read(self, value), scope)
             case _:
                 names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
                 is_own = isinstance(target, ast.Subscript) and any(name in scope.variables for name in names)
                 code = "FO106" if is_own else "FO303"
                 raise Refused(f"An attribute or entry is changed: {ast.unparse(target)}", code)
 
+    def _is_part(self, target: ast.Subscript | ast.Attribute, value: Any, scope: Scope) -> bool:
+        """Set an entry or attribute of a mutable object; False: it is none."""
+        try:
+            of = self.reference(target.value, scope)
+        except Refused:
+            return False
+        if not is_object(of):
+            return False
+        if isinstance(target, ast.Attribute):
+            heap_access.set_attribute(self, of, target.attr, value)
+        else:
+            heap_access.set_entry(self, of, self._key(target.slice, scope), value)
+        return True
+
     def _assign_entry(self, target: ast.Subscript, value: Any, scope: Scope) -> None:
-        assert isinstance(target.value, ast.Name)
-        name = target.value.id
+        root = target.value if isinstance(target.value, ast.Name) else target.value.value  # type: ignore[attr-defined]
+        name = root.id
         held = scope.variables.get(name)
-        slot = self._slot(target.slice, scope)
+        if isinstance(value, Sum) and value.entry is not None:
+            keys = expressions.array_place(self, target, scope)
+            heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
+            return
+        slot = self._slot(target.slice, scope) if root is target.value else ()
         if isinstance(held, Sum) and held.how is None and slot:
             scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
             return
-        if isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
+        is_whole = root is target.value
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:
@@ -306,27 +347,60 @@ class Interpreter(Branching, Looping):
         return tuple(slot) if axes and len(set(axes)) == len(axes) else ()
 
     def expression(self, node: ast.expr, scope: Scope) -> Any:
+        """The value of an expression, for code that only looks at it."""
+        return read(self, expressions.evaluate(self, node, scope))
+
+    def reference(self, node: ast.expr, scope: Scope) -> Any:
+        """The value of an expression, with the identity of what may be changed."""
         return expressions.evaluate(self, node, scope)
 
     def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return self.function(as_local(function, function.__globals__ is self.globals), args, kwargs)
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
-        return calls.apply(self, function, calls.path_to(function), args, kwargs or {})
+        return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
 
     def stream(self, value: Any) -> Stream | Items:
         return stream(self.lift, value)
 
     def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
-        self._loops += 1
+        self.loops += 1
         try:
             with Masked(self.lift, flow.keep):
                 return body()
         finally:
-            self._loops -= 1
+            self.loops -= 1
 
     def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
         return over_axes(self.lift, how, term, flow)
+
+    def local(self, function: Any) -> Local:
+        """A function of the user's, ready to be read in place of being called."""
+        return as_local(function, function.__globals__ is self.globals)
+
+    def method(self, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return methods.method(self, of, name, args, kwargs)
+
+    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        return heap_access.method(self, function.of, function.name, args, kwargs)
+
+    def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """The list, dict or object that a call makes; None: it makes none that may be changed."""
+        if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
+            return made
+        return heap_makers.made_by(self, path, args, kwargs)
+
+    def picked(self, value: Any, items: list[Any]) -> Any:
+        return subscripts.pick(self.lift, value, items, False)
+
+    def operated(self, symbol: str, left: Any, right: Any) -> Any:
+        return expressions.apply_operator(self, symbol, left, right)
+
+    def sorted(self, value: Any, words: dict[str, Any]) -> Any:
+        return ordering.sorted_values(self, [value], words)
+
+    def contains(self, item: Any, group: Any, negate: bool) -> Any:
+        return subscripts.contains(self.lift, item, group, negate)
 
     def join(self, how: str, left: Any, right: Any) -> Any:
         return join(self.lift, how, left, right)

@@ -166,19 +166,19 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not isinstance(joined, Sum) or not joined.terms or not is_own:
         raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
     nothing = Known(None, run.lift.graph.const(None))
-    return finished(run.lift, begin[0] if begin else nothing, joined, carried.name, flow)
+    return finished(run, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
 def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
     """What a function gives for all steps of a loop at once."""
     from .branches import Masked
 
-    run._loops += 1
+    run.loops += 1
     try:
         with Masked(run.lift, flow.keep):
             return body()
     finally:
-        run._loops -= 1
+        run.loops -= 1
 
 
 def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

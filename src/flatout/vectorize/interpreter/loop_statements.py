@@ -9,25 +9,32 @@ from typing import TYPE_CHECKING, Any
 from flatout.vectorize.arrays.algebra import elementwise, number
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
+    CONTENT,
+    EACH,
     Axis,
     Host,
     Items,
     Known,
+    Listing,
     Local,
+    Mutable,
     Range,
     Refused,
     Stream,
     Sum,
     Tensor,
+    Terms,
     Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import steps_of
 
+from . import keyed_terms
 from .branches import Masked
-from .comprehensions import few_steps
+from .comprehensions import few_steps, iterated
 from .counting import counted
+from .heap import Heap, Snapshot, Space, read
 from .iterated_axes import stream, variable
 from .loop_totals import MOST_UNROLLED, assigned_names, finished
 from .running_totals import advanced, running_totals, steady
@@ -38,7 +45,8 @@ class Looping:
     """The loops of an `Interpreter`, which supplies what is declared here."""
 
     lift: Lifting
-    _loops: int
+    loops: int
+    heap: Heap
 
     if TYPE_CHECKING:
 
@@ -49,7 +57,7 @@ class Looping:
     def _for(self, node: ast.For, scope: Scope) -> None:
         if node.orelse:
             raise Refused("A loop has an else branch: early exit.")
-        over = self.expression(node.iter, scope)
+        over = iterated(self, node.iter, scope)
         self.loop(over, node.target, node.body, scope)
 
     def _while(self, node: ast.While, scope: Scope) -> None:
@@ -60,7 +68,7 @@ class Looping:
 
     def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
         body = _without_continue(body)
-        before = dict(scope.variables)
+        before = self.heap.snapshot()
         try:
             flow = stream(self.lift, over)
             if isinstance(flow, Stream):
@@ -72,8 +80,7 @@ class Looping:
             steps = few_steps(self, over, MOST_UNROLLED)
             if steps is None:
                 raise refused
-            scope.variables.clear()
-            scope.variables.update(before)
+            self.heap.restore(before)
             flow = Items(tuple(steps))
         if len(flow.values) > MOST_UNROLLED:
             raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
@@ -83,22 +90,80 @@ class Looping:
                 self.statement(statement, scope)
 
     def _lifted(self, flow: Stream, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+        before = self.heap.snapshot()
+        own = assigned_names(body) | {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+        carried: set[tuple[Space, Any]] = {(scope, name) for name in own}
         if is_pending(flow):
-            trial = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root)
-            flow = self.bounded(flow, over, lambda: self._pass(flow, target, body, trial))
+            pending = flow
+            flow = self.bounded(pending, over, lambda: self._settled(pending, target, body, scope, before, carried))
+            self.heap.restore(before)
         self.lift.changes.add("FO101")
-        before = dict(scope.variables)
-        totals = self._pass(flow, target, body, scope)
-        for name in assigned_names(body):
-            if name in totals:
-                scope.variables[name] = totals[name]
-            elif name in before:
-                scope.variables[name] = finished(self.lift, before[name], scope.variables[name], name, flow)
-            elif name in scope.variables:
-                scope.variables[name] = _outlived(self.lift, scope.variables[name], name, flow)
-        for part in ast.walk(target):
-            if isinstance(part, ast.Name):
-                scope.variables[part.id] = _outlived(self.lift, scope.variables.get(part.id), part.id, flow)
+        totals = self._settled(flow, target, body, scope, before, carried)
+        targets = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+        for space, cell in sorted(carried, key=lambda one: self.heap.label(*one)):
+            held, label = space.variables, self.heap.label(space, cell)
+            if space is scope and cell in totals:
+                held[cell] = totals[cell]
+            elif cell in before[space] and not (space is scope and cell in targets):
+                if held[cell] is not before[space][cell]:
+                    _check_shared(before[space][cell], held[cell], before[space])
+                    held[cell] = self._behind(before[space][cell], held[cell], label, flow)
+            elif cell in held or (space is scope and cell in targets):
+                held[cell] = self._new_behind(held.get(cell), space, label, flow)
+
+    def _behind(self, before: Any, after: Any, label: str, flow: Stream) -> Any:
+        if not isinstance(before, Mutable):
+            return finished(self, before, after, label, flow)
+        made = finished(self, read(self, before), after, label, flow)  # `rows = rows + [x]`
+        return self.heap.make("list", made) if isinstance(made, (Items, Listing)) else made
+
+    def _new_behind(self, value: Any, space: Space, label: str, flow: Stream) -> Any:
+        """A cell that was not there before a loop, behind it."""
+        if isinstance(value, Sum) and value.how in ("sums", "lists", "sets"):
+            return keyed_terms.finished(self, None, value, flow)
+        if isinstance(space, Mutable) and isinstance(value, Mutable):
+            return Unreadable(f"{label!r} is made anew at every step of a loop.")
+        return _outlived(self.lift, value, label, flow)
+
+    def _settled(
+        self,
+        flow: Stream,
+        target: ast.expr,
+        body: list[ast.stmt],
+        scope: Scope,
+        before: Snapshot,
+        carried: set[tuple[Space, Any]],
+    ) -> dict[str, Any]:
+        """The body, once for all steps, with all that it changes carried from step to step; see `_pass`.
+
+        Which cells those are comes to light as it is read: it is read again until nothing else is changed.
+        """
+        rebound: set[tuple[Space, Any]] = set()
+        while True:
+            self.heap.restore(before)
+            refused: Refused | None = None
+            totals: dict[str, Any] = {}
+            try:
+                totals = self._pass(flow, target, body, scope, carried, rebound)
+            except Refused as error:
+                refused = error
+            changed = self.heap.changed(before)
+            found = {one: value for one, value in changed.items() if one not in carried}
+            again = {(space, cell) for space, cell in changed if isinstance(before[space].get(cell), Mutable)} - rebound
+            rebound |= again
+            if again and not found:
+                continue
+            if not found and refused is not None:
+                raise refused
+            if not found:
+                return totals
+            for (space, cell), value in found.items():
+                if cell == EACH and isinstance(value, Mutable) and EACH not in before[space]:
+                    # What stands for all entries of a dict; as long as none is written the dict is empty.
+                    before[space][EACH] = value
+                    before.update(_emptied(value))
+                else:
+                    carried.add((space, cell))
 
     def bounded(self, flow: Stream, over: Any, trial: Any) -> Stream:
         """The steps of a range with a bound from the data: a trial shows which array its variable indexes."""
@@ -111,21 +176,37 @@ class Looping:
             size = self.lift.graph.binary("-", size, axis.start)  # type: ignore[arg-type]
         return _bounded(self.lift, axis.start, size, over)
 
-    def _pass(self, flow: Stream, target: ast.expr, body: list[ast.stmt], scope: Scope) -> dict[str, Any]:
-        """The body, once, for all steps; returns what running totals are behind the loop."""
+    def _pass(
+        self,
+        flow: Stream,
+        target: ast.expr,
+        body: list[ast.stmt],
+        scope: Scope,
+        carried: set[tuple[Space, Any]],
+        rebound: set[tuple[Space, Any]],
+    ) -> dict[str, Any]:
+        """The body, once, for all steps; returns what running totals are behind the loop.
+
+        A variable that holds an object is carried on as such, unless it is given another one.
+        """
         running = running_totals(body, scope.variables)
         begins = {one.name: scope.variables[one.name] for one in running.values()}
         totals: dict[str, Any] = {}
-        for name in assigned_names(body):
-            if name in scope.variables and not isinstance(scope.variables[name], (Local, Unreadable)):
-                scope.variables[name] = Sum(name)
+        for space, cell in carried:
+            value = space.variables.get(cell)
+            is_kept = isinstance(value, Mutable) and (space, cell) not in rebound
+            if cell in space.variables and not isinstance(value, (Local, Unreadable)) and not is_kept:
+                space.variables[cell] = Sum(self.heap.label(space, cell))
+            elif cell not in space.variables and isinstance(space, Mutable):
+                reason = f"{self.heap.label(space, cell)!r} is carried from one step to the next."
+                space.variables[cell] = Sum(self.heap.label(space, cell)) if cell == EACH else Unreadable(reason)
         self.assign(target, flow.element, scope)
         later: dict[str, Any] = {}
         for total in [total for total in running.values() if total.is_steady]:
             term = self.expression(total.term, scope)
             now, later[total.name], totals[total.name] = steady(self.lift, total, begins[total.name], term, flow)
             scope.variables[total.name] = now
-        self._loops += 1
+        self.loops += 1
         try:
             with Masked(self.lift, flow.keep):
                 for at, statement in enumerate(body):
@@ -140,8 +221,38 @@ class Looping:
                     each, totals[one.name] = advanced(self.lift, one, begins[one.name], term, flow)
                     self.assign(ast.Name(one.name, ast.Store()), each, scope)
         finally:
-            self._loops -= 1
+            self.loops -= 1
         return totals
+
+
+def _emptied(made: Mutable) -> Snapshot:
+    """What an object that stands for many holds before any of them is filled."""
+    found: Snapshot = {made: {}}
+    for cell, value in made.variables.items():
+        if cell == CONTENT:
+            found[made][cell] = Items((), True) if isinstance(value, Terms) and value.base is None else value
+            if isinstance(value, Terms) and value.base is not None:
+                found[made][cell] = value.base
+        elif isinstance(value, Mutable):
+            found[made][cell] = value
+            found |= _emptied(value)
+        elif isinstance(value, Terms):
+            found[made] |= {cell: value.base} if value.base is not None else {}
+        else:
+            found[made][cell] = value
+    return found
+
+
+def _check_shared(before: Any, after: Any, held: dict[Any, Any]) -> None:
+    """Refuse entries of an array that the loss was given, or that another variable holds, too."""
+    if not isinstance(before, (Tensor, Known)) or not isinstance(after, Sum) or after.how != "sums":
+        return
+    if before.node.kind in ("name", "attribute", "index"):
+        raise Refused(f"Entries of {after.name!r}, which the function was given, are changed.", "FO303")
+    others = [one for one in held.values() if isinstance(one, (Tensor, Known))]
+    shares = sum(one is before or (one.node is not before.node and before.node in one.node.inputs()) for one in others)
+    if shares > 1:
+        raise Refused(f"Entries of {after.name!r} are changed, which another variable holds, too.", "FO106")
 
 
 def _behind(lift: Lifting, steps: Any, name: str) -> Any:

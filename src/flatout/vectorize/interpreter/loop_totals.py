@@ -55,14 +55,19 @@ def _root(node: ast.expr) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
-def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
+def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
-    if not isinstance(after, Sum) or after.name != name:
+    lift = run.lift
+    if not isinstance(after, Sum) or after.name != name or after.entry is not None:
         return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
     if after.how is None:
         return before
     if after.how == "list":
         return _filled(lift, before, after, flow)
+    if after.how in ("sums", "lists", "sets"):
+        from .keyed_terms import finished as keyed
+
+        return keyed(run, before, after, flow)
     result = before
     term: Any = None
     for part in after.terms:
@@ -107,7 +112,7 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     if isinstance(left, Sum):
         if left.how not in (None, how):
             raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
-        return Sum(left.name, how, (*left.terms, right))
+        return replace(left, how=how, terms=(*left.terms, right))
     if isinstance(left, Known) and (left.value is None or (how == "sum" and left.value == 0)):
         return right  # None: the first step has nothing to join.
     if isinstance(left, (Known, Host)) and isinstance(right, (Known, Host)) and how in ("sum", "prod"):
@@ -121,6 +126,8 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
 
 def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     """A list behind a loop that filled it."""
+    from .keyed_terms import joined
+
     if len(after.terms) != 1:
         raise Refused(f"{after.name!r} gets several elements at every step.", "FO106")
     element, axes, keep = after.terms[0], flow.axes, flow.keep
@@ -137,6 +144,8 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
         return Sum(before.name, "list", (Splice(filled),))
-    if not isinstance(before, Items) or before.values:
+    if isinstance(before, Known) and isinstance(before.value, list):
+        before = Items(tuple(number(lift, one) for one in before.value), True)
+    if not isinstance(before, (Items, Listing)):
         raise Refused(f"{after.name!r} holds elements before the loop that fills it.", "FO106")
-    return filled
+    return joined(lift, [before, filled])

@@ -2,13 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 import builtins
-import copy
-import inspect
-import logging
-import re
-import textwrap
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,19 +10,10 @@ from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import ExpressionGraph
 from flatout.vectorize.arrays.lifted_values import Known, Local, Refused
-from flatout.vectorize.statements.begun_lists import apart
-from flatout.vectorize.statements.grouping import grouped
-from flatout.vectorize.statements.keyed import keyed
-from flatout.vectorize.statements.objects import opened
-from flatout.vectorize.statements.plainer import plainer
-from flatout.vectorize.statements.procedures import in_place
-from flatout.vectorize.statements.records import separated
-from flatout.vectorize.statements.tracking import searched
-
-_log = logging.getLogger("flatout")
+from flatout.vectorize.reading.function_source import tree_of
 
 
-@dataclass
+@dataclass(eq=False)
 class Scope:
     """The variables of one function, with the scope around it.
 
@@ -43,6 +28,8 @@ class Scope:
     parent: Scope | None = None
     outside: Mapping[str, Any] = field(default_factory=dict)
     is_root: bool = True
+    # The variables of scopes around it that it changes, and whose they are.
+    nonlocals: dict[str, Scope] = field(default_factory=dict)
 
     def find(self, name: str, graph: ExpressionGraph, injected: dict[str, Any]) -> Any:
         scope: Scope | None = self
@@ -110,102 +97,6 @@ def outside_of(function: types.FunctionType) -> dict[str, Any]:
         except ValueError:
             continue  # Not assigned yet.
     return names
-
-
-# Decorators that return the function that they are given.
-_HARMLESS = ("register_keras_serializable", "keras_export", "vectorize", "staticmethod", "loss")
-
-
-def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
-    """The syntax tree of a function.
-
-    Raises:
-        Refused: There is no source, or a decorator changes what the function does.
-    """
-    try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError) as error:
-        raise Refused(
-            f"The source of {getattr(function, '__name__', function)!r} is not to be had.", "FO101"
-        ) from error
-    first = function.__code__.co_firstlineno
-    if getattr(function, "__name__", "") == "<lambda>":
-        return _lambda_in(source, function)
-    tree = ast.parse(source)
-    found = next(
-        (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function.__name__), None
-    )
-    if found is None:
-        raise Refused(f"The source of {function.__name__!r} holds no function of that name.", "FO101")
-    check_decorators(found)
-    ast.increment_lineno(found, first - 1)
-    _give_defaults(found, function)
-    try:
-        own = opened(copy.deepcopy(found), outside_of(function), function.__globals__)
-        return apart(grouped(keyed(separated(searched(plainer(in_place(own)))))))
-    except Exception:
-        # A fault of ours must not become one of the user's.
-        _log.debug("vectorize(%s)", function.__name__, exc_info=True)
-        return found
-
-
-def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:
-    """Write the defaults that a function has, where they are constants, in place of the expressions that made them."""
-    tree.args, tree.as_written = copy.deepcopy(tree.args), tree.args  # type: ignore[attr-defined]
-    values = function.__defaults__ or ()
-    written = [None] * (len(values) - len(tree.args.defaults)) + list(tree.args.defaults)
-    made = [_constant_of(value, old) for value, old in zip(values, written, strict=False)]
-    if len(written) == len(values) and all(one is not None for one in made):
-        tree.args.defaults = made  # type: ignore[assignment]
-    named = function.__kwdefaults__ or {}
-    for at, arg in enumerate(tree.args.kwonlyargs):
-        if arg.arg in named:
-            tree.args.kw_defaults[at] = _constant_of(named[arg.arg], tree.args.kw_defaults[at])
-
-
-def _constant_of(value: Any, otherwise: ast.expr | None) -> ast.expr | None:
-    try:
-        return ast.parse(repr(value), mode="eval").body if ast.literal_eval(repr(value)) == value else otherwise
-    except (SyntaxError, ValueError):
-        return otherwise
-
-
-def check_decorators(tree: ast.FunctionDef) -> None:
-    for decorator in tree.decorator_list:
-        name = ast.unparse(decorator.func if isinstance(decorator, ast.Call) else decorator)
-        if "custom_gradient" in name or "custom_vjp" in name or "custom_jvp" in name:
-            raise Refused(
-                f"{tree.name!r} has a gradient that the user defined (@{name}): it cannot be derived from the body.",
-                "FO101",
-                tree.lineno,
-            )
-        if name.rpartition(".")[2] not in _HARMLESS:
-            raise Refused(f"{tree.name!r} is changed by its decorator @{name}.", "FO101", tree.lineno)
-
-
-def _lambda_in(source: str, function: Any) -> ast.Lambda:
-    """The one lambda of a line of source that has the function's parameters and names."""
-    wanted = list(inspect.signature(function).parameters)
-    matching: dict[str, ast.Lambda] = {}
-    for start in (found.start() for found in re.finditer(r"\blambda\b", source)):
-        for end in range(len(source), start, -1):
-            try:
-                tree = ast.parse(f"({source[start:end]})", mode="eval").body
-            except (SyntaxError, ValueError):
-                continue
-            fits = isinstance(tree, ast.Lambda) and [arg.arg for arg in tree.args.args] == wanted
-            if isinstance(tree, ast.Lambda) and fits and _code_names(tree) >= set(function.__code__.co_names):
-                matching.setdefault(ast.unparse(tree), tree)
-            if isinstance(tree, ast.Lambda):
-                break
-    if len(matching) == 1:
-        return next(iter(matching.values()))
-    raise Refused("The source of a lambda is not to be told from its surroundings.", "FO101")
-
-
-def _code_names(node: ast.AST) -> set[str]:
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
 
 
 def as_local(function: Any, is_same_module: bool) -> Local:

@@ -1,17 +1,17 @@
-"""Statements in a plainer spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
+"""Statements in a simpler spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
 
 from __future__ import annotations
 
 import ast
 
 
-def plainer(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """A function without those statements, where they have a plainer form; others stay as they are."""
+def simplified(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """A function without those statements, where they have a simpler form; others stay as they are."""
     for node in ast.walk(tree):
         for side in ("body", "orelse"):
             if isinstance(getattr(node, side, None), list):
                 setattr(node, side, _with_defaults(getattr(node, side)))
-    return ast.fix_missing_locations(_Plainer().visit(tree))  # type: ignore[no-any-return]
+    return ast.fix_missing_locations(_Simplifying().visit(tree))  # type: ignore[no-any-return]
 
 
 def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
@@ -38,7 +38,7 @@ def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
 _YIELDED = "yielded_here"
 
 
-class _Plainer(ast.NodeTransformer):
+class _Simplifying(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
         """`yield x` is `yielded.append(x)`, and the function gives the list."""
         self.generic_visit(node)
@@ -58,15 +58,15 @@ class _Plainer(ast.NodeTransformer):
         return node
 
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
-        """`array = array.write(array.size(), x)` of a TensorArray is `array.append(x)`."""
+        """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
         self.generic_visit(node)
         call, target = node.value, node.targets[0]
         if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) != 2 or call.keywords:
             return node
         if ast.unparse(call.func) != f"{target.id}.write" or ast.unparse(call.args[0]) != f"{target.id}.size()":
             return node
-        append = ast.Attribute(ast.Name(target.id, ast.Load()), "append", ast.Load())
-        return ast.copy_location(ast.Expr(ast.Call(append, [call.args[1]], [])), node)
+        longer = ast.BinOp(ast.Name(target.id, ast.Load()), ast.Add(), ast.List([call.args[1]], ast.Load()))
+        return ast.copy_location(ast.Assign([target], longer), node)
 
     def visit_While(self, node: ast.While) -> ast.stmt:
         """`while True: if i >= n: break; ...` is `while i < n: ...`."""

@@ -9,8 +9,8 @@ from typing import Any
 
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.vectorize.arrays.lifted_values import Refused
-
-from .scopes import check_decorators, outside_of, tree_of
+from flatout.vectorize.interpreter.scopes import outside_of
+from flatout.vectorize.reading.function_source import check_decorators, tree_of
 
 _DEEPEST = 8
 _EFFECTS = ("print", "input", "open", "exec", "eval", "setattr", "delattr", "globals", "next", "iter", "id", "vars")

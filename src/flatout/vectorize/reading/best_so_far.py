@@ -6,7 +6,7 @@ import ast
 import copy
 from typing import TypeGuard
 
-from .plainer import extreme
+from .simpler_statements import extreme
 
 
 def searched(tree: ast.FunctionDef) -> ast.FunctionDef:

@@ -1,0 +1,212 @@
+"""The heap: lists, dicts and objects that the user's code makes and changes, and what all of its variables hold.
+
+A mutable object is a value with an identity, so that all names for it see the same. What it holds is kept in cells, as
+variables are: a branch runs both of its sides on the same state and joins what they made of every cell, and a loop
+finds out which cells its body changes, and carries these from step to step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays.indexing import listing_to_tensor
+from flatout.vectorize.arrays.lifted_values import (
+    CONTENT,
+    EACH,
+    Bag,
+    Items,
+    Known,
+    Listing,
+    Member,
+    Mutable,
+    Record,
+    Refused,
+    Sum,
+    Terms,
+    Unreadable,
+)
+
+from . import keyed_terms
+from .scopes import Scope
+
+Space = Scope | Mutable
+Snapshot = dict[Space, dict[Any, Any]]
+
+
+class Heap:
+    """All scopes and mutable objects of one reading."""
+
+    def __init__(self) -> None:
+        self._spaces: list[Space] = []
+        self._labels: dict[str, int] = {}
+
+    def add(self, space: Space) -> None:
+        self._spaces.append(space)
+
+    def make(self, kind: str, content: Any = None, **more: Any) -> Mutable:
+        """A new object; a list with what it holds."""
+        made = Mutable(kind, f"a {kind}", **more)
+        if kind == "list":
+            made.variables[CONTENT] = content
+        self.add(made)
+        return made
+
+    def named(self, made: Mutable, name: str) -> None:
+        """Let messages call an object by the first variable that holds it; no two have the same label."""
+        if made.label == f"a {made.kind}":
+            count = self._labels[name] = self._labels.get(name, 0) + 1
+            made.label = name if count == 1 else f"{name} ({count})"
+
+    def label(self, space: Space, cell: Any) -> str:
+        if isinstance(space, Scope):
+            return str(cell)
+        if space.label == f"a {space.kind}":
+            self.named(space, space.label.removeprefix("a "))
+        return space.label if cell in (CONTENT, EACH) else f"{space.label}.{cell}"
+
+    def snapshot(self) -> Snapshot:
+        return {space: dict(space.variables) for space in self._spaces}
+
+    def restore(self, held: Snapshot) -> None:
+        """Go back to an earlier state; objects that were made since are left as they are."""
+        for space, variables in held.items():
+            space.variables.clear()
+            space.variables.update(variables)
+
+    def changed(self, since: Snapshot) -> dict[tuple[Space, Any], Any]:
+        """The cells of older objects that hold something else by now, and what they hold."""
+        return {
+            (space, cell): space.variables.get(cell)
+            for space, before in since.items()
+            for cell in {**before, **space.variables}
+            if space.variables.get(cell) is not before.get(cell)
+        }
+
+
+def objects_in(value: Any) -> Iterator[Mutable]:
+    """The mutable objects that a value holds."""
+    if isinstance(value, Mutable):
+        yield value
+    elif isinstance(value, Member):
+        yield value.of
+    elif isinstance(value, Items):
+        for item in value.values:
+            yield from objects_in(item)
+    elif isinstance(value, Listing):
+        yield from objects_in(value.element)
+
+
+def split(value: Any) -> tuple[Mutable, tuple[Any, ...]] | None:
+    """A mutable object, and the keys that say which one of many it is; None: the value is none."""
+    if isinstance(value, Mutable):
+        return value, ()
+    return (value.of, value.keys) if isinstance(value, Member) else None
+
+
+def read(run: Any, value: Any) -> Any:
+    """What a value is now, for code that only looks at it: lists and dicts as what they hold."""
+    if isinstance(value, Items):
+        if any(next(objects_in(item), None) is not None for item in value.values):
+            return Items(tuple(read(run, item) for item in value.values), value.is_list)
+        return value
+    if isinstance(value, Listing) and next(objects_in(value.element), None) is not None:
+        return _listed(run, value)
+    parts = split(value)
+    if parts is None:
+        return value
+    held, keys = parts
+    if held.kind == "list":
+        return read(run, load(run, held, CONTENT, keys))
+    return _dictionary(run, held, keys) if held.kind == "dict" else value
+
+
+def _listed(run: Any, value: Listing) -> Listing:
+    """A list of objects that a comprehension made, one for every place."""
+    from .iterated_axes import variable
+
+    if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
+        (axis,) = value.axes
+        if any(isinstance(cell, (Terms, Sum)) for cell in value.element.variables.values()):
+            return replace(value, element=read(run, Member(value.element, (variable(run.lift, axis),))))
+    return replace(value, element=read(run, value.element))
+
+
+def is_blank(value: Any) -> bool:
+    """Whether a value holds constants alone, so that it is the same at every step of a loop."""
+    if isinstance(value, Mutable):
+        return all(is_blank(one) for one in value.variables.values())
+    if isinstance(value, Items):
+        return all(is_blank(one) for one in value.values)
+    return isinstance(value, Known) or (isinstance(value, Listing) and value.keep is None and is_blank(value.element))
+
+
+def load(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
+    """What a cell holds, for the one of many objects that has these keys."""
+    value = held.variables.get(cell)
+    if isinstance(value, Unreadable):
+        raise Refused(value.reason, value.code)
+    if isinstance(value, Sum) and value.entry is None and keys:
+        return Sum(value.name, entry=(held, cell, keys))
+    if isinstance(value, Terms):
+        return keyed_terms.value_at(run, value, keys)
+    return value
+
+
+def is_carried(held: Mutable) -> bool:
+    """Whether a loop that is being read changes a dict: what it holds differs from step to step."""
+    each = held.variables.get(EACH)
+    if isinstance(each, Mutable):
+        return any(isinstance(value, Sum) for value in each.variables.values()) or is_carried(each)
+    return isinstance(each, Sum)
+
+
+def _dictionary(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Any:
+    if is_carried(held):
+        return Sum(run.heap.label(held, EACH))
+    if EACH in held.variables and all_terms(held):
+        return keys_of(run, held, keys)
+    constant = {key: value for key, value in held.variables.items() if key != EACH}
+    if held.made is not None:
+        whole, written = held.made
+        if constant.keys() == written.keys() and all(constant[key] is value for key, value in written.items()):
+            return whole
+    return Record({key: read(run, load(run, held, key, keys)) for key in constant})
+
+
+def all_terms(held: Mutable) -> list[tuple[Any, Terms]]:
+    """The terms under which a dict has entries, with the cell that holds them."""
+    each = held.variables.get(EACH)
+    if isinstance(each, Terms):
+        return [(EACH, each)]
+    if isinstance(each, Mutable):
+        return [(cell, value) for cell, value in each.variables.items() if isinstance(value, Terms)]
+    return []
+
+
+def keys_of(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Bag:
+    """The keys that a dict has entries for."""
+    found = all_terms(held)
+    if keys or any(key != EACH for key in held.variables) or not found:
+        raise Refused("The keys of a dict depend on the data in a way that has no array form.", "FO107")
+    # Where every entry has several parts, each has all of the keys.
+    listing = keyed_terms.keys_in(run, found[0][1])
+    run.lift.changes.add("FO107")
+    entries = listing_to_tensor(run.lift, listing)
+    if entries.rank != 1:
+        raise Refused("The keys of a dict that nested loops filled.", "FO107")
+    return Bag(replace(entries, is_host=True))
+
+
+def is_object(value: Any) -> bool:
+    return isinstance(value, (Mutable, Member))
+
+
+def constant_key(key: Any) -> Any:
+    """A key that is known now, to be hashed; None: it depends on the data."""
+    if isinstance(key, Known):
+        return (key.value,)
+    if isinstance(key, Items) and all(isinstance(item, Known) for item in key.values):
+        return (tuple(item.value for item in key.values),)
+    return None

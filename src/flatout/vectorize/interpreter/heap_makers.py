@@ -1,0 +1,98 @@
+"""Where mutable lists, dicts and objects come from: Python's own makers, and small classes of the user's."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import textwrap
+import types
+from collections.abc import Mapping
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.lifted_values import EACH, Items, Known, Listing, Local, Mutable, Refused, Terms
+
+from .heap import read
+from .iterated_axes import stream
+
+
+def made_by(run: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A list or dict that a function of Python's makes; None: it makes none, or a constant."""
+    make = run.heap.make
+    if path in ("builtins.list", "builtins.dict", "collections.OrderedDict") and not args:
+        if path == "builtins.list":
+            return make("list", Items((), True))
+        made = make("dict")
+        made.variables.update(kwargs)
+        if all(isinstance(value, Known) for value in kwargs.values()):
+            words = tuple((key, value.node) for key, value in kwargs.items())
+            node = run.lift.graph.make("calling", run.lift.graph.name("dict"), (), words)
+            made.made = (Known({key: value.value for key, value in kwargs.items()}, node), dict(kwargs))
+        return made
+    if path == "collections.Counter" and not kwargs and len(args) < 2:
+        made = make("dict", default="number")
+        if args:
+            flow = stream(run.lift, read(run, args[0]))
+            if isinstance(flow, Items):
+                raise Refused("A Counter of constants.", "FO106")
+            run.lift.changes.add("FO101")
+            term = Listing(Items((flow.element, number(run.lift, 1))), flow.axes, flow.keep)
+            made.variables[EACH] = Terms("sums", (term,))
+        return made
+    if path == "collections.defaultdict" and len(args) == 1 and not kwargs:
+        return make("dict", default=_factory(run, args[0]))
+    return None
+
+
+def _factory(run: Any, function: Any) -> Any:
+    """What a `defaultdict` makes of a missing key."""
+    if isinstance(function, Known) and function.value in (int, float):
+        return "number"
+    if isinstance(function, Known) and function.value is list:
+        return functools.partial(run.heap.make, "list", Items((), True))
+    if isinstance(function, Known) and function.value is dict:
+        return functools.partial(run.heap.make, "dict")
+    if isinstance(function, Local):
+        made = run.function(function, [], {})
+        if isinstance(made, Known) and made.value == 0:
+            return "number"
+        if isinstance(made, Mutable):
+            return lambda: made
+    raise Refused("A defaultdict of other than numbers, lists and dicts.", "FO106")
+
+
+def instance(run: Any, kind: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`Class(...)` of a small class of the user's; None: it is none."""
+    if type(kind) is not type or kind.__mro__ != (kind, object) or not _holds_only_methods(kind):
+        return None
+    made = run.heap.make("object", of=kind)
+    run.heap.named(made, kind.__name__.lower())
+    if "__init__" in vars(kind):
+        run.function(run.local(vars(kind)["__init__"]), [made, *args], kwargs)
+    elif args or kwargs:
+        return None
+    return made
+
+
+@functools.cache
+def _holds_only_methods(kind: type) -> bool:
+    try:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return False
+    if not isinstance(tree, ast.ClassDef) or tree.decorator_list or tree.keywords:
+        return False
+    held: Mapping[str, Any] = vars(kind)
+    for one in tree.body:
+        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
+            continue
+        if not isinstance(one, ast.FunctionDef) or not one.args.args:
+            return False
+        function = held.get(one.name)
+        function = function.fget if isinstance(function, property) else function
+        if not isinstance(function, types.FunctionType) or function.__code__.co_name != one.name:
+            return False
+        if any(ast.unparse(mark) != "property" for mark in one.decorator_list):
+            return False
+    return not any(name in held for name in ("__getattr__", "__setattr__", "__getattribute__", "__slots__"))

@@ -1,0 +1,361 @@
+"""What loops write under keys of the data: `sums[g] += x`, `parts[g].append(x)`, `table[a, b] += 1`, `center[c] = x`.
+
+Every step leaves a term with its keys. Behind the loop the entry of a key is the sum of the terms that have it, or the
+list of them, or the last one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from flatout.vectorize.arrays.algebra import (
+    both,
+    cast,
+    elementwise,
+    number,
+    operand,
+    relabelled,
+    relabelled_value,
+    where,
+)
+from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Host,
+    Items,
+    Known,
+    Listing,
+    Refused,
+    Splice,
+    Stream,
+    Sum,
+    Tensor,
+    Terms,
+    WrongRank,
+)
+from flatout.vectorize.arrays.ragged import positions
+from flatout.vectorize.arrays.reductions import reduce
+
+from .iterated_axes import stream, variable
+from .loop_totals import join, over_axes
+
+# Up to this many places a list stays one of as many values.
+_FEW = 16
+
+
+def write(run: Any, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
+    """Leave a term; `held` is a mutable object, or the scope of an array."""
+    if run.lift.masks and not run.loops:
+        raise Refused("An entry is changed on one side of a branch.", "FO202")
+    before = held.variables.get(cell)
+    term = Items((*keys, value))
+    if isinstance(before, Sum):
+        if before.how not in (None, kind):
+            raise Refused(
+                f"The entries of {before.name!r} are carried from step to step in more than one way.", "FO106"
+            )
+        terms = before.terms
+        if kind == "sums" and terms and _is_begun(terms[-1], keys):
+            terms = terms[:-1]
+        held.variables[cell] = Sum(before.name, kind, (*terms, term))
+        return
+    parts = before.parts if isinstance(before, Terms) else ()
+    base = before.base if isinstance(before, Terms) else before
+    if isinstance(before, Terms) and before.kind != kind:
+        raise Refused("The entries of a dict are changed in more than one way.", "FO106")
+    base = None if isinstance(base, Items) and not base.values else base
+    held.variables[cell] = Terms(kind, (*parts, Listing(term, ())), base)
+
+
+def _is_begun(term: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether a term is the zero that an entry of these keys begins with."""
+    if not isinstance(term, Items) or len(term.values) != len(keys) + 1:
+        return False
+    *own, value = term.values
+    is_zero = isinstance(value, Known) and value.value == 0
+    return is_zero and all(are_same(a, b) for a, b in zip(own, keys, strict=True))
+
+
+def are_same(one: Any, other: Any) -> bool:
+    """Whether two values are the same expression."""
+    if isinstance(one, Items) and isinstance(other, Items) and len(one.values) == len(other.values):
+        return all(are_same(a, b) for a, b in zip(one.values, other.values, strict=True))
+    if isinstance(one, Splice) and isinstance(other, Splice):
+        return one.listing.keep is other.listing.keep and are_same(one.listing.element, other.listing.element)
+    if isinstance(one, Tensor) and isinstance(other, Tensor):
+        dims = [[None if axis in value.inner else axis for axis in value.dims] for value in (one, other)]
+        return one.node is other.node and dims[0] == dims[1]
+    if isinstance(one, (Known, Host)) and isinstance(other, (Known, Host)):
+        return one.node is other.node
+    return one is other
+
+
+def finished(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
+    """A cell behind a loop that left terms in it."""
+    parts = []
+    for term in after.terms:
+        inside = term.listing if isinstance(term, Splice) else Listing(term, ())
+        parts.append(Listing(inside.element, (*flow.axes, *inside.axes), both(run.lift, flow.keep, inside.keep)))
+    if any(axis.is_reversed for axis in flow.axes) and after.how != "sums":
+        raise Refused(f"The entries of {after.name!r} are set from the last to the first.", "FO106")
+    if isinstance(before, Sum):
+        if before.how not in (None, after.how):
+            raise Refused(f"{after.name!r} is filled in more than one way.", "FO106")
+        return replace(before, how=after.how, terms=(*before.terms, *map(Splice, parts)))
+    if isinstance(before, Terms):
+        if before.kind != after.how:
+            raise Refused(f"{after.name!r} is filled in more than one way.", "FO106")
+        return replace(before, parts=(*before.parts, *parts))
+    if isinstance(before, Known) and hasattr(before.value, "shape"):
+        before = operand(run.lift, before)
+    base = None if isinstance(before, Items) and not before.values else before
+    made = Terms(str(after.how), tuple(parts), base)
+    return value_at(run, made, ()) if isinstance(before, Tensor) else made
+
+
+def value_at(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
+    """The entry of these keys; where the terms have more, a list or array over all of their places."""
+    count = len(terms.parts[0].element.values) - 1
+    missing = count - len(keys)
+    if missing and terms.base is not None and terms.kind == "sums":
+        return _over_places(run, terms, keys, missing)
+    if missing:
+        raise Refused("A dict is read with fewer keys than it was filled with.", "FO106")
+    if terms.kind == "sets":
+        return _last_of(run, terms, keys)
+    matching = [found for part in terms.parts if (found := _matching(run, part, keys)) is not None]
+    if terms.kind == "lists":
+        return joined(run.lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
+    total: Any = number(run.lift, 0.0) if terms.base is None else terms.base
+    for flow in matching:
+        value = operand(run.lift, flow.element)
+        value = cast(run.lift, value, "float32") if value.kind == "bool" else value
+        total = join(run.lift, "sum", total, over_axes(run.lift, "sum", value, flow))
+    return total
+
+
+def _matching(run: Any, part: Listing, keys: tuple[Any, ...]) -> Stream | None:
+    """The values of one part of the terms, and where they have these keys; None: nowhere."""
+    flow = stream(run.lift, part)
+    assert isinstance(flow, Stream)
+    *own, value = flow.element.values
+    keep = flow.keep
+    for one, wanted in zip(own, keys, strict=True):
+        same = equal(run, one, wanted)
+        if same is False:
+            return None
+        keep = keep if same is True else both(run.lift, keep, same)
+    return Stream(flow.axes, value, keep)
+
+
+def equal(run: Any, one: Any, other: Any) -> bool | Tensor:
+    """Whether two keys are the same: known now, or a tensor of booleans."""
+    if isinstance(one, Items) and isinstance(other, Items) and len(one.values) == len(other.values):
+        found: Any = True
+        for a, b in zip(one.values, other.values, strict=True):
+            same = equal(run, a, b)
+            if same is False:
+                return False
+            found = same if found is True else found if same is True else both(run.lift, found, same)
+        return found  # type: ignore[no-any-return]
+    if isinstance(one, Known) and isinstance(other, Known):
+        return bool(one.value == other.value)
+    for value in (one, other):
+        if isinstance(value, Known) and not isinstance(value.value, (int, float)):
+            raise Refused("Keys of the data are mixed with keys that are no numbers.", "FO107")
+        if not isinstance(value, (Known, Host, Tensor)) or (isinstance(value, Tensor) and value.rank):
+            raise Refused("A key that is no number.", "FO107")
+    return elementwise(run.lift, "equal", (one, other), "bool", "==")
+
+
+def _last_of(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
+    """The value that was set last under a key."""
+    if len(terms.parts) != 1 or len(terms.parts[0].axes) > 1 or len(keys) != 1:
+        raise Refused("Entries are set in more than one place.", "FO106")
+    (part,) = terms.parts
+    (wanted,) = keys
+    key, value = part.element.values
+    if not part.axes:
+        return value
+    (axis,) = part.axes
+    if isinstance(key, Tensor) and isinstance(wanted, Tensor) and key.node is wanted.node and len(key.dims) == 1:
+        (other,) = wanted.dims or (None,)
+        if other is not None and not key.rank and other.size is axis.size:
+            return relabelled_value(value, {axis: other})
+    flow = _matching(run, part, keys)
+    if flow is None:
+        raise Refused("A key of a dict that it has not.", "FO401")
+    stacked = _stacked(run, Listing(flow.element, flow.axes))
+    (fresh,) = flow.axes
+    if flow.keep is None or fresh not in flow.keep.dims:
+        return index(run.lift, stacked, [number(run.lift, -1)])
+    last = where(run.lift, flow.keep, positions(run.lift, fresh), number(run.lift, -1))
+    at = reduce(run.lift, "max", replace(last, inner=()), (fresh,))
+    return index(run.lift, stacked, [replace(at, kind="int", is_host=True, position=None)])
+
+
+def _stacked(run: Any, listing: Listing) -> Tensor:
+    if isinstance(listing.element, (Items, Listing)):
+        raise Refused("A dict of lists is read by a key of the data.", "FO106")
+    return listing_to_tensor(run.lift, listing)
+
+
+def keys_in(run: Any, terms: Terms) -> Listing:
+    """The keys of all terms, each as often as it was written, or, where the last one counts, once."""
+    if any(len(part.element.values) != 2 for part in terms.parts) or len(terms.parts) != 1:
+        raise Refused("The keys of a dict that is filled in several places, or by several keys.", "FO107")
+    (part,) = terms.parts
+    key = part.element.values[0]
+    if not isinstance(key, Tensor):
+        raise Refused("The keys of a dict that holds constants and values of the data.", "FO107")
+    if key.domain:
+        run.lift.hints.append(("whole", key.domain))
+    # A loop inside that the key does not depend on writes it again and again.
+    needed = set(key.dims) | (set(part.keep.dims) if part.keep is not None else set())
+    return Listing(key, tuple(axis for axis in part.axes if axis in needed), part.keep)
+
+
+def last_ones(run: Any, terms: Terms) -> Listing:
+    """The keys and values of what was set: of several under a key the last."""
+    (part,) = terms.parts if len(terms.parts) == 1 else (None,)
+    if part is None or len(part.axes) != 1:
+        raise Refused("Entries are set in more than one place.", "FO106")
+    (axis,) = part.axes
+    key = part.element.values[0]
+    if isinstance(key, Tensor) and key.position is not None and key.position[0] is axis:
+        return part
+    twin = _matching(run, Listing(part.element, part.axes, part.keep), (key,))
+    if twin is None or twin.keep is None:
+        raise Refused("An entry is set under the same key at every step.", "FO106")
+    (other,) = twin.axes
+    is_later = elementwise(run.lift, "less", (positions(run.lift, axis), positions(run.lift, other)), "bool", "<")
+    shared = elementwise(run.lift, "logical_and", (twin.keep, is_later), "bool")
+    again = reduce(run.lift, "any", shared, (other,))
+    keep = both(run.lift, part.keep, elementwise(run.lift, "logical_not", (again,), "bool"))
+    return replace(part, keep=keep)
+
+
+def _over_places(run: Any, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
+    """A list or array of numbers that loops have added to, by place."""
+    base = terms.base
+    if isinstance(base, Known) and isinstance(base.value, (list, tuple)):
+        base = Items(tuple(number(run.lift, one) for one in base.value), True)
+    if isinstance(base, Tensor):
+        return _array(run, replace(terms, base=None), base, keys, count)
+    if isinstance(base, Items) and count == 1 and len(base.values) <= _FEW:
+        size = number(run.lift, len(base.values))
+        inside = _from_the_end(run, terms, len(keys), size)
+        places = (value_at(run, inside, (*keys, number(run.lift, at))) for at in range(len(base.values)))
+        return Items(tuple(join(run.lift, "sum", old, new) for old, new in zip(base.values, places, strict=True)), True)
+    if isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None and count == 1:
+        (axis,) = base.axes
+        assert axis.size is not None
+        fresh = Axis("slot", axis.size)
+        inside = _from_the_end(run, terms, len(keys), Host(axis.size))
+        each = value_at(run, inside, (*keys, variable(run.lift, fresh)))
+        return Listing(join(run.lift, "sum", relabelled_value(base.element, {axis: fresh}), each), (fresh,))
+    raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
+
+
+def _array(run: Any, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
+    if base.rank < count or keys:
+        raise Refused("Entries of an array are changed by more keys than it has dimensions.", "FO106")
+    fresh = tuple(Axis("slot", axis.size) for axis in base.inner[:count])
+    inside = terms
+    for place, axis in enumerate(fresh):
+        assert axis.size is not None
+        inside = _from_the_end(run, inside, place, Host(axis.size))
+    places = tuple(variable(run.lift, axis) for axis in fresh)
+    each = value_at(run, inside, places)
+    labels = dict(zip(base.inner, fresh, strict=False))
+    old = replace(relabelled(base, labels), inner=base.inner[count:], position=None)
+    made = operand(run.lift, join(run.lift, "sum", old, each))
+    for axis in fresh:
+        if axis not in made.dims:
+            raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
+    return replace(made, inner=(*fresh, *made.inner), position=None, is_host=base.is_host)
+
+
+def _from_the_end(run: Any, terms: Terms, place: int, size: Any) -> Terms:
+    """The same terms with places that count from the beginning, where Python counts negative ones from the end."""
+
+    def moved(part: Listing) -> Listing:
+        values = list(part.element.values)
+        if isinstance(values[place], Known) and isinstance(size, Known):
+            values[place] = number(run.lift, values[place].value % size.value)
+        elif not (isinstance(values[place], Tensor) and values[place].position):
+            values[place] = run.operated("%", values[place], size)
+        return replace(part, element=Items(tuple(values)))
+
+    return Terms(terms.kind, tuple(moved(part) for part in terms.parts))
+
+
+def joined(lift: Any, parts: list[Listing | Items]) -> Any:
+    """Lists one behind the other, as one."""
+    parts = [part for part in parts if not (isinstance(part, Items) and not part.values)]
+    if len(parts) < 2:
+        return parts[0] if parts else Items((), True)
+    if all(isinstance(part, Items) for part in parts):
+        return Items(tuple(value for part in parts for value in part.values), True)  # type: ignore[union-attr]
+    arrays, masks, sizes = [], [], []
+    graph = lift.graph
+    for part in parts:
+        listing = part if isinstance(part, Listing) else _few(lift, part)
+        if len(listing.axes) != 1 or isinstance(listing.element, (Items, Listing)):
+            raise Refused("Lists that several loops filled are read as one.", "FO106")
+        (axis,) = listing.axes
+        stacked = listing_to_tensor(lift, replace(listing, keep=None))
+        arrays.append(stacked)
+        sizes.append(axis.size)
+        masks.append(listing.keep)
+    if len({array.rank for array in arrays}) > 1:
+        raise WrongRank("A list holds arrays of different ranks.", "FO106")
+    total = sizes[0]
+    for size in sizes[1:]:
+        total = graph.binary("+", total, size)
+    axis = Axis("item", total)
+    element = _behind(lift, arrays, axis)
+    if all(mask is None for mask in masks):
+        return Listing(element, (axis,))
+    there = []
+    for mask, array in zip(masks, arrays, strict=True):
+        own = array.inner[0]
+        if mask is None or own not in mask.dims:
+            ones = Tensor(
+                graph.call("ops.ones", graph.sequence((own.size,)), dtype=graph.const("bool")), (own,), (), "bool"
+            )
+            mask = ones if mask is None else elementwise(lift, "logical_and", (mask, ones), "bool")
+        there.append(replace(mask, inner=(own,)))
+    return Listing(element, (axis,), replace(_behind(lift, there, axis), kind="bool"))
+
+
+def _few(lift: Any, items: Items) -> Listing:
+    from flatout.vectorize.arrays.shaping import stack
+
+    stacked = stack(lift, items)
+    return Listing(replace(stacked, inner=stacked.inner[1:]), stacked.inner[:1])
+
+
+def _behind(lift: Any, arrays: list[Tensor], axis: Axis) -> Tensor:
+    """Arrays one behind the other along their first inner dimension, which becomes the axis."""
+    outer: list[Axis] = []
+    for array in arrays:
+        outer += [one for one in array.axes if one not in outer]
+    nodes, first = [], arrays[0]
+    kinds = {array.kind for array in arrays}
+    for array in arrays:
+        dims = (array.inner[0], *outer, *array.inner[1:])
+        node = array.node
+        kept = [one for one in dims if one in array.dims]
+        order = [array.dims.index(one) for one in kept]
+        if order != list(range(len(order))):
+            node = lift.graph.call("ops.transpose", node, lift.graph.sequence(tuple(map(lift.graph.const, order))))
+        if kept != list(dims):
+            raise Refused("A list holds arrays that depend on different loops.", "FO106")
+        if len(kinds) > 1 and array.kind != "float":
+            node = lift.graph.call("ops.cast", node, lift.graph.const("float32"))
+        nodes.append(node)
+    made = lift.graph.call("ops.concatenate", lift.graph.sequence(tuple(nodes), True), axis=lift.graph.const(0))
+    dims = (axis, *outer, *first.inner[1:])
+    return Tensor(made, dims, first.inner[1:], first.kind if len(kinds) == 1 else "float", is_host=first.is_host)

@@ -1,0 +1,1 @@
+"""A loop over the samples as a map of its body."""

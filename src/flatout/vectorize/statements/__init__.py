@@ -1,1 +1,0 @@
-"""Statements in plainer spellings, before they are interpreted."""

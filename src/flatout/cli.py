@@ -23,7 +23,7 @@ examples:
   python -m flatout train.py --epochs 5   the same
   flatout --explain train.py              and say for each call what was done and why
   flatout --strict train.py               and stop where stock Keras would have to run
-  flatout --vectorize train.py            and run losses with loops as array code, where that is proven equal
+  flatout --vectorize train.py            and run losses with loops as array code, once verified
   flatout -m package.train --epochs 5     a module, as in python -m
   flatout -c "import train; train.main()"
   flatout - < train.py                    from stdin
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--explain", action="store_true", help="say for each call which engine ran it, and why")
     parser.add_argument("--strict", action="store_true", help="raise FallbackRefused instead of running stock Keras")
     parser.add_argument(
-        "--vectorize", action="store_true", help="run losses and metrics that loop as array code, if proven equal"
+        "--vectorize", action="store_true", help="run losses and metrics that loop as array code, once verified"
     )
     parser.add_argument("--version", action="version", version=f"flatout {_version()}")
     return parser

@@ -55,7 +55,7 @@ class CannotRun(FlatoutError):
 
 
 class CannotVectorize(FlatoutError):
-    """`vectorize(strict=True)` found no array form of a loss that could be proven equal."""
+    """`vectorize(strict=True)` found no array form of a loss that could be verified."""
 
 
 class CannotLower(FlatoutError, ValueError):
@@ -120,7 +120,7 @@ REASONS = {
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",
-    "vectorized": "{} runs as array code, proven equal to its loops in value and gradient.",
+    "vectorized": "{} runs as array code, verified against its loops in value and gradient.",
     "not_vectorized": "{} runs as it is written: {}",
     "loss_loop": "{} loops in Python over its data ({}), which is slow to compile or to run; see flatout.vectorize.",
     "loss_error": "{} cannot be compiled here: {} See flatout check.",

@@ -10,7 +10,7 @@ import pytest
 from flatout.check.examining.examine import check_paths
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES
-from flatout.check.rules.rule_pages import page, pages, with_imports, with_table
+from flatout.check.rules.rule_pages import page, pages, with_imports, with_listing
 
 pytestmark = pytest.mark.backend("jax")  # The rules are the same for all of them.
 _DOCS = Path(__file__).parents[3] / "docs"
@@ -23,7 +23,7 @@ def test_every_page_is_what_the_rules_say() -> None:
 
 def test_the_table_of_rules_is_what_the_rules_say() -> None:
     text = (_DOCS / "losses.md").read_text()
-    assert text == with_table(text), "run: python -m flatout.check.rules.rule_pages docs"
+    assert text == with_listing(text), "run: python -m flatout.check.rules.rule_pages docs"
     for code in RULES:
         assert f"rules/{code}.md" in text
 

@@ -291,7 +291,7 @@ class _Entry:
 
 @contextmanager
 def _repeatable_kernels() -> Iterator[None]:
-    """A recording is proven by its replay; cuDNN's fastest kernels do not give the same result twice."""
+    """A recording is verified by its replay; cuDNN's fastest kernels do not give the same result twice."""
     before = torch.backends.cudnn.deterministic
     torch.backends.cudnn.deterministic = True
     try:

@@ -33,7 +33,7 @@ def _candidates(target: Any) -> Iterator[Callable[..., Any]]:
 
 
 class Calls:
-    """The quickest callable for each operation, proven on the first real call to dispatch that very operation."""
+    """The quickest callable for each operation, seen on the first real call to dispatch that very operation."""
 
     def __init__(self) -> None:
         self._chosen: dict[Any, Callable[..., Any]] = {}

@@ -94,3 +94,19 @@ class Lifting:
                 found = any(self.carries_gradient(part) for part in node.inputs())
             self._depends[node] = found
         return self._depends[node]
+
+
+class Masked:
+    """Statements that run where a condition holds."""
+
+    def __init__(self, lift: Lifting, condition: Any):
+        self._lift = lift
+        self._condition = condition if isinstance(condition, Tensor) else None
+
+    def __enter__(self) -> None:
+        if self._condition is not None:
+            self._lift.masks.append(self._condition)
+
+    def __exit__(self, *_: Any) -> None:
+        if self._condition is not None:
+            self._lift.masks.pop()

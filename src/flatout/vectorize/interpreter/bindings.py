@@ -8,7 +8,8 @@ import types
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import known_items, number
-from flatout.vectorize.arrays.lifted_values import Items, Known, Refused, Tensor
+from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.lifted_values import Items, Known, Refused, Tensor, WrongRank
 
 from .scopes import Scope
 
@@ -37,12 +38,8 @@ def unpacked(run: Any, value: Any, count: int) -> list[Any]:
     if isinstance(value, Known) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
         return list(known_items(run.lift, value))
     if isinstance(value, Tensor) and value.rank:
-        from flatout.vectorize.arrays.indexing import index
-
         return [index(run.lift, value, [number(run.lift, k)]) for k in range(count)]
     if isinstance(value, Items):
-        from flatout.vectorize.arrays.lifted_values import WrongRank
-
         raise WrongRank(f"{len(value.values)} values are assigned to {count} variables.")
     raise Refused(f"Something of unknown length is assigned to {count} variables.")
 

@@ -23,12 +23,13 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
     Unreadable,
 )
-from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.calls.calls import is_log
+from flatout.vectorize.loops.keyed_terms import are_same
 
 from .evaluation import condition, truth
 from .heap import Heap, Space, is_object, read
-from .keyed_terms import are_same
 from .scopes import Scope
 
 # How a variable grows by elements, which a condition leaves out.
@@ -39,22 +40,6 @@ def _is_nothing(term: Any) -> bool:
     """Whether a term is the zero that an entry begins with."""
     last = term.values[-1] if isinstance(term, Items) and term.values else None
     return isinstance(last, Known) and last.value == 0
-
-
-class Masked:
-    """Statements that run where a condition holds."""
-
-    def __init__(self, lift: Lifting, condition: Any):
-        self._lift = lift
-        self._condition = condition if isinstance(condition, Tensor) else None
-
-    def __enter__(self) -> None:
-        if self._condition is not None:
-            self._lift.masks.append(self._condition)
-
-    def __exit__(self, *_: Any) -> None:
-        if self._condition is not None:
-            self._lift.masks.pop()
 
 
 class Branching:
@@ -70,8 +55,6 @@ class Branching:
 
     def _only_logs(self, node: ast.If, scope: Scope) -> bool:
         """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
-        from flatout.vectorize.calls.calls import is_log
-
         if node.orelse or any(isinstance(part, ast.NamedExpr) for part in ast.walk(node.test)):
             return False
         if not all(isinstance(one, ast.Expr) and is_log(self.expression, one.value, scope) for one in node.body):

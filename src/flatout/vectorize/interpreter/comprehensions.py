@@ -24,9 +24,10 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
     Terms,
 )
+from flatout.vectorize.arrays.lifting import Masked
+from flatout.vectorize.loops.iterated_axes import in_order, stream
 
 from .heap import is_blank, read
-from .iterated_axes import in_order, stream
 from .scopes import Scope
 
 
@@ -52,8 +53,6 @@ def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
 
 
 def _generators(run: Any, node: Any, generators: list[ast.comprehension], scope: Scope) -> Any:
-    from .branches import Masked
-
     first, *rest = generators
     over = iterated(run, first.iter, scope)
     try:

@@ -27,14 +27,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Unreadable,
     WrongRank,
 )
+from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
 from flatout.vectorize.lookups.lookups import is_series
+from flatout.vectorize.loops.loop_totals import join
 
 from . import heap_access
 from .comprehensions import comprehension, dictionary
 from .heap import constant_key, is_object, read
-from .loop_totals import join
 from .scopes import Scope
 
 SYMBOLS: dict[type, str] = {
@@ -320,8 +321,6 @@ def _and(run: Any, left: Any, right: Any) -> Any:
 
 def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
     """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
-    from .branches import Masked
-
     value = run.expression(nodes[0], scope)
     if len(nodes) == 1:
         return value
@@ -359,8 +358,6 @@ def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
-    from .branches import Masked
-
     test = condition(run, node.test, scope)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)

@@ -20,13 +20,13 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     Tensor,
 )
+from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import finished
+from flatout.vectorize.loops.running_totals import Running, advanced
 
 from .bindings import unpacked
-from .iterated_axes import stream
-from .iterating import stepped
-from .loop_totals import finished
-from .running_totals import Running, advanced
 from .scopes import Scope
 
 _CARRIED = "what the loop carries"
@@ -69,7 +69,7 @@ def _fold(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
     begin = words.get("initializer")
-    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(begin), flow.element]))
+    after = run.each_step(flow, lambda: run.call(words["fn"], [_carried(begin), flow.element]))
     if begin is None:
         is_own = isinstance(after, Sum) and len(after.terms) == 1 and after.terms[0] is flow.element
         begin = Known(None, run.lift.graph.const(None))
@@ -85,7 +85,7 @@ def _scan(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments, or without rows.")
     flow = _rows(run, words["xs"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: run.call(words["f"], [_carried(words["init"]), flow.element]))
+    after = run.each_step(flow, lambda: run.call(words["f"], [_carried(words["init"]), flow.element]))
     if not isinstance(after, Items) or len(after.values) != 2:
         raise Refused("scan() of a function that does not give two values.")
     carry, each = after.values
@@ -110,7 +110,7 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("scan() with further arguments.")
     flow = _rows(run, words["elems"])
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: run.call(words["fn"], [_carried(None), flow.element]))
+    after = run.each_step(flow, lambda: run.call(words["fn"], [_carried(None), flow.element]))
     begin = words.get("initializer")
     is_plain = isinstance(after, Sum) and after.name == _CARRIED and after.how in ("sum", "prod")
     if not is_plain or len(after.terms) != 1 or (begin is None and after.terms[0] is not flow.element):
@@ -133,7 +133,7 @@ def _counting(run: Any, steps: Range, begin: Any, body: Callable[[Any, Any], Any
     if isinstance(flow, Items) or any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes):
         raise Refused("The number of steps depends on the data.", "FO104")
     run.lift.changes.add("FO105")
-    after = stepped(run, flow, lambda: body(flow.element, _carried(begin)))
+    after = run.each_step(flow, lambda: body(flow.element, _carried(begin)))
     return _behind(run, begin, after, flow)
 
 
@@ -201,8 +201,6 @@ def _bound(run: Any, test: Local, count: int) -> tuple[int, Any]:
 
 def _cond(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`tf.cond(test, f, g)`, `ops.cond`: both sides, and the condition decides."""
-    from .branches import Masked
-
     words = _words(("pred", "true_fn", "false_fn"), args, kwargs)
     if set(words) != {"pred", "true_fn", "false_fn"}:
         raise Refused("cond() with further arguments.", "FO202")
@@ -227,7 +225,7 @@ def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         raise Refused("starmap() of rows that are not written out.")
     run.lift.changes.add("FO101")
     given = list(flow.element.values)
-    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
+    return Listing(run.each_step(flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {

@@ -27,8 +27,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     Unreadable,
 )
+from flatout.vectorize.loops import keyed_terms
+from flatout.vectorize.loops.iterated_axes import variable
 
-from . import keyed_terms
 from .scopes import Scope
 
 Space = Scope | Mutable
@@ -124,8 +125,6 @@ def read(run: Any, value: Any) -> Any:
 
 def _listed(run: Any, value: Listing) -> Listing:
     """A list of objects that a comprehension made, one for every place."""
-    from .iterated_axes import variable
-
     if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
         (axis,) = value.axes
         if any(isinstance(cell, (Terms, Sum)) for cell in value.element.variables.values()):

@@ -25,10 +25,10 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     WrongRank,
 )
+from flatout.vectorize.loops import keyed_terms
+from flatout.vectorize.loops.iterated_axes import stream
 
-from . import keyed_terms
 from .heap import all_terms, constant_key, is_carried, keys_of, load, read, split
-from .iterated_axes import stream
 
 
 def entry(run: Any, of: Any, key: Any) -> Any:

@@ -12,9 +12,9 @@ from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
 from flatout.vectorize.arrays.lifted_values import EACH, Items, Known, Listing, Local, Mutable, Refused, Terms
+from flatout.vectorize.loops.iterated_axes import stream
 
 from .heap import read
-from .iterated_axes import stream
 
 
 def made_by(run: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:

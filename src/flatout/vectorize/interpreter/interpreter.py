@@ -9,38 +9,33 @@ from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import (
-    Axis,
     Host,
     Items,
     Known,
     Local,
     Method,
-    Mutable,
     Refused,
     Stream,
-    Sum,
     Tensor,
 )
-from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import attributes, calls, host_calls, methods, ordering, python_calls, subscripts
 from flatout.vectorize.calls.reader import Handler
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import assigned_names, join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
-from .branches import Branching, Masked
-from .entries import masked_entries
+from .assigning import Assigning
+from .branches import Branching
 from .folds import HANDLERS as FOLDS
-from .heap import Heap, is_object, read
-from .iterated_axes import stream
+from .heap import Heap, read
 from .iterating import HANDLERS as ITERATING
 from .loop_statements import Looping
-from .loop_totals import assigned_names, join, over_axes
 from .scopes import Scope, as_local
 
 _DEEPEST = 12
-# How a value is named that was not made in the function.
-_HELD = ("name", "attribute", "index")
 _NO_GRADIENT = ("torch.no_grad", "torch.autograd.grad_mode.no_grad", "torch.utils._contextlib.no_grad")
 _NAMING = ("tensorflow.name_scope", "keras.name_scope", "keras.ops.name_scope", "keras.backend.name_scope")
 
@@ -51,7 +46,7 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter(Branching, Looping):
+class Interpreter(Assigning, Branching, Looping):
     """Runs the statements of a function on lifted values."""
 
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **FOLDS}
@@ -145,7 +140,7 @@ class Interpreter(Branching, Looping):
                 assert node.value is not None
                 self.assign(node.target, self.reference(node.value, scope), scope)
             case ast.AugAssign():
-                self._augmented(node, scope)
+                self.augmented(node, scope)
             case ast.Return():
                 if self.loops > self._outer_loops:
                     raise Refused("The function returns from inside a loop: early exit.", "FO101")
@@ -188,50 +183,6 @@ class Interpreter(Branching, Looping):
             around = around.parent
         raise Refused(f"A variable outside the function is changed: {name}.", "FO303")
 
-    def _augmented(self, node: ast.AugAssign, scope: Scope) -> None:
-        """`target += value`; what is indexed or asked for an attribute is evaluated once."""
-        target = node.target
-        if isinstance(target, ast.Name):
-            old = self.reference(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
-        else:
-            of = self.reference(target.value, scope)
-            if is_object(of):
-                self._augmented_part(node, of, scope)
-                return
-            old = self.expression(ast.parse(ast.unparse(target), mode="eval").body, scope)
-        if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
-            raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
-        value = self.expression(node.value, scope)
-        if isinstance(old, Mutable) and old.kind == "list" and isinstance(node.op, ast.Add):
-            heap_access.extend(self, old, value)
-            return
-        self.assign(target, expressions.operate(self, node.op, read(self, old), value), scope)
-
-    def _augmented_part(self, node: ast.AugAssign, of: Any, scope: Scope) -> None:
-        target = node.target
-        if isinstance(target, ast.Attribute):
-            old = heap_access.attribute(self, of, target.attr)
-        else:
-            assert isinstance(target, ast.Subscript)
-            key = self._key(target.slice, scope)
-            old = heap_access.entry(self, of, key)
-        value = self.expression(node.value, scope)
-        if is_object(old) and isinstance(node.op, ast.Add):
-            heap_access.extend(self, old, value)
-            return
-        new = expressions.operate(self, node.op, read(self, old), value)
-        if isinstance(target, ast.Attribute):
-            heap_access.set_attribute(self, of, target.attr, new)
-        else:
-            heap_access.set_entry(self, of, key, new)
-
-    def _key(self, at: ast.expr, scope: Scope) -> Any:
-        """A key, or a slice."""
-        if isinstance(at, ast.Slice):
-            bounds = (at.lower, at.upper, at.step)
-            return slice(*(None if bound is None else self.expression(bound, scope) for bound in bounds))
-        return self.expression(at, scope)
-
     def _with(self, node: ast.With, scope: Scope) -> None:
         """`with torch.no_grad():`, whose variables have no gradient, and `with tf.name_scope(...):`."""
         paths = [self._entered(item, scope) for item in node.items]
@@ -270,81 +221,6 @@ class Interpreter(Branching, Looping):
         is_nothing = isinstance(value, Known) and value.value is None
         if not is_nothing and not self.heap.changed(before):
             raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
-
-    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
-        match target:
-            case ast.Name():
-                scope.nonlocals.get(target.id, scope).variables[target.id] = value
-                if isinstance(value, Mutable):
-                    self.heap.named(value, target.id)
-                node = getattr(value, "node", None)
-                if (
-                    isinstance(value, (Tensor, Host))
-                    and node is not None
-                    and node.kind not in ("name", "const", "size")
-                ):
-                    self.lift.graph.names.setdefault(node, target.id)
-            case ast.Tuple() | ast.List():
-                for one, part in bindings.paired(self, target.elts, value):
-                    self.assign(one, part, scope)
-            case ast.Subscript() | ast.Attribute() if self._is_part(target, value, scope):
-                pass
-            case ast.Subscript(value=ast.Name()) | ast.Subscript(value=ast.Subscript(value=ast.Name())):
-                self._assign_entry(target, read(self, value), scope)
-            case _:
-                names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
-                is_own = isinstance(target, ast.Subscript) and any(name in scope.variables for name in names)
-                code = "FO106" if is_own else "FO303"
-                raise Refused(f"An attribute or entry is changed: {ast.unparse(target)}", code)
-
-    def _is_part(self, target: ast.Subscript | ast.Attribute, value: Any, scope: Scope) -> bool:
-        """Set an entry or attribute of a mutable object; False: it is none."""
-        try:
-            of = self.reference(target.value, scope)
-        except Refused:
-            return False
-        if not is_object(of):
-            return False
-        if isinstance(target, ast.Attribute):
-            heap_access.set_attribute(self, of, target.attr, value)
-        else:
-            heap_access.set_entry(self, of, self._key(target.slice, scope), value)
-        return True
-
-    def _assign_entry(self, target: ast.Subscript, value: Any, scope: Scope) -> None:
-        root = target.value if isinstance(target.value, ast.Name) else target.value.value  # type: ignore[attr-defined]
-        name = root.id
-        held = scope.variables.get(name)
-        if isinstance(value, Sum) and value.entry is not None:
-            keys = expressions.array_place(self, target, scope)
-            heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
-            return
-        slot = self._slot(target.slice, scope) if root is target.value else ()
-        if isinstance(held, Sum) and held.how is None and slot:
-            scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
-            return
-        is_whole = root is target.value
-        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
-            mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
-            chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
-            if chosen is not None:
-                scope.variables[name] = chosen
-                return
-        raise Refused(f"An entry is changed: {ast.unparse(target)}", "FO106" if held is not None else "FO303")
-
-    def _slot(self, at: ast.expr, scope: Scope) -> tuple[Axis | None, ...]:
-        """Which loops' variables say where an entry goes; None for `:`. Empty: it goes where the data say."""
-        slot: list[Axis | None] = []
-        for part in at.elts if isinstance(at, ast.Tuple) else [at]:
-            if isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None:
-                slot.append(None)
-                continue
-            place = None if isinstance(part, ast.Slice) else self.expression(part, scope)
-            if not isinstance(place, Tensor) or not place.position or place.position[1]:
-                return ()
-            slot.append(place.position[0])
-        axes = [axis for axis in slot if axis is not None]
-        return tuple(slot) if axes and len(set(axes)) == len(axes) else ()
 
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         """The value of an expression, for code that only looks at it."""
@@ -414,13 +290,3 @@ class Interpreter(Branching, Looping):
 
 def _returns(statement: ast.If | ast.With) -> bool:
     return any(isinstance(node, ast.Return) for node in ast.walk(statement))
-
-
-def _is_shared(held: Tensor, scope: Scope) -> bool:
-    """Whether another variable holds the same array, or a part of it, and would change with it."""
-    return sum(getattr(one, "node", None) is held.node for one in scope.variables.values()) > 1
-
-
-def _changes_in_place(value: Any) -> bool:
-    """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
-    return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))

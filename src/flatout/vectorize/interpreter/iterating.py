@@ -17,13 +17,13 @@ from flatout.vectorize.arrays.lifted_values import (
     Range,
     Refused,
     Several,
-    Stream,
     Sum,
     Tensor,
 )
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import finished
 
-from .iterated_axes import stream
-from .loop_totals import finished
+from .comprehensions import few_steps
 
 
 def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
@@ -37,8 +37,6 @@ _MOST_WRITTEN = 24
 
 def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
     """Other choices than pairs, of a few constants, one by one; None: they are pairs, or many, or of the data."""
-    from .comprehensions import few_steps
-
     count = args[1] if len(args) > 1 else None
     if (count is not None and (not isinstance(count, Known) or count.value == 2)) or len(args) > 2:
         return None
@@ -120,7 +118,7 @@ def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     run.lift.changes.add("FO105")
     spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
     given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
-    return Listing(stepped(run, flow, lambda: run.call(function, given)), flow.axes, flow.keep)
+    return Listing(run.each_step(flow, lambda: run.call(function, given)), flow.axes, flow.keep)
 
 
 def _takes(function: Any) -> int:
@@ -160,7 +158,7 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return total
     run.lift.changes.add("FO101")
     carried = Sum("the value of reduce()")
-    joined = stepped(run, flow, lambda: run.call(function, [carried, flow.element]))
+    joined = run.each_step(flow, lambda: run.call(function, [carried, flow.element]))
     # Without a beginning the first element is one, not what the function makes of it.
     is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
     if not isinstance(joined, Sum) or not joined.terms or not is_own:
@@ -169,22 +167,8 @@ def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return finished(run, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
-def stepped(run: Any, flow: Stream, body: Callable[[], Any]) -> Any:
-    """What a function gives for all steps of a loop at once."""
-    from .branches import Masked
-
-    run.loops += 1
-    try:
-        with Masked(run.lift, flow.keep):
-            return body()
-    finally:
-        run.loops -= 1
-
-
 def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    from .evaluation import apply_operator
-
-    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
+    return Items(tuple(run.operated(symbol, *args) for symbol in ("//", "%")))
 
 
 def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

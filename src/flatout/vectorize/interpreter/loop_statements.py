@@ -27,17 +27,16 @@ from flatout.vectorize.arrays.lifted_values import (
     Unreadable,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
+from flatout.vectorize.loops import keyed_terms
+from flatout.vectorize.loops.iterated_axes import stream, variable
+from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, assigned_names, finished
+from flatout.vectorize.loops.running_totals import advanced, running_totals, steady
 
-from . import keyed_terms
-from .branches import Masked
 from .comprehensions import few_steps, iterated
 from .counting import counted
 from .heap import Heap, Snapshot, Space, read
-from .iterated_axes import stream, variable
-from .loop_totals import MOST_UNROLLED, assigned_names, finished
-from .running_totals import advanced, running_totals, steady
 from .scopes import Scope
 
 

@@ -36,6 +36,7 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.shaping import stack
 
 from .iterated_axes import stream, variable
 from .loop_totals import join, over_axes
@@ -331,8 +332,6 @@ def joined(lift: Any, parts: list[Listing | Items]) -> Any:
 
 
 def _few(lift: Any, items: Items) -> Listing:
-    from flatout.vectorize.arrays.shaping import stack
-
     stacked = stack(lift, items)
     return Listing(replace(stacked, inner=stacked.inner[1:]), stacked.inner[:1])
 

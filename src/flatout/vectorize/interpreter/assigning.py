@@ -1,0 +1,159 @@
+"""Assignments: to names, to entries and attributes of what the user's code made, and to places of its arrays."""
+
+from __future__ import annotations
+
+import ast
+from typing import TYPE_CHECKING, Any
+
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Mutable, Refused, Sum, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.loops.entries import masked_entries
+
+from . import bindings, heap_access
+from . import evaluation as expressions
+from .heap import Heap, is_object, read
+from .scopes import Scope
+
+# How a value is named that was not made in the function.
+_HELD = ("name", "attribute", "index")
+
+
+class Assigning:
+    """The assignments of an `Interpreter`, which supplies what is declared here."""
+
+    lift: Lifting
+    heap: Heap
+
+    if TYPE_CHECKING:
+
+        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
+        def reference(self, node: ast.expr, scope: Scope) -> Any: ...
+
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
+        match target:
+            case ast.Name():
+                scope.nonlocals.get(target.id, scope).variables[target.id] = value
+                if isinstance(value, Mutable):
+                    self.heap.named(value, target.id)
+                node = getattr(value, "node", None)
+                if (
+                    isinstance(value, (Tensor, Host))
+                    and node is not None
+                    and node.kind not in ("name", "const", "size")
+                ):
+                    self.lift.graph.names.setdefault(node, target.id)
+            case ast.Tuple() | ast.List():
+                for one, part in bindings.paired(self, target.elts, value):
+                    self.assign(one, part, scope)
+            case ast.Subscript() | ast.Attribute() if self._is_part(target, value, scope):
+                pass
+            case ast.Subscript(value=ast.Name()) | ast.Subscript(value=ast.Subscript(value=ast.Name())):
+                self._assign_entry(target, read(self, value), scope)
+            case _:
+                names = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
+                is_own = isinstance(target, ast.Subscript) and any(name in scope.variables for name in names)
+                code = "FO106" if is_own else "FO303"
+                raise Refused(f"An attribute or entry is changed: {ast.unparse(target)}", code)
+
+    def _is_part(self, target: ast.Subscript | ast.Attribute, value: Any, scope: Scope) -> bool:
+        """Set an entry or attribute of a mutable object; False: it is none."""
+        try:
+            of = self.reference(target.value, scope)
+        except Refused:
+            return False
+        if not is_object(of):
+            return False
+        if isinstance(target, ast.Attribute):
+            heap_access.set_attribute(self, of, target.attr, value)
+        else:
+            heap_access.set_entry(self, of, self._key(target.slice, scope), value)
+        return True
+
+    def _assign_entry(self, target: ast.Subscript, value: Any, scope: Scope) -> None:
+        root = target.value if isinstance(target.value, ast.Name) else target.value.value  # type: ignore[attr-defined]
+        name = root.id
+        held = scope.variables.get(name)
+        if isinstance(value, Sum) and value.entry is not None:
+            keys = expressions.array_place(self, target, scope)
+            heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
+            return
+        slot = self._slot(target.slice, scope) if root is target.value else ()
+        if isinstance(held, Sum) and held.how is None and slot:
+            scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
+            return
+        is_whole = root is target.value
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
+            mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
+            chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
+            if chosen is not None:
+                scope.variables[name] = chosen
+                return
+        raise Refused(f"An entry is changed: {ast.unparse(target)}", "FO106" if held is not None else "FO303")
+
+    def _slot(self, at: ast.expr, scope: Scope) -> tuple[Axis | None, ...]:
+        """Which loops' variables say where an entry goes; None for `:`. Empty: it goes where the data say."""
+        slot: list[Axis | None] = []
+        for part in at.elts if isinstance(at, ast.Tuple) else [at]:
+            if isinstance(part, ast.Slice) and part.lower is part.upper is part.step is None:
+                slot.append(None)
+                continue
+            place = None if isinstance(part, ast.Slice) else self.expression(part, scope)
+            if not isinstance(place, Tensor) or not place.position or place.position[1]:
+                return ()
+            slot.append(place.position[0])
+        axes = [axis for axis in slot if axis is not None]
+        return tuple(slot) if axes and len(set(axes)) == len(axes) else ()
+
+    def augmented(self, node: ast.AugAssign, scope: Scope) -> None:
+        """`target += value`; what is indexed or asked for an attribute is evaluated once."""
+        target = node.target
+        if isinstance(target, ast.Name):
+            old = self.reference(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
+        else:
+            of = self.reference(target.value, scope)
+            if is_object(of):
+                self._augmented_part(node, of, scope)
+                return
+            old = self.expression(ast.parse(ast.unparse(target), mode="eval").body, scope)
+        if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
+            raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
+        value = self.expression(node.value, scope)
+        if isinstance(old, Mutable) and old.kind == "list" and isinstance(node.op, ast.Add):
+            heap_access.extend(self, old, value)
+            return
+        self.assign(target, expressions.operate(self, node.op, read(self, old), value), scope)
+
+    def _augmented_part(self, node: ast.AugAssign, of: Any, scope: Scope) -> None:
+        target = node.target
+        if isinstance(target, ast.Attribute):
+            old = heap_access.attribute(self, of, target.attr)
+        else:
+            assert isinstance(target, ast.Subscript)
+            key = self._key(target.slice, scope)
+            old = heap_access.entry(self, of, key)
+        value = self.expression(node.value, scope)
+        if is_object(old) and isinstance(node.op, ast.Add):
+            heap_access.extend(self, old, value)
+            return
+        new = expressions.operate(self, node.op, read(self, old), value)
+        if isinstance(target, ast.Attribute):
+            heap_access.set_attribute(self, of, target.attr, new)
+        else:
+            heap_access.set_entry(self, of, key, new)
+
+    def _key(self, at: ast.expr, scope: Scope) -> Any:
+        """A key, or a slice."""
+        if isinstance(at, ast.Slice):
+            bounds = (at.lower, at.upper, at.step)
+            return slice(*(None if bound is None else self.expression(bound, scope) for bound in bounds))
+        return self.expression(at, scope)
+
+
+def _is_shared(held: Tensor, scope: Scope) -> bool:
+    """Whether another variable holds the same array, or a part of it, and would change with it."""
+    return sum(getattr(one, "node", None) is held.node for one in scope.variables.values()) > 1
+
+
+def _changes_in_place(value: Any) -> bool:
+    """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
+    return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))

@@ -331,6 +331,11 @@ def hardest_loss(y_true, y_pred, share=0.25):
     return ops.mean(ops.top_k(error, k=max(1, int(share * error.shape[0])))[0])
 
 
+def joined_text_loss(y_true, y_pred, unit):
+    name = "_".join([unit, "loss"])
+    return ops.mean(ops.square(y_true - y_pred), keepdims=name == "kept")
+
+
 def plot_predictions(y_true, y_pred):
     for t, p in zip(y_true, y_pred):
         print(float(t), float(p))

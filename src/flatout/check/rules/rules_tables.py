@@ -51,7 +51,8 @@ def _called(event: Called, scene: Scene) -> None:
     receiver = event.receiver
     host_receiver = isinstance(receiver, Data) and receiver.on_host
     if event.method in ("merge", "join", "merge_asof") or event.name in ("pandas.merge", "pandas.merge_asof"):
-        if data or host_receiver:
+        is_text = isinstance(receiver, Static) and receiver.tag == "text"
+        if (data or host_receiver) and not is_text:
             scene.report("FO402", event.node, f"`{text}` joins a table with the batch, on the host.")
         return
     if (event.method == "groupby" and (host_receiver or data)) or (

@@ -42,10 +42,10 @@ def test_the_last_rows_are_held_out() -> None:
 
 
 def test_batches_that_are_foreseen_take_the_place_of_those_that_are_drawn() -> None:
-    class Adapter(adapters.foreseeing_adapter_class()):  # type: ignore[misc]
+    class Adapter(adapters.adapter_class_drawing_ahead()):  # type: ignore[misc]
         passes = 0
 
-        def foreseen(self) -> Any:
+        def drawn_batches(self) -> Any:
             Adapter.passes += 1
             return [("foreseen",)] if Adapter.passes == 1 else None
 

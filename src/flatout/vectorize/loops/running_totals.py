@@ -1,8 +1,8 @@
 """Running totals: a sum or product that a loop reads at every step is a prefix sum, `ops.cumsum` or `ops.cumprod`.
 
 A running maximum is that of all steps until then. Of all that a loop can carry from step to step these alone have
-a form here. The total must be read after the step's own term has joined it; whatever else is carried on is a recurrence, and
-refused.
+a form here. The total must be read after the step's own term has joined it; whatever else is carried on is a
+recurrence, and refused.
 """
 
 from __future__ import annotations

@@ -227,7 +227,7 @@ def test_what_others_take_away_with_theirs_comes_back_when_asked_for() -> None:
     assert vars(_Toy)["work"] is keras_own
 
 
-def test_a_fit_that_was_patched_while_we_were_enabled(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_that_was_patched_while_we_were_enabled() -> None:
     """As tools do that log every training."""
     flatout.enable(force=True)
     ours, logged = trainer_class().fit, []  # type: ignore[attr-defined]
@@ -236,16 +236,18 @@ def test_a_fit_that_was_patched_while_we_were_enabled(monkeypatch: pytest.Monkey
         logged.append(kwargs)
         return ours(self, *args, **kwargs)
 
-    monkeypatch.setattr(trainer_class(), "fit", fit)
-    model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    recorded = len(flatout.explain())
-    model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
-    assert len(flatout.explain()) == recorded + 1
-    flatout.disable()
-    model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
-    assert len(flatout.explain()) == recorded + 1
-    assert len(logged) == 2
+    # Undone before the classes are looked at, which the fixture `monkeypatch` may not be.
+    with pytest.MonkeyPatch.context() as patching:
+        patching.setattr(trainer_class(), "fit", fit)
+        model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        recorded = len(flatout.explain())
+        model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
+        assert len(flatout.explain()) == recorded + 1
+        flatout.disable()
+        model.fit(np.ones((8, 2)), np.ones(8), verbose=0)
+        assert len(flatout.explain()) == recorded + 1
+        assert len(logged) == 2
 
 
 def test_calls_of_other_threads_meanwhile() -> None:

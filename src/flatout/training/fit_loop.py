@@ -24,7 +24,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     epochs = call["epochs"]
     max_epochs = keras.config.max_epochs()
     if max_epochs and max_epochs < epochs:
-        warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=5)
+        warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=6)
         epochs = max_epochs
     keep_validation(model, None)
     callbacks = callback_list(model, call, feed.steps, epochs, add_history=True)

@@ -14,7 +14,7 @@ from typing import Any
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.pysource.spellings import canonical, keywords
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays.algebra import front, known_items
+from flatout.vectorize.arrays.algebra import known_items
 from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
@@ -27,11 +27,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Refused,
     Sum,
     Tensor,
-    WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups.host_values import on_host
 
 from . import mask_places as places
@@ -40,7 +37,7 @@ from .constants import constant
 from .mapped_calls import mapped_call
 from .reader import Reader
 from .shapes import SHAPES
-from .torch_functions import pair, torch_loss
+from .torch_functions import pair
 
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 
@@ -147,7 +144,7 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if handler is not None:
         return handler(run, args, kwargs)
     if _is_keras_loss(function.value):
-        return _loss_object(run.lift, function, args, kwargs)
+        return mapped_call(run.lift, function, f"keras.losses.{type(function.value).__name__}", args, kwargs)
     library = library_of(path)
     is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
     if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
@@ -212,19 +209,9 @@ def _array_function(run: Reader, function: Known, path: str, args: list[Any], kw
         return places.places_of(run.lift, path, args[0], kwargs)
     if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
         return places.function_of_places(run.lift, name, args, kwargs)
-    if ".losses." in path or ".metrics." in path:
-        try:
-            return _row_function(run.lift, function, args, kwargs)
-        except WrongRank:
-            raise
-        except Refused:
-            return mapped_call(run.lift, function, path, args, kwargs)
     both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
     if both is not None:
         return both
-    loss = torch_loss(run.lift, function.value, path, args, kwargs)
-    if loss is not None:
-        return loss
     if name in SHAPES:
         return SHAPES[name](run.lift, *args)
     if operations.known(name):
@@ -238,47 +225,6 @@ def _array_function(run: Reader, function: Known, path: str, args: list[Any], kw
 def _is_keras_loss(value: Any) -> bool:
     """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
     return is_loss_wrapper(value) and getattr(value, "reduction", None) == "sum_over_batch_size"
-
-
-def _loss_object(lift: Lifting, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A loss object of Keras': its `call` gives one number for each row, of which it takes the mean."""
-    rows = _row_function(
-        lift, Known(function.value.call, lift.graph.make("attribute", function.node, "call")), args, kwargs
-    )
-    return reduce(lift, "mean", rows, rows.inner)
-
-
-def _row_function(lift: Lifting, function: Known, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """A loss of Keras': one number for each row, whatever the dimensions before the last are."""
-    tensors = [tensor(lift, value) for value in args]
-    if any(value.valid is not None for value in tensors):
-        raise Refused("A loss of Keras' is given a selection of elements.", "FO108")
-    if any(word.startswith("axis") for word in kwargs) or not all(
-        isinstance(value, Known) for value in kwargs.values()
-    ):
-        raise Refused("A loss of Keras' with an axis.")
-    last = tensors[-1]
-    outer = sorted({axis for value in tensors for axis in value.axes}, key=lambda axis: axis.serial)
-    if not last.rank:
-        raise Refused("A loss of Keras' is given numbers.")
-    if (
-        outer
-        and last.rank == 1
-        and "sparse" not in str(path_to(function))
-        and any(value.rank != 1 for value in tensors)
-    ):
-        raise Refused("A loss of Keras' is given arrays of different ranks.")
-    nodes = []
-    for value in tensors:
-        value = front(lift, value)
-        if set(value.axes) != set(outer):
-            raise Refused("A loss of Keras' is given arrays that depend on different loops.")
-        nodes.append(value.node)
-    node = lift.graph.make(
-        "calling", function.node, tuple(nodes), tuple((key, value.node) for key, value in kwargs.items())
-    )
-    inner = last.inner[:-1]
-    return Tensor(node, (*outer, *inner), inner, "float")
 
 
 def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:

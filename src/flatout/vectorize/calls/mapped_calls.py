@@ -6,6 +6,7 @@ wrong guess costs the rewrite, not its soundness: it is verified like any other.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,7 @@ from flatout.vectorize.arrays.algebra import elementwise, front, guarded
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.reductions import reduce
 
 _LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 # They take matrices, or stacks of them: no map is needed.
@@ -35,7 +37,24 @@ def mapped_call(lift: Lifting, function: Known, path: str, args: list[Any], kwar
     def node(nodes: tuple[Node, ...], words: tuple[tuple[str, Node], ...]) -> Node:
         return lift.graph.make("calling", function.node, nodes, words)
 
+    how = _reduction(function.value, kwargs)
+    if how is not None:
+        each = {**kwargs, "reduction": Known("none", lift.graph.const("none"))}
+        found = _of_each_element(lift, function.value, node, args, each)
+        if found is not None:
+            return reduce(lift, how, found, found.inner)
     return _applied(lift, function.value, node, path, args, kwargs)
+
+
+def _reduction(function: Any, kwargs: dict[str, Any]) -> str | None:
+    """How a loss of torch's reduces what it gives for each element; None: it is none, or does not."""
+    try:
+        parameter = inspect.signature(function).parameters["reduction"]
+    except (KeyError, TypeError, ValueError):
+        return None
+    given = kwargs.get("reduction")
+    how = parameter.default if given is None else given.value if isinstance(given, Known) else None
+    return how if how in ("mean", "sum") else None
 
 
 def mapped_method(lift: Lifting, of: Tensor, name: str, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
@@ -62,11 +81,9 @@ def _applied(
     known = all(isinstance(value, (Tensor, Known, Host)) for value in values)
     if not tensors or not known or any(value.kind == "number" for value in tensors):
         raise Refused(f"{path} has no array form here.")
-    kind = _elementwise_kind(function, args, kwargs)
-    if kind is not None:
-        words = tuple((key, value.node) for key, value in kwargs.items())
-        given = [guarded(lift, value) if isinstance(value, Tensor) else value for value in args]
-        return elementwise(lift, lambda *nodes: node(nodes, words), given, kind)
+    found = _of_each_element(lift, function, node, args, kwargs)
+    if found is not None:
+        return found
     if any(value.valid is not None or value.is_loose for value in tensors):
         raise Refused(f"{path} of a selection of elements has no masked form here.")
     rank, kind = _result(function, path, args, kwargs)
@@ -76,6 +93,18 @@ def _applied(
     made = _mapped(lift, node, args, kwargs, fronted, () if stacked else axes)
     inner = tuple(Axis("d", lift.graph.size(made, len(axes) + place)) for place in range(rank))
     return Tensor(made, (*axes, *inner), inner, kind)
+
+
+def _of_each_element(
+    lift: Lifting, function: Any, node: Callable[..., Node], args: list[Any], kwargs: dict[str, Any]
+) -> Tensor | None:
+    """What a function gives that sees every element by itself; None: it sees several, or is not known."""
+    kind = _elementwise_kind(function, args, kwargs)
+    if kind is None:
+        return None
+    words = tuple((key, value.node) for key, value in kwargs.items())
+    given = [guarded(lift, value) if isinstance(value, Tensor) else value for value in args]
+    return elementwise(lift, lambda *nodes: node(nodes, words), given, kind)
 
 
 def _constant(lift: Lifting, value: Any) -> Any:
@@ -135,7 +164,7 @@ def _result(function: Any, path: str, args: list[Any], kwargs: dict[str, Any]) -
 
 
 def _elementwise_kind(function: Any, args: list[Any], kwargs: dict[str, Any]) -> str | None:
-    """The kind of what a function gives that sees every element by itself; None: it sees several, or is not known."""
+    """The kind of what it gives."""
     if any(isinstance(value, (Tensor, Host)) for value in kwargs.values()):
         return None
     if not all(isinstance(value, Tensor) or isinstance(getattr(value, "value", None), (int, float)) for value in args):

@@ -1,4 +1,4 @@
-"""What torch alone has: functions that give two arrays, and losses of single elements, as functions and as modules."""
+"""What torch alone has: functions that give two arrays."""
 
 from __future__ import annotations
 

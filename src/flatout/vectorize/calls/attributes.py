@@ -23,10 +23,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.reductions import counted
 from flatout.vectorize.lookups.lookups import is_frame, is_series
 
-from .shapes import shape
+from .shapes import SHAPES
 from .subscripts import column_of_row, pick
 
 
@@ -34,10 +33,8 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
     """`value.name`."""
     graph = lift.graph
     if isinstance(value, Tensor):
-        if name == "shape":
-            return shape(lift, value)
-        if name == "ndim":
-            return Known(value.rank, graph.const(value.rank))
+        if name in ("shape", "ndim"):
+            return SHAPES[name](lift, value)
         if name in ("T", "mT"):
             return replace(value, inner=value.inner[::-1])
         if name == "dtype":
@@ -59,9 +56,7 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
     if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, Places) and name == "shape":
-        return Items(
-            (counted(lift, value.mask, value.mask.inner), Known(value.mask.rank, graph.const(value.mask.rank)))
-        )
+        return SHAPES[name](lift, value)
     if isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
     if isinstance(value, Sum) and name == "write":
@@ -88,15 +83,7 @@ def _of_known(lift: Lifting, value: Known, name: str) -> Any:
         if name == "values":
             return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
         return Method(value, name)
-    if isinstance(value.value, (dict, list)) and name in (
-        "get",
-        "items",
-        "keys",
-        "values",
-        "append",
-        "index",
-        "update",
-    ):
+    if isinstance(value.value, (dict, list)) and callable(getattr(value.value, name, None)):
         return Method(value, name)
     try:
         found = getattr(value.value, name)
@@ -106,18 +93,10 @@ def _of_known(lift: Lifting, value: Known, name: str) -> Any:
     if found is None or isinstance(found, bool):
         node = graph.const(found) if isinstance(value.value, types.ModuleType) else node
     path = f"{value.value.__name__}.{name}" if isinstance(value.value, types.ModuleType) else None
-    if isinstance(found, types.MethodType) and not isinstance(value.value, types.ModuleType):
-        return Method(value, name)
-    if (
-        isinstance(value.value, type)
-        and name == "apply"
-        and any("autograd" in str(base) for base in value.value.__mro__)
-    ):
+    if isinstance(value.value, type) and name == "apply" and "autograd" in str(value.value.__mro__):
         raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
-    if (
-        callable(found)
-        and not isinstance(value.value, (types.ModuleType, type))
-        and not isinstance(found, types.FunctionType)
-    ):
+    is_bound = isinstance(found, types.MethodType) and not isinstance(value.value, types.ModuleType)
+    is_method = callable(found) and not isinstance(value.value, (types.ModuleType, type))
+    if is_bound or (is_method and not isinstance(found, types.FunctionType)):
         return Method(value, name)
     return Known(found, node, path)

@@ -39,6 +39,8 @@ from .reader import Reader
 from .shapes import SHAPES
 from .torch_functions import pair
 
+# What a loop carries may go through these: how it grows.
+_CARRYING = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 
 
@@ -50,7 +52,7 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     args = [value for arg in node.args for value in _positional(run, arg, scope, is_read)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Sum) and not is_read and not _may_carry(path):
+        if isinstance(value, Sum) and not is_read and (path or "").rpartition(".")[2] not in _CARRYING:
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
 
@@ -97,19 +99,6 @@ def path_to(function: Any) -> str | None:
         return None
     path = function.path or path_of(function.value)
     return None if path is None else public_path(path.replace("tensorflow._api.v2.", "tensorflow."))
-
-
-def _may_carry(path: str | None) -> bool:
-    return (path or "").rpartition(".")[2] in (
-        "maximum",
-        "minimum",
-        "max",
-        "min",
-        "add",
-        "subtract",
-        "multiply",
-        "fmax",
-    )
 
 
 def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -195,7 +184,7 @@ def _read_in_place(run: Reader, function: Any, args: list[Any], kwargs: dict[str
 
 def _joined(run: Reader, path: str, args: list[Any]) -> Any:
     name = canonical(path)
-    how = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}.get(name)
+    how = _CARRYING.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
         carried = next(value for value in args if isinstance(value, Sum))
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.vectorize.arrays.expression_graph import ExpressionGraph, Node
+from flatout.vectorize.arrays.expression_graph import ExpressionGraph
 from flatout.vectorize.arrays.lifted_values import Items, Known, Refused
 
 from .reader import Reader
@@ -24,17 +24,17 @@ def constant(run: Reader, function: Known, path: str | None, args: list[Any], kw
         raise Refused(f"A {name} is filled or read in a way that has no array form.", "FO106")
     if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
+    graph = run.lift.graph
+    given = [as_constant(graph, item) for item in args]
+    words = {key: as_constant(graph, item) for key, item in kwargs.items()}
     try:
-        value = function.value(*map(_plain, args), **{key: _plain(item) for key, item in kwargs.items()})
+        value = function.value(*(item.value for item in given), **{key: item.value for key, item in words.items()})
     except Exception as error:
         raise Refused(f"{path} fails: {error}") from error
     if value is None:  # Such as torch.manual_seed().
         raise Refused(f"A call is made for its effect: {path}().", "FO303")
-    graph = run.lift.graph
-    node = graph.make(
-        "calling", function.node, tuple(_node(graph, item) for item in args),
-        tuple((key, _node(graph, item)) for key, item in kwargs.items()),
-    )  # fmt: skip
+    nodes = tuple(item.node for item in given)
+    node = graph.make("calling", function.node, nodes, tuple((key, item.node) for key, item in words.items()))
     if name in _FILE_READERS:
         run.lift.changes.add("FO301")
         run.lift.note(f"{name}() is called once, when the rewrite is made, and not at every call.")
@@ -42,14 +42,13 @@ def constant(run: Reader, function: Known, path: str | None, args: list[Any], kw
     return Known(value, node)
 
 
-def _plain(value: Any) -> Any:
-    if isinstance(value, Items):
-        made = [_plain(item) for item in value.values]
-        return made if value.is_list else tuple(made)
-    return value.value
-
-
-def _node(graph: ExpressionGraph, value: Any) -> Node:
-    if isinstance(value, Items):
-        return graph.sequence(tuple(_node(graph, item) for item in value.values), value.is_list)  # type: ignore[no-any-return]
-    return value.node  # type: ignore[no-any-return]
+def as_constant(graph: ExpressionGraph, value: Any) -> Any:
+    """A list of constants as the constant that it is; any other value as it is."""
+    if not isinstance(value, Items):
+        return value
+    parts = [as_constant(graph, part) for part in value.values]
+    if not all(isinstance(part, Known) for part in parts):
+        return value
+    content = [part.value for part in parts]
+    node = graph.sequence(tuple(part.node for part in parts), value.is_list)
+    return Known(content if value.is_list else tuple(content), node)

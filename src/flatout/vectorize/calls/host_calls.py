@@ -29,6 +29,7 @@ from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import edges_below
 
 from . import operations
+from .constants import as_constant
 from .reader import Reader, bound, is_set
 
 
@@ -57,9 +58,7 @@ def _bisect_right(run: Reader, a: Any, x: Any) -> Any:
 
 
 def _below(run: Reader, values: Any, edges: Any, right: bool, nan_is_last: bool) -> Tensor:
-    if isinstance(edges, Items) and all(isinstance(item, Known) for item in edges.values):
-        node = run.lift.graph.sequence(tuple(item.node for item in edges.values), True)
-        edges = Known([item.value for item in edges.values], node)
+    edges = as_constant(run.lift.graph, edges)
     if not isinstance(edges, Known) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
     return edges_below(run.lift, edges, _read(run, values), right, nan_is_last)

@@ -15,9 +15,11 @@ import numpy as np
 from flatout.pysource.library_functions import is_random, library_of
 from flatout.vectorize.arrays.algebra import elementwise, front, guarded
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
+
+from .constants import as_constant
 
 _LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 # They take matrices, or stacks of them: no map is needed.
@@ -74,8 +76,8 @@ def mapped_method(lift: Lifting, of: Tensor, name: str, args: list[Any], kwargs:
 def _applied(
     lift: Lifting, function: Any, node: Callable[..., Node], path: str, args: list[Any], kwargs: dict[str, Any]
 ) -> Tensor:
-    args = [_constant(lift, value) for value in args]
-    kwargs = {key: _constant(lift, value) for key, value in kwargs.items()}
+    args = [as_constant(lift.graph, value) for value in args]
+    kwargs = {key: as_constant(lift.graph, value) for key, value in kwargs.items()}
     values = [*args, *kwargs.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
     known = all(isinstance(value, (Tensor, Known, Host)) for value in values)
@@ -105,18 +107,6 @@ def _of_each_element(
     words = tuple((key, value.node) for key, value in kwargs.items())
     given = [guarded(lift, value) if isinstance(value, Tensor) else value for value in args]
     return elementwise(lift, lambda *nodes: node(nodes, words), given, kind)
-
-
-def _constant(lift: Lifting, value: Any) -> Any:
-    """A list of constants as the constant that it is."""
-    if not isinstance(value, Items):
-        return value
-    parts = [_constant(lift, part) for part in value.values]
-    if not all(isinstance(part, Known) for part in parts):
-        return value
-    content = [part.value for part in parts]
-    node = lift.graph.sequence(tuple(part.node for part in parts), value.is_list)
-    return Known(content if value.is_list else tuple(content), node)
 
 
 def _mapped(

@@ -28,7 +28,6 @@ def asks_for_places(name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
 
 def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) -> Any:
     """What a library gives for the places where a condition holds."""
-    lift = lift
     mask = tensor(lift, condition)
     mask = mask if mask.kind == "bool" else cast(lift, mask, "bool")
     if mask.valid is not None or mask.is_loose:

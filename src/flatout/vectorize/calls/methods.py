@@ -98,13 +98,10 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return frames.filled(run.lift, of, args[0])
     if name == "groupby" and len(args) == 1 and not kwargs and of.is_host:
         return frames.grouped_by(run.lift, of, args[0])
-    if name in ("size", "get_shape", "dim", "numel"):
-        if name == "dim":
-            return Known(of.rank, lift.graph.const(of.rank))
-        if name == "numel":
-            return SHAPES["numel"](lift, of)
-        sizes = shape(lift, of)
-        return pick(run.lift, sizes, args, False) if args else sizes
+    if name in ("dim", "numel"):
+        return SHAPES[name](lift, of)
+    if name in ("size", "get_shape"):
+        return pick(lift, shape(lift, of), args, False) if args else shape(lift, of)
     if name == "detach":
         return detached(lift, of)
     if name in _NEW:
@@ -143,13 +140,9 @@ def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: 
     if isinstance(of.value, Mapping) and name in ("keys", "values") and not args:
         return _listed(run.lift, of, name)
     if is_table(of) and name == "items" and not args:
-        pairs = of.value.items()
-        graph = run.lift.graph
-        return Items(
-            tuple(
-                Items((Known(k, graph.const(k)), Known(v, graph.index(of.node, (graph.const(k),))))) for k, v in pairs
-            )
-        )
+        graph, pairs = run.lift.graph, of.value.items()
+        found = [(Known(key, graph.const(key)), graph.index(of.node, (graph.const(key),)), one) for key, one in pairs]
+        return Items(tuple(Items((key, Known(one, node))) for key, node, one in found))
     if draws(of.value):
         raise Refused(
             f"Random numbers are drawn (.{name}()): one draw for the whole batch would change their number and order.",

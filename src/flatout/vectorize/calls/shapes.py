@@ -41,7 +41,6 @@ def _shape(lift: Lifting, value: Any) -> Any:
 
 
 def _size(lift: Lifting, value: Any) -> Any:
-    lift = lift
     if isinstance(value, Places):
         return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
     if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
@@ -56,6 +55,6 @@ def _size(lift: Lifting, value: Any) -> Any:
 
 SHAPES: dict[str, Callable[..., Any]] = {
     "shape": _shape, "size": _size, "numel": _size,
-    "rank": lambda lift, value: number(lift, value.rank), "ndim": lambda lift, value: number(lift, value.rank),
+    **dict.fromkeys(("rank", "ndim", "dim"), lambda lift, value: number(lift, value.rank)),
     "convert_to_numpy": lambda lift, value: on_host(lift, tensor(lift, value)),
 }  # fmt: skip

@@ -62,7 +62,7 @@ def _none(value: Any) -> Any:
 
 
 def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
-    lift, graph = lift, lift.graph
+    graph = lift.graph
     if isinstance(value, Tensor):
         mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
         if mask is not None:
@@ -175,7 +175,6 @@ def _of_items(lift: Lifting, value: Items, item: Any) -> Any:
 
 
 def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
-    lift = lift
     item, rest = items[0], items[1:]
     if len(value.axes) != 1:
         raise Refused("A list that nested loops filled is indexed.")
@@ -285,7 +284,6 @@ def column_of_row(lift: Lifting, row: TableRow, column: Any) -> Tensor:
 
 def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     """`item in group`."""
-    lift = lift
     if isinstance(item, Known) and isinstance(group, Known):
         is_in = (item.value in group.value) != negate
         return Known(is_in, lift.graph.const(is_in))

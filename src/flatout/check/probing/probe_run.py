@@ -171,7 +171,9 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
         value = function.__globals__.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
-        if not (is_number and probe.root.changes_elsewhere(name)) and not (is_variable and probe.root.assigned(name)):
+        if not (is_number and probe.root.changes_elsewhere(name)) and not (
+            is_variable and name in probe.root.facts.assigned
+        ):
             continue
         try:
             run = tools.compiled(probe.function)

@@ -109,8 +109,6 @@ def _is_wanted(finding: Finding, config: Config) -> bool:
 
 
 def _explain(code: str) -> int:
-    from flatout.check.rules.rule_pages import page
-
     known = code.upper()
     if known == "ALL":
         for start, about in FAMILIES.items():
@@ -122,7 +120,7 @@ def _explain(code: str) -> int:
     if not wanted:
         print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
         return 2
-    print(page(RULES[wanted]), end="")
+    print(RULES[wanted].page, end="")
     return 0
 
 

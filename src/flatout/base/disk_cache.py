@@ -23,9 +23,11 @@ def folder(part: str) -> Path:
 
 
 def put(file: Path, content: bytes) -> None:
-    """Write a file so that no process ever reads half of it."""
+    """Write a file so that no process ever reads half of it, nor a crash leaves it so; its mode stays what it was."""
     handle, temporary = tempfile.mkstemp(dir=file.parent)
     try:
+        if file.exists():
+            os.fchmod(handle, file.stat().st_mode & 0o777)
         with os.fdopen(handle, "wb") as out:
             out.write(content)
             out.flush()

@@ -49,7 +49,12 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     backend: Backend = config.backend or current_backend()
-    findings = check_paths(arguments.paths, backend, select=config.select, ignore=config.ignore, exclude=config.exclude)
+
+    def found() -> list[Finding]:
+        limits = {"select": config.select, "ignore": config.ignore, "exclude": config.exclude}
+        return check_paths(arguments.paths, backend, **limits)
+
+    findings = found()
     if arguments.run:
         from flatout.check.probing.probe_run import traced
 
@@ -66,10 +71,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(done.summary, file=sys.stderr)
             return int(bool(done.diff))
         print(done.summary, file=sys.stderr)
-        findings = check_paths(
-            arguments.paths, backend, select=config.select, ignore=config.ignore, exclude=config.exclude
-        )
-        findings = [one for one in findings if _is_wanted(one, config)]
+        findings = [one for one in found() if _is_wanted(one, config)]
     print(_formatted(findings, arguments.format, backend))
     return int(bool(findings))
 
@@ -107,8 +109,6 @@ def _is_wanted(finding: Finding, config: Config) -> bool:
 
 
 def _explain(code: str) -> int:
-    from flatout.check.rules.rule_pages import page
-
     known = code.upper()
     if known == "ALL":
         for start, about in FAMILIES.items():
@@ -120,7 +120,7 @@ def _explain(code: str) -> int:
     if not wanted:
         print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
         return 2
-    print(page(RULES[wanted]), end="")
+    print(RULES[wanted].page, end="")
     return 0
 
 

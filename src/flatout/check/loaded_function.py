@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import inspect
 import textwrap
@@ -18,43 +17,10 @@ from flatout.pysource.library_functions import library_of
 def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
     """The findings in a function and in the functions that it calls, by line; none if its source is not to be had."""
     try:
-        return _findings(function, backend) if _may_have_habits(function, set()) else ()
+        return _findings(function, backend) if library_of(function.__module__) is None else ()
     except Exception:
         # A report must not stop a training; the source may be gone, or no Python that the parser knows.
         return ()
-
-
-# What none of the rules about loops and compiling can do without; whoever has none of it need not wait for the checker.
-_NEEDED = (ast.For, ast.While, ast.comprehension, ast.If, ast.IfExp, ast.Assert, ast.BoolOp, ast.Not, ast.With)
-_READERS = frozenset(["numpy", "item", "tolist", "cpu", "convert_to_numpy", "py_function", "numpy_function"])
-_CALLED = frozenset(["map", "map_fn", "reduce", "pure_callback", "boolean_mask", "nonzero", "unique", "Variable"])
-_BUILT_IN = frozenset(["float", "int", "bool", "print", "filter", "open", "any", "all", "max", "min", "sorted", "sum"])
-_HOST = ("numpy", "pandas", "scipy", "sklearn", "math", "random", "polars", "logging", "os", "time")
-
-
-def _may_have_habits(function: Any, seen: set[Any]) -> bool:
-    """Whether the syntax of a function, and of the user's functions that it calls, leaves anything to check."""
-    if function in seen or not isinstance(function, types.FunctionType) or library_of(function.__module__) is not None:
-        return False
-    seen.add(function)
-    for node in ast.walk(ast.parse(textwrap.dedent(inspect.getsource(function)))):
-        name = node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
-        held = function.__globals__.get(name) if isinstance(node, ast.Name) else None
-        if isinstance(node, _NEEDED) or (isinstance(node, ast.Subscript) and _may_select(node.slice)):
-            return True
-        if name in _READERS | _CALLED or (isinstance(node, ast.Name) and name in _BUILT_IN):
-            return True
-        if isinstance(held, types.ModuleType) and held.__name__.partition(".")[0] in _HOST:
-            return True
-        if name and held is not None and _may_have_habits(held, seen):
-            return True
-    # A method of its own object, or a closure: the checker finds out.
-    return bool(function.__closure__) or "self" in function.__code__.co_varnames
-
-
-def _may_select(node: ast.expr) -> bool:
-    parts = node.elts if isinstance(node, ast.Tuple) else [node]
-    return not all(isinstance(part, (ast.Constant, ast.Slice, ast.UnaryOp)) for part in parts)
 
 
 def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:

@@ -43,11 +43,6 @@ class Root:
     true_name: str = ""
     pred_name: str = ""
 
-    @property
-    def has_metrics(self) -> bool:
-        """Whether a model of the file is compiled with metrics."""
-        return self.facts.has_metrics
-
     def _own_names(self) -> set[str]:
         owner = self.function.owner
         name = self.function.name
@@ -79,25 +74,13 @@ class Root:
         fixed = [target for one in self._assignments() if not names_in(one.value) for target in one.targets]
         return node.id.isupper() or node.id in {*map(dotted, fixed), *defaults(self.function.node)}
 
-    def assigned(self, name: str) -> bool:
-        """Whether `.assign` is called on a variable of this name somewhere."""
-        return name in self.facts.assigned
-
     def changes_elsewhere(self, name: str) -> bool:
         """Whether another function changes a global of this name."""
         return bool(self.facts.changed.get(name, set()) - self._own_names())
 
-    def attribute_changes_elsewhere(self, name: str) -> bool:
-        """Whether an attribute of this name is set from outside its object."""
-        return name in self.facts.attributes
-
     def is_loss_class(self, of: Class) -> bool:
         """Whether objects of a class are losses, whose variables nobody tracks."""
         return family_of(of) == "loss"
-
-    def is_own(self, owner: Instance) -> bool:
-        """Whether an object is the one whose method is examined."""
-        return self.function.owner is owner
 
     def symbolic_inputs(self) -> Iterator[ast.Attribute]:
         """`model.input` and `model.inputs` inside the function, where `model` is not its own."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import os
-import tempfile
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from flatout.base import disk_cache
 from flatout.check.examining.examine import check_file, python_files
 from flatout.check.examining.findings_output import shown
 from flatout.check.probing.probe_inputs import Inputs, parse
@@ -60,7 +59,7 @@ def fix_paths(
         if after != before.text:
             diffs.append(_diff(path, before.text, after))
             if write:
-                _replace(path, after)
+                disk_cache.put(path.resolve(), after.encode())
     count = len(diffs)
     verb = "changed" if write else "would change"
     notes.append(f"{count} file{'s' * (count != 1)} {verb}.")
@@ -97,19 +96,3 @@ def _diff(path: Path, before: str, after: str) -> str:
     name = shown(str(path))
     lines = difflib.unified_diff(before.splitlines(True), after.splitlines(True), f"a/{name}", f"b/{name}")
     return "".join(line if line.endswith("\n") else line + "\n\\ No newline at end of file\n" for line in lines)
-
-
-def _replace(path: Path, text: str) -> None:
-    """Write beside the file and rename, so that a crash leaves the old one or the new one."""
-    path = path.resolve()
-    handle, name = tempfile.mkstemp(suffix=".py", prefix=".flatout-", dir=path.parent, text=True)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(name).chmod(path.stat().st_mode & 0o777)
-        Path(name).replace(path)
-    except BaseException:
-        Path(name).unlink(missing_ok=True)
-        raise

@@ -15,6 +15,7 @@ from flatout.check.examining.roots import roots_of
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
+from flatout.vectorize.verify.gradients import value_and_gradient
 
 from .probe_inputs import Inputs, described, usual
 
@@ -33,7 +34,7 @@ class Probe:
     files: set[str]
 
 
-def probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> Iterator[Probe]:
+def probes(path: Path, backend: Backend, given: Inputs | None) -> Iterator[Probe]:
     project = Project()
     file = project.file(path)
     roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
@@ -46,7 +47,7 @@ def probes(path: Path, backend: Backend, tools: Any, given: Inputs | None) -> It
         if function is None:
             continue
         inputs = given or described(file.text)
-        chosen = inputs if inputs is not None else _first_that_runs(function, root, tools)
+        chosen = inputs if inputs is not None else _first_that_runs(function, root)
         if chosen is None:
             print(
                 f"flatout check: {root.name} was not traced: it ran with none of the usual shapes. Say --inputs.",
@@ -89,10 +90,10 @@ def _live(module: Any, root: Root) -> Callable[..., Any] | None:
     return made
 
 
-def _first_that_runs(function: Callable[..., Any], root: Root, tools: Any) -> Inputs | None:
+def _first_that_runs(function: Callable[..., Any], root: Root) -> Inputs | None:
     for inputs in usual(function, root.true_name, root.pred_name):
         try:
-            tools.eager(function, inputs.draw(SIZES[0]))
+            value_and_gradient(function, inputs.draw(SIZES[0]), None)
         except Exception:
             continue
         return inputs

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import math
 import os
+import re
 import sys
 import warnings
 from collections import Counter
@@ -26,11 +27,15 @@ from flatout.check.examining.examine import python_files
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity
 from flatout.pysource.trees import walk
+from flatout.vectorize.verify.gradients import Arrays, value_and_gradient
 
 from .live_functions import SIZES, Probe, probes
 from .probe_inputs import parse
 from .user_line import UserLine, of_traceback
 
+_ARITHMETIC = re.compile(r"^(aten::r?)?(add|sub|mul|(real)?div)(v2)?$", re.IGNORECASE)
+# A batch size that is the length of nothing else.
+_ODD = 11
 # The trace knows the function of these, not the line.
 _ANYWHERE = frozenset({"FO101", "FO103", "FO303", "FO304", "FO305", "FO501", "FO502"})
 
@@ -46,7 +51,7 @@ def traced(
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in python_files(paths):
-            for probe in probes(path, backend, tools, given):
+            for probe in probes(path, backend, given):
                 for code, place, message, severity in _seen(probe, tools, backend):
                     _add(found, probe, code, place, message, severity, backend)
     return sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code))
@@ -72,17 +77,19 @@ _Seen = tuple[str, UserLine, str, "Severity | None"]
 def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     function, inputs = probe.function, probe.inputs
     try:
-        counts = [tools.operations(function, inputs.draw(size), probe.files) for size in SIZES]
+        runs = [list(tools.operations(function, inputs.draw(size), probe.files)) for size in (*SIZES, _ODD)]
     except Exception as error:
         yield from _failed(error, probe, tools, backend)
         return
-    yield from _growth(counts, probe)
-    yield from _host_reads(probe, tools)
-    for place in tools.accidents(function, inputs.draw(11), probe.files, 11):
-        yield "FO503", place, "(B,) meets (B, 1) here: the result is (B, B).", None
+    yield from _growth([Counter(one.place for one in run) for run in runs[:-1]], probe)
+    if backend == "torch":  # On the others, a read is an error while tracing.
+        yield from _host_reads(probe, tools)
+    for one in runs[-1]:
+        if _ARITHMETIC.search(one.name) and sorted(one.shapes) == [(_ODD,), (_ODD, 1)]:
+            yield "FO503", one.place, "(B,) meets (B, 1) here: the result is (B, B).", None
     yield from _frozen(probe, tools, backend)
     yield from _unseen_changes(probe, tools)
-    yield from _gradient(probe, tools)
+    yield from _gradient(probe)
 
 
 def _failed(error: Exception, probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
@@ -136,7 +143,7 @@ def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
         return probe.function(*args, **kwargs)
 
     try:
-        plain = [tools.eager(probe.function, values) for _ in range(2)]
+        plain = [_eager(probe.function, values) for _ in range(2)]
         before = _state_of(probe.function)
         run = tools.compiled(counted)
         compiled = [run(values) for _ in range(3)]
@@ -164,13 +171,15 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
         value = function.__globals__.get(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
-        if not (is_number and probe.root.changes_elsewhere(name)) and not (is_variable and probe.root.assigned(name)):
+        if not (is_number and probe.root.changes_elsewhere(name)) and not (
+            is_variable and name in probe.root.facts.assigned
+        ):
             continue
         try:
             run = tools.compiled(probe.function)
             before = run(values)
             with _changed(function.__globals__, name, value, is_variable):
-                plain, after = tools.eager(probe.function, values), run(values)
+                plain, after = _eager(probe.function, values), run(values)
         except Exception:
             continue
         if not _equal(plain, before) and _equal(after, before):
@@ -222,14 +231,14 @@ def _state_of(function: Callable[..., Any]) -> dict[str, Any]:
     return state
 
 
-def _gradient(probe: Probe, tools: Any) -> Iterator[_Seen]:
+def _gradient(probe: Probe) -> Iterator[_Seen]:
     root = probe.root
     values = probe.inputs.draw(SIZES[1])
     if root.kind != "loss" or not root.must_learn or not np.issubdtype(values[root.pred_name].dtype, np.floating):
         return
     here = UserLine(str(probe.file.path), probe.file.place(root.function.node).line)
     try:
-        found = tools.gradient(probe.function, values, root.pred_name)
+        _, found = value_and_gradient(probe.function, values, root.pred_name)
     except Exception:
         return
     if found is None or not np.any(found):
@@ -237,6 +246,10 @@ def _gradient(probe: Probe, tools: Any) -> Iterator[_Seen]:
     elif np.isnan(found).any():
         share = float(np.isnan(found).mean())
         yield "FO502", here, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
+
+
+def _eager(function: Callable[..., Any], values: Arrays) -> np.ndarray:
+    return value_and_gradient(function, values, None)[0]
 
 
 def _equal(first: np.ndarray, second: np.ndarray) -> bool:

@@ -14,6 +14,15 @@ class UserLine:
     line: int
 
 
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a traced function: the user's line, its name, and the shapes of its inputs."""
+
+    place: UserLine
+    name: str
+    shapes: list[tuple[int, ...]]
+
+
 def of_frames(frame: types.FrameType | None, files: set[str]) -> UserLine | None:
     """The innermost frame that lies in one of the files."""
     while frame is not None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import tomllib
+import re
 from pathlib import Path
+from typing import Any
 
 from flatout.check.reading.events import Handlers
 
@@ -17,8 +18,25 @@ FAMILIES = {
     "FO4": "tables",
     "FO5": "numbers",
 }
-_PAGES = tomllib.loads(Path(__file__).with_name("rules.toml").read_text(encoding="utf-8"))
-RULES = {code: Rule(code, **page) for code, page in _PAGES.items()}
+# What is said of a rule is written once, in docs/rules; an installed package carries these pages beside this file.
+_CARRIED, _DOCS = Path(__file__).with_name("pages"), Path(__file__).parents[4] / "docs" / "rules"
+_PAGE = re.compile(
+    r"# (?P<code>\w+): (?P<name>.+?)\n\n(?P<summary>.+?)\n\n## Before\n.+?## After\n.+?```\n\n(?P<rewrite>.+?)\n\n"
+    r"## Why\n\n(?P<why>.+?)\n\n\| jax [^\n]+\n\| -[^\n]+\n\| (?P<severities>[^\n]+) \|\n",
+    re.DOTALL,
+)
+
+
+def _read(page: str) -> Rule:
+    found = _PAGE.match(page)
+    assert found is not None, f"A page that is not written as the others are: {page[:40]!r}"
+    said: dict[str, Any] = {key: " ".join(text.split()) for key, text in found.groupdict().items()}
+    said["severities"] = said["severities"].split(" | ")
+    return Rule(**said, page=page)
+
+
+_FILES = sorted((_CARRIED if _CARRIED.is_dir() else _DOCS).glob("FO*.md"))
+RULES = {file.stem: _read(file.read_text(encoding="utf-8")) for file in _FILES}
 _IN_STEPS: list[Handlers] = [
     rules_loops.HANDLERS,
     rules_host.HANDLERS,

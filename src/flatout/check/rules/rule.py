@@ -15,7 +15,7 @@ SEVERITIES: tuple[Severity, ...] = ("error", "wrong", "slow", "info")
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, with the text of its page.
+    """One rule, as its page has it.
 
     Attributes:
         code: "FO101".
@@ -23,11 +23,9 @@ class Rule:
         summary: What is found.
         why: What it costs, and why.
         rewrite: What to do instead, in a sentence; findings that know more say more.
-        before: Code that the rule finds.
-        after: The same, as it should be.
-        when_not: When to leave the code alone.
         severities: How bad it is on jax, tensorflow and torch: "error" (does not run), "wrong" (runs, silently wrong),
             "slow" or "info".
+        page: All of it, in Markdown: code that the rule finds, the same as it should be, and when to leave it alone.
     """
 
     code: str
@@ -35,10 +33,8 @@ class Rule:
     summary: str
     why: str
     rewrite: str
-    before: str
-    after: str
-    when_not: str
     severities: Sequence[Severity]
+    page: str
 
     def severity(self, backend: Backend) -> Severity:
         """How bad the pattern is on a backend."""

@@ -153,7 +153,7 @@ def _entered(event: Entered, scene: Scene) -> None:
         return
     node, names = found
     carries_key = any(_ID.search(name) or "weight" in name.lower() for name in names)
-    severity: Severity | None = None if scene.root.has_metrics or carries_key else "info"
+    severity: Severity | None = None if scene.root.facts.has_metrics or carries_key else "info"
     scene.report(
         "FO405",
         node,

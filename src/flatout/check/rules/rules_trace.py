@@ -151,7 +151,7 @@ def _read(event: Read, scene: Scene) -> None:
         return
     value = event.value
     if isinstance(value, Variable) and not value.tracked and root.holds_no_weights:
-        _captured(event.node, event.name, root.assigned(event.name), scene)
+        _captured(event.node, event.name, event.name in root.facts.assigned, scene)
     elif isinstance(value, Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name):
         message = (
             f"`{event.name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
@@ -166,11 +166,11 @@ def _read_attribute(event: Read, scene: Scene) -> None:
     if not isinstance(owner, Instance):
         return
     if isinstance(event.value, Variable) and not event.value.tracked and root.is_loss_class(owner.of):
-        _captured(event.node, f"self.{event.name}", root.assigned(event.name), scene)
+        _captured(event.node, f"self.{event.name}", event.name in root.facts.assigned, scene)
     elif (
         isinstance(event.value, (Static, Unknown))
-        and root.attribute_changes_elsewhere(event.name)
-        and root.is_own(owner)
+        and event.name in root.facts.attributes
+        and root.function.owner is owner
     ):
         if isinstance(event.value, Static) and event.value.tag not in ("number", "dict", "list"):
             return

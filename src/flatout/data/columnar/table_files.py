@@ -26,11 +26,9 @@ class TableFile:
     """A file of a table.
 
     Attributes:
-        path: Of the file.
         form: `"parquet"`, `"arrow"` (with a footer, as feather has it) or `"stream"`.
         lengths: Rows of each row group or record batch; of a stream, those of all.
         constants: Columns that its folders name, each with its value.
-        identity: What the file was when it was looked at.
         drops_cache: Leave nothing of it in the page cache.
     """
 
@@ -82,9 +80,7 @@ def read_rows(file: TableFile, names: Sequence[str], low: int, high: int, most: 
             return
 
 
-def _parquet_batches(
-    file: TableFile, names: Sequence[str], groups: Sequence[int], most: int, threads: bool
-) -> Iterator[Any]:
+def _parquet_batches(file: TableFile, names: Sequence[str], groups: range, most: int, threads: bool) -> Iterator[Any]:
     from pyarrow import parquet
 
     footer = footer_of(file.path, file.identity)
@@ -98,14 +94,7 @@ def _parquet_batches(
 def arrow_batches(
     source: Callable[[], Any], form: str, names: Sequence[str], numbers: Sequence[int] | None = None
 ) -> Iterator[Any]:
-    """Record batches of an Arrow file, some columns of them.
-
-    Args:
-        source: Opens the file.
-        form: `"arrow"` or `"stream"`.
-        names: Of the columns.
-        numbers: Of the batches; by default all. A stream gives all.
-    """
+    """Some columns, or all if none is named, of record batches of an Arrow file; a stream gives all batches."""
     from pyarrow import ipc
 
     opened = {"arrow": ipc.open_file, "stream": ipc.open_stream}[form]

@@ -20,7 +20,7 @@ from flatout.data.columnar.frame_columns import Frame, codes_of_model, shortened
 from flatout.data.columnar.stored_tables import SUFFIXES as TABLES
 from flatout.data.columnar.stored_tables import open_tables
 from flatout.data.columnar.table_rows import TableFrame
-from flatout.data.files.npy_files import Archive, open_npy, open_shards
+from flatout.data.files.npy_files import Archive, joined, open_npy
 
 from . import images
 
@@ -146,7 +146,11 @@ def _opened_path(path: Path, argument: str, model: Any) -> Any:
         )
     suffixes = sorted({match.suffix.lower() for match in paths})
     if suffixes == [".npy"]:
-        return open_npy(path, argument) if is_file else open_shards(paths, argument)
+        return (
+            open_npy(path, argument)
+            if is_file
+            else joined([open_npy(match, argument) for match in paths], f"The files of `{argument}`")
+        )
     if suffixes == [".npz"] and len(paths) == 1:
         return Archive(paths[0], argument)
     if len(suffixes) == 1 and suffixes[0] in TABLES:

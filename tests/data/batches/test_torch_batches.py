@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from flatout.data.batches.batch_checks import is_plain
 from flatout.data.batches.feed import feed
-from flatout.data.batches.plain_batches import is_plain
 
 pytestmark = pytest.mark.backend("torch")
 

@@ -19,8 +19,7 @@ from flatout.seam.adapters import adapter_class, as_jax_batches, as_numpy_batche
 from flatout.seam.epoch_iterators import adapter_of
 
 from .batch_checks import check_adapter, check_first, check_length, uses_a_model
-from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Puller, Source, continued
-from .stand_ins import order_only, wants_workers, without_workers
+from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Source, continued, stand_in, wants_workers
 
 
 def feed(
@@ -74,17 +73,17 @@ def feed(
     if isinstance(x, PyDataset):
         check_length(x)
         if ahead != 0 and wants_workers(x):
-            adapter = adapter_of(order_only(x), shuffle, class_weight)
+            # Which gives the numbers of the batches, in an order that Keras' own code draws.
+            adapter = adapter_of(stand_in(x, lambda index: (index,)), shuffle, class_weight)
             return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
-        x = without_workers(x) if wants_workers(x) else x
+        x = stand_in(x, x.__getitem__) if wants_workers(x) else x
     user_generator = x if isinstance(x, types.GeneratorType) else None
     if user_generator is not None:
         x = continued(user_generator)
     adapter = adapter_of(x, shuffle, class_weight)
     check_adapter(adapter, x)
-    if user_generator is not None:
-        return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
-    return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
+    source = FromAdapter(adapter, items) if user_generator is None else FromGenerator(user_generator, adapter, items)
+    return _feed_class()(source, steps_per_epoch, limit)
 
 
 class Feed:
@@ -223,7 +222,7 @@ class Feed:
         self._newest = weakref.ref(puller)
         return Batches(self, puller, convert if self._source.gives_raw(form) else None)
 
-    def _take(self, puller: Puller, most: int) -> list[Any]:
+    def _take(self, puller: Any, most: int) -> list[Any]:
         allowed = [left for left in (self._left_in_epoch, self._left) if left is not None]
         puller.limit = puller.taken + min(allowed) if allowed else None
         try:
@@ -247,7 +246,7 @@ class Feed:
 class Batches:
     """Iterates over the batches of a pass; `take` gives as many as are ready."""
 
-    def __init__(self, owner: Feed, puller: Puller, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
+    def __init__(self, owner: Feed, puller: Any, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
         self._feed = owner
         self._puller = puller
         self._convert = convert

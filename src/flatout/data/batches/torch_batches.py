@@ -12,7 +12,7 @@ from torch.utils.data import default_convert
 from flatout.seam.adapters import as_torch_loader, torch_tensor
 from flatout.seam.epoch_iterators import read_by
 
-from .plain_batches import is_plain
+from .batch_checks import is_plain
 
 
 class ArrayLoader:

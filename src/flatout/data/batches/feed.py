@@ -86,6 +86,18 @@ def feed(
     return _feed_class()(source, steps_per_epoch, limit)
 
 
+def _of_adapter(name: str) -> Any:
+    """A property of Keras' adapter of the source; None where that adapter does not implement it."""
+
+    def value(feed: Feed) -> Any:
+        try:
+            return getattr(feed._source.adapter, name)
+        except NotImplementedError:
+            return None
+
+    return property(value)
+
+
 class Feed:
     """Keras' data adapter of a source, pulled in the background; made by `feed`.
 
@@ -119,17 +131,10 @@ class Feed:
     def get_jax_iterator(self) -> Batches:
         return self._batches("jax", as_jax_batches)
 
-    def get_torch_dataloader(self) -> Any:
+    def get_torch_dataloader(self, loader: Callable[[Batches], Any] = as_torch_loader) -> Any:
         batches = self._batches("torch", None)
         # Converted by the thread that trains: `keras.device` scopes belong to a thread.
-        return as_torch_loader(batches) if self._source.gives_raw("torch") else batches
-
-    def get_array_loader(self) -> Any:
-        """As `get_torch_dataloader`, with NumPy arrays where these would become tensors as they are."""
-        from .torch_batches import ArrayLoader
-
-        batches = self._batches("torch", None)
-        return ArrayLoader(batches) if self._source.gives_raw("torch") else batches
+        return loader(batches) if self._source.gives_raw("torch") else batches
 
     def get_tf_dataset(self) -> Any:
         """A dataset that asks for each batch when the step needs it: this object has it ready."""
@@ -148,21 +153,10 @@ class Feed:
 
         return dataset_of(batches, signature)
 
-    @property
-    def num_batches(self) -> int | None:
-        return self._source.adapter.num_batches
-
-    @property
-    def batch_size(self) -> int | None:
-        return self._source.adapter.batch_size
-
-    @property
-    def has_partial_batch(self) -> bool | None:
-        return _or_none(self._source.adapter, "has_partial_batch")
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        return _or_none(self._source.adapter, "partial_batch_size")
+    num_batches = _of_adapter("num_batches")
+    batch_size = _of_adapter("batch_size")
+    has_partial_batch = _of_adapter("has_partial_batch")
+    partial_batch_size = _of_adapter("partial_batch_size")
 
     @property
     def is_stalled(self) -> bool:
@@ -274,11 +268,3 @@ class Batches:
 def _feed_class() -> type[Feed]:
     """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
     return type("Feed", (Feed, adapter_class()), {"__doc__": Feed.__doc__, "__module__": __name__})
-
-
-def _or_none(adapter: Any, name: str) -> Any:
-    """A property that some of Keras' adapters do not implement."""
-    try:
-        return getattr(adapter, name)
-    except NotImplementedError:
-        return None

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.foreign_columns import Column, columns_of, is_of, is_series, is_table, read_column
+from flatout.base.foreign_columns import Column, columns_of, is_of, is_series, is_table, read_column, renumbered
 from flatout.data.files.npy_files import SideBySide
 
 
@@ -127,12 +127,9 @@ def codes_of_model(model: Any, key: tuple[str, str], categories: tuple[Any, ...]
     known = categories_of_model(model, key, categories)
     if known == categories:
         return codes.astype(np.int32)
-    position = {value: code for code, value in enumerate(known)}
-    unseen = len(known)
-    # The last entry is for -1, which stands for a missing value.
-    translated = np.array([*(position.get(value, unseen) for value in categories), -1], np.int32)[codes]
-    if (translated == unseen).any():
-        value = categories[int(codes[translated == unseen][0])]
+    translated = renumbered(categories, known)[codes]
+    if (translated == len(known)).any():
+        value = categories[int(codes[translated == len(known)][0])]
         raise ValueError(
             f"`{key[0]}` has the value {value!r} in the categories {key[1]!r}, and the first data of this model had "
             f"only {shortened(known)}. Declare every category in both (pandas: `pandas.CategoricalDtype([...])`), or "

@@ -6,14 +6,13 @@ one piece of it in memory at a time, so that everything that is wrong with a col
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flatout.base.foreign_columns import Column, arrow_codes, arrow_column
+from flatout.base.foreign_columns import Column, arrow_codes, arrow_column, renumbered
 
 from .frame_columns import categories_of_model, codes_of_model, filled, missing_integers, mixed_dtype, require_numbers
 from .stored_tables import Tables
@@ -35,14 +34,7 @@ class TableColumn:
         """The numbers of some rows, given as an Arrow array."""
         if self.categories is None:
             return filled(arrow_column(array))
-        # The last one is for -1, which stands for a missing value.
-        codes = [*(self._positions.get(value, -1) for value in array.dictionary.to_pylist()), -1]
-        return np.array(codes, np.int32)[arrow_codes(array)]
-
-    @functools.cached_property
-    def _positions(self) -> dict[Any, int]:
-        assert self.categories is not None
-        return {value: code for code, value in enumerate(self.categories)}
+        return renumbered(array.dictionary.to_pylist(), self.categories)[arrow_codes(array)]
 
 
 def describe_columns(

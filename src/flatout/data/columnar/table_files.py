@@ -6,7 +6,6 @@ import bisect
 import collections
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,7 +74,8 @@ def read_rows(file: TableFile, names: Sequence[str], low: int, high: int, most: 
         before, at = at, at + batch.num_rows
         has_passed_a_part = bisect.bisect_right(starts, at) > bisect.bisect_right(starts, before)
         if file.drops_cache and (has_passed_a_part or at >= high):
-            _drop(file.path)
+            with file.path.open("rb") as opened:
+                drop_from_cache(opened.fileno())
         if at >= high:
             return
 
@@ -150,11 +150,3 @@ def _nulls(array: Any) -> int:
     """Missing values, and those in lists."""
     array = getattr(array, "storage", array)
     return int(array.null_count) + (_nulls(array.flatten()) if hasattr(array.type, "value_field") else 0)
-
-
-def _drop(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        drop_from_cache(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from flatout.data.files.lazy_rows import DecodedRows, Fill
-from flatout.data.files.npy_files import SideBySide
+from flatout.data.files.npy_files import Shards, SideBySide
 
 from .frame_columns import Frame, common_dtype
-from .stored_columns import stored_rows
 from .stored_tables import Tables
 from .table_columns import TableColumn, describe_columns
+from .table_files import TableFile, arrow_batches
 
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20
@@ -140,5 +140,50 @@ class TableFrame(Frame):
 
     def _rows(self, names: list[str], argument: str, integers: bool, is_matrix: bool) -> Any:
         columns = describe_columns(self._tables, names, argument, integers, self._model)
-        stored = stored_rows(self._tables, columns, is_matrix)
+        stored = _stored_rows(self._tables, columns, is_matrix)
         return TableRows(self._tables, columns, is_matrix) if stored is None else stored
+
+
+def _stored_rows(tables: Tables, columns: Sequence[TableColumn], is_matrix: bool) -> Any:
+    """Columns as arrays over the files themselves; None if any of them has to be decoded.
+
+    Values of Arrow files that are fixed-width, uncompressed and not missing lie there as they lie in memory, record
+    batch after record batch: such rows can be mapped, read by number in any order, and read straight to a device.
+    """
+    is_coded = any(column.categories is not None for column in columns)
+    if is_coded or not len(tables) or any(file.form == "parquet" for file in tables.files):
+        return None
+    try:
+        arrays = [_stored(tables, column) for column in columns]
+    except (ValueError, OSError):
+        # Arrow says that values are no plain numbers; or the file is larger than this process may map (`ulimit -v`).
+        return None
+    return SideBySide(arrays, common_dtype([array.dtype for array in arrays])) if is_matrix else arrays[0]
+
+
+def _stored(tables: Tables, column: TableColumn) -> Any:
+    parts = [part for file in tables.files if file.rows for part in _parts(file, column)]
+    return parts[0] if len(parts) == 1 else Shards(parts)
+
+
+def _parts(file: TableFile, column: TableColumn) -> Iterator[np.ndarray]:
+    """The rows of each record batch, as a slice of the file.
+
+    Raises:
+        ValueError: They are not stored as such.
+    """
+    from pyarrow import BufferReader, py_buffer
+
+    whole = np.memmap(file.path, np.uint8, mode="r")
+    # All columns: to read some of them pyarrow copies them out of the file.
+    for batch in arrow_batches(lambda: BufferReader(py_buffer(whole)), file.form, []):
+        values = batch.column(column.name)
+        is_permuted = getattr(values.type, "permutation", None) is not None
+        while hasattr(values.type, "value_field") or hasattr(values, "storage"):
+            values = values.storage if hasattr(values, "storage") else values.flatten()
+        numbers = values.to_numpy(zero_copy_only=True)
+        offset = numbers.ctypes.data - whole.ctypes.data
+        if is_permuted or numbers.dtype != column.dtype or not 0 <= offset < whole.nbytes:
+            raise ValueError("The numbers are not those of the file.")
+        if batch.num_rows:
+            yield whole[offset : offset + numbers.nbytes].view(column.dtype).reshape(-1, *column.shape)

@@ -10,7 +10,7 @@ import errno
 import functools
 import math
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,23 +168,14 @@ class Archive:
 
     def __init__(self, path: Path, argument: str):
         self._path = path
-        self._argument = argument
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                self.names = tuple(archive.files)
-        except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(_unreadable(path, argument, ".npz", error)) from error
+        self.names: tuple[str, ...] = self._read(argument, lambda archive: tuple(archive.files))
 
     def __repr__(self) -> str:
         return f"{str(self._path)!r}"
 
     def array(self, name: str, argument: str, integers: bool = False) -> np.ndarray:
         """One array by its name."""
-        try:
-            with np.load(self._path, allow_pickle=False) as archive:
-                return archive[name]
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(_unreadable(self._path, argument, ".npz", error)) from error
+        return self._read(argument, lambda archive: archive[name])
 
     def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray:
         """The only array of these names."""
@@ -195,6 +186,13 @@ class Archive:
                 "`numpy.load(...)[name]`."
             )
         return self.array(names[0], argument)
+
+    def _read(self, argument: str, what: Callable[[Any], Any]) -> Any:
+        try:
+            with np.load(self._path, allow_pickle=False) as archive:
+                return what(archive)
+        except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(_unreadable(self._path, argument, ".npz", error)) from error
 
 
 def _unreadable(path: Path, argument: str, kind: str, error: Exception) -> str:

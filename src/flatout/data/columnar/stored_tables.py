@@ -129,7 +129,7 @@ def _parquet(paths: Sequence[Path], folder: Path | None) -> tuple[list[TableFile
     files = []
     for fragment in table.get_fragments():
         path = Path(fragment.path)
-        identity = identity_of(path)
+        identity = identity_of(path.stat())
         footer = footer_of(path, identity)
         lengths = tuple(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
         constants = dataset.get_partition_keys(fragment.partition_expression)
@@ -143,7 +143,7 @@ def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
     files: list[TableFile] = []
     schema: Any = None
     for path in paths:
-        source, identity = mapped(path), identity_of(path)
+        source, identity = mapped(path), identity_of(path.stat())
         try:
             reader = pyarrow.ipc.open_file(source)
             form = "arrow"

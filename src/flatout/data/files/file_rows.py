@@ -52,7 +52,7 @@ class FileRows(LazyRows):
         self.shape = shape
         self.dtype = dtype
         self._drops_cache = drops_cache
-        self._identity = identity_of(self.path)
+        self._identity = identity_of(self.path.stat())
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -170,22 +170,18 @@ def is_cold(path: str | os.PathLike[str]) -> bool:
     return cached is not None and cached < Path(path).stat().st_size // 2
 
 
-def identity_of(path: Path) -> Identity:
+def identity_of(status: os.stat_result) -> Identity:
     """What a file is now, to see later whether it has been changed."""
-    return _identity(path.stat())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def require_unchanged(path: Path, status: os.stat_result, identity: Identity) -> None:
     """Refuse a file that is not what it was."""
-    if _identity(status) != identity:
+    if identity_of(status) != identity:
         raise ValueError(
             f"{str(path)!r} has been changed since it was opened. Expected a file that stays as it is "
             "while it is read: start again with the new one."
         )
-
-
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 @dataclass(frozen=True)

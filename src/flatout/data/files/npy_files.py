@@ -36,17 +36,14 @@ class Shards(LazyRows):
         return tuple(path for array in self.arrays for path in files_of(array))
 
     def part(self, start: int, stop: int) -> Shards:
-        return Shards(self._parts(start, stop) or [part_of(self.arrays[0], 0, 0)])
+        firsts = zip(self.arrays, self._starts.tolist(), strict=False)
+        bounds = [(array, max(start - first, 0), min(stop - first, len(array))) for array, first in firsts]
+        parts = [part_of(array, low, high) for array, low, high in bounds if low < high]
+        return Shards(parts or [part_of(self.arrays[0], 0, 0)])
 
     def _range(self, start: int, stop: int) -> np.ndarray:
         parts = [part[:] for part in self.part(start, stop).arrays]
         return parts[0] if len(parts) == 1 else np.concatenate(parts)
-
-    def _parts(self, start: int, stop: int) -> list[Any]:
-        """The part of each file that holds some of these rows."""
-        firsts = zip(self.arrays, self._starts.tolist(), strict=False)
-        bounds = [(array, max(start - first, 0), min(stop - first, len(array))) for array, first in firsts]
-        return [part_of(array, low, high) for array, low, high in bounds if low < high]
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)

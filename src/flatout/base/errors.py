@@ -1,17 +1,5 @@
 """What can go wrong, and why a run is not accelerated.
 
-    FlatoutError
-      ├── InvalidOption (ValueError)     an option or FLATOUT_* variable has a value we do not know
-      ├── FallbackRefused                strict mode: stock Keras would have run, with the reasons
-      ├── MissingExtra (ImportError)     an optional package is absent; says what to install
-      ├── TableError (ValueError)        the keys or columns of a `flatout.Table` are unfit, or a key is not in it
-      ├── UnreadableFile (ValueError)    a file is of another format, damaged, truncated or of an unfit dtype
-      ├── Unparsable (ValueError)        `flatout check` was given a file that is no Python
-      ├── CannotRun                      `flatout check --run` cannot import a file, or has another backend
-      ├── CannotLower                    flatout.lower: the model is none that the native engine has kernels for
-      ├── CannotVectorize                vectorize(strict=True): the original would have been kept, with the reason
-      └── WorkerDied (RuntimeError)      a worker process of a PyDataset ended without being asked to
-
 A refusal to accelerate is no error: it is a `Reason`, kept in the plan and shown by `flatout.explain()`.
 Inside the library it travels as `Refusal`, which never reaches the user.
 """

@@ -6,10 +6,15 @@ The one reader of all that takes frames: the data of a `fit`, and the tables of 
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+
+# Modules, with the names of their classes.
+_SERIES = (("pandas", "Series"), ("polars", "Series"), ("pyarrow", "Array", "ChunkedArray"))
+_TABLES = (("pandas", "DataFrame"), ("polars", "DataFrame", "LazyFrame"), ("pyarrow", "Table", "RecordBatch"))
 
 
 @dataclass(frozen=True)
@@ -44,20 +49,12 @@ def is_of(value: Any, module: str, *names: str) -> bool:
 
 def is_series(value: Any) -> bool:
     """Whether a value is a single column of pandas, polars or pyarrow."""
-    return (
-        is_of(value, "pandas", "Series")
-        or is_of(value, "polars", "Series")
-        or is_of(value, "pyarrow", "Array", "ChunkedArray")
-    )
+    return any(is_of(value, *names) for names in _SERIES)
 
 
 def is_table(value: Any) -> bool:
     """Whether a value is a table of pandas, polars or pyarrow."""
-    return (
-        is_of(value, "pandas", "DataFrame")
-        or is_of(value, "polars", "DataFrame", "LazyFrame")
-        or is_of(value, "pyarrow", "Table", "RecordBatch")
-    )
+    return any(is_of(value, *names) for names in _TABLES)
 
 
 def columns_of(frame: Any) -> list[tuple[str, Any]]:
@@ -183,17 +180,17 @@ def arrow_codes(array: Any) -> np.ndarray:
     return array.indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
+def renumbered(categories: Sequence[Any], known: Sequence[Any]) -> np.ndarray:
+    """The code of each category among the known ones, `len(known)` if it is none, and -1 for -1: a missing value."""
+    position = {value: code for code, value in enumerate(known)}
+    return np.array([*(position.get(value, len(known)) for value in categories), -1], np.int32)
+
+
 def _arrow_categories(array: Any) -> Column:
     names = array.dictionary.to_pylist()
-    codes = arrow_codes(array)
-    if array.type.ordered:
-        return Column(str(array.type), codes, categories=tuple(names))
     # A Parquet file keeps its dictionary in the order in which the values appear, which means nothing.
-    order = sorted(range(len(names)), key=names.__getitem__)
-    position = np.empty(len(names) + 1, np.int32)
-    position[order] = np.arange(len(names))
-    position[-1] = -1
-    return Column(str(array.type), position[codes], categories=tuple(names[number] for number in order))
+    categories = names if array.type.ordered else sorted(names)
+    return Column(str(array.type), renumbered(names, categories)[arrow_codes(array)], categories=tuple(categories))
 
 
 def _arrow_lists(array: Any) -> np.ndarray | None:

@@ -80,15 +80,13 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Options:
     """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE or VECTORIZE."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
-    if "FLATOUT" in environ:
-        settings["enabled"] = _flag("FLATOUT", environ["FLATOUT"])
-    for name in ("engine", "data", "precision", "vram"):
-        if value := environ.get(f"FLATOUT_{name.upper()}"):
-            settings[name] = value
-    for name in ("strict", "force", "vectorize"):
-        variable = f"FLATOUT_{name.upper()}"
-        if variable in environ:
-            settings[name] = _flag(variable, environ[variable])
+    for field in fields(Options):
+        variable = "FLATOUT" if field.name == "enabled" else f"FLATOUT_{field.name.upper()}"
+        text = environ.get(variable)
+        if text is not None and isinstance(field.default, bool):
+            settings[field.name] = _flag(variable, text)
+        elif text:
+            settings[field.name] = text
     return Options(**settings)
 
 

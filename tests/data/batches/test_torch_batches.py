@@ -10,8 +10,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from flatout.data.batches.batch_checks import is_plain
 from flatout.data.batches.feed import feed
-from flatout.data.batches.plain_batches import is_plain
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -59,6 +59,8 @@ def both_ways(batch: Any) -> tuple[list[Any], list[Any]]:
     """What Keras' loader and ours give, and the state of torch's generator after each."""
     import torch
 
+    from flatout.data.batches.torch_batches import ArrayLoader
+
     class Batches(keras.utils.PyDataset):
         def __len__(self) -> int:
             return 3
@@ -67,10 +69,10 @@ def both_ways(batch: Any) -> tuple[list[Any], list[Any]]:
             return batch
 
     seen = []
-    for name in ("get_torch_dataloader", "get_array_loader"):
+    for loader in ((), (ArrayLoader,)):
         keras.utils.set_random_seed(3)
         with feed(Batches()) as source:
-            batches = list(getattr(source, name)())
+            batches = list(source.get_torch_dataloader(*loader))
         seen.append([*map(structure_of, batches), torch.get_rng_state().tolist()])
     assert len(seen[0]) == 4
     return seen[0], seen[1]

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from flatout.data.columnar.frame_columns import open_frame
 from flatout.data.columnar.stored_tables import open_tables
 from flatout.data.columnar.table_rows import TableFrame, TableRows
-from flatout.data.files.npy_files import Shards, extents
-from flatout.data.files.side_by_side import SideBySide
+from flatout.data.files.npy_files import Shards, SideBySide, extents
 
 pa = pytest.importorskip("pyarrow")
 dataset = pytest.importorskip("pyarrow.dataset")

@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from flatout.data.files.file_rows import FileRows, open_rows
-from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.npy_files import Shards, extents, open_npy, unmapped
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 from flatout.data.sources.description import ArraySource, describe
@@ -73,7 +72,8 @@ def test_maps_of_files_become_rows_of_the_same_place(path: Path) -> None:
     part = unmapped(mapped[1:4])
     assert isinstance(part, FileRows)
     np.testing.assert_array_equal(part[:], mapped[1:4])
-    assert extents(part) == (NpyFile(path, (3, 4), np.dtype("float32"), 128 + 16),)
+    (found,) = extents(part)
+    assert (found.path, found.offset, found.shape, found.dtype) == (path, 128 + 16, (3, 4), np.dtype("float32"))
     both = unmapped(Shards([mapped, mapped[2:]]))
     assert [type(array) for array in both.arrays] == [FileRows, FileRows]
     assert both.paths == (path, path)
@@ -94,8 +94,9 @@ def test_a_file_that_changes_is_not_read_on(path: Path) -> None:
     found = open_rows(path)
     np.save(path, np.zeros((5, 4), "float32"))
     os.utime(path, (0, 0))
-    with pytest.raises(ValueError, match="has been changed since it was opened"):
-        found[0]
+    for rows in (found, found.part(1, 3), Shards([found])):
+        with pytest.raises(ValueError, match="has been changed since it was opened"):
+            rows[:1]
 
 
 def test_the_reader_and_the_source_take_them(path: Path) -> None:

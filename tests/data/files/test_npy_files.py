@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.data.files.npy_blocks import NpyFile
-from flatout.data.files.npy_files import Archive, Shards, extents, open_npy, open_shards
+from flatout.data.files.file_rows import FileRows
+from flatout.data.files.npy_files import Archive, Shards, extents, joined, open_npy, unmapped
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -75,10 +75,10 @@ def test_files_are_mapped_and_cannot_be_written(files: list[Path]) -> None:
     array = open_npy(files[0], "x")
     assert isinstance(array, np.memmap)
     assert not array.flags.writeable
-    assert open_shards(files, "x").paths == tuple(files)
+    assert joined([open_npy(path, "x") for path in files], "x").paths == tuple(files)
 
 
-def _read(extent: NpyFile, shape: tuple[int, ...]) -> np.ndarray:
+def _read(extent: FileRows, shape: tuple[int, ...]) -> np.ndarray:
     with extent.path.open("rb") as file:
         file.seek(extent.offset)
         raw = file.read(extent.shape[0] * extent.row_bytes)
@@ -86,7 +86,7 @@ def _read(extent: NpyFile, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def test_extents_find_the_bytes_of_every_row(files: list[Path]) -> None:
-    shards = open_shards(files, "x")
+    shards = joined([open_npy(path, "x") for path in files], "x")
     found = np.concatenate([_read(extent, (2, 3)) for extent in extents(shards)])
     np.testing.assert_array_equal(found, np.asarray(shards))
     part = open_npy(files[0], "x")[1:][1:3]
@@ -106,13 +106,20 @@ def test_a_map_with_changes_in_memory_is_not_its_file(files: list[Path]) -> None
     assert extents(np.load(files[0], mmap_mode="c")) == ()
 
 
+def test_a_map_whose_file_is_gone_is_read_from_memory(files: list[Path]) -> None:
+    array = open_npy(files[0], "x")
+    files[0].unlink()
+    assert extents(array) == ()
+    assert unmapped(array) is array
+
+
 def test_shards_of_different_rows_are_refused(files: list[Path], tmp_path: Path) -> None:
     np.save(tmp_path / "other.npy", np.zeros((2, 2, 4), "float32"))
     with pytest.raises(ValueError, match=r"`x` must hold rows of one shape and dtype.*\(2, 3\) float32.*\(2, 4\)"):
-        open_shards([files[0], tmp_path / "other.npy"], "x")
+        joined([open_npy(files[0], "x"), open_npy(tmp_path / "other.npy", "x")], "`x`")
     np.save(tmp_path / "other.npy", np.zeros((2, 2, 3), "float64"))
     with pytest.raises(ValueError, match=r"float32 in .*float64 in "):
-        open_shards([files[0], tmp_path / "other.npy"], "x")
+        joined([open_npy(files[0], "x"), open_npy(tmp_path / "other.npy", "x")], "`x`")
 
 
 def test_a_truncated_file_is_named(files: list[Path]) -> None:

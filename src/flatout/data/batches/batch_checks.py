@@ -1,13 +1,15 @@
-"""What is looked at before a source is pulled: whether it gives batches, and of arrays, and whether it uses a model."""
+"""What is looked at: whether a source gives batches, and of which arrays, and whether it uses a model."""
 
 from __future__ import annotations
 
 import types
 from typing import Any
 
+import numpy as np
+
 from flatout.seam.adapters import array_adapter_class
 
-from .stand_ins import wants_workers
+from .batch_sources import wants_workers
 
 
 def check_length(dataset: Any) -> None:
@@ -78,3 +80,25 @@ def uses_a_model(x: Any) -> bool:
         names = code.co_names if code else ()
         values = [*vars(x).values(), *(getattr(type(x).__getitem__, "__globals__", {}).get(name) for name in names)]
     return any(isinstance(value, Layer) for value in values)
+
+
+def is_plain(batch: Any) -> bool:
+    """Whether a batch is made of tuples, lists and dicts of arrays that every backend takes as they are, and of None.
+
+    Most generators give such, and Keras' conversion of each batch takes longer than a short step.
+    """
+    kind = type(batch)
+    if kind is np.ndarray:
+        return _is_taken(batch)
+    if kind is tuple or kind is list:
+        return all(map(is_plain, batch))
+    if kind is dict:
+        return all(map(is_plain, batch.values()))
+    return batch is None
+
+
+def _is_taken(array: np.ndarray) -> bool:
+    dtype, flags = array.dtype, array.flags
+    # torch wants arrays that it might write to, in this machine's byte order, and has few unsigned numbers.
+    is_of_numbers = (dtype.kind in "bif" or dtype == np.uint8) and bool(dtype.isnative)
+    return is_of_numbers and flags.c_contiguous and flags.writeable

@@ -5,67 +5,70 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-import types
 import weakref
 from collections import deque
-from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 from flatout.data.workers.background import ITEMS_AHEAD, Background
 from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
 
 from .overwriting import OverwriteWatch, copied
 
-if TYPE_CHECKING:
-    from flatout.data.workers.pool import InOrder
-
 # A feed remembers this many batches, until more are taken, in case Keras took them only to build the model.
 REMEMBERED = 8
 # What feeds of a generator pulled ahead and did not use, for the next feed of the same generator.
 _UNREAD: weakref.WeakKeyDictionary[Any, Iterator[Any]] = weakref.WeakKeyDictionary()
+# Forms for which batches are pulled as they are; for the others the adapter's own iterator converts them.
+_RAW = {
+    "PyDatasetAdapter": {"numpy", "jax", "torch", "tensorflow"},
+    "TFDatasetAdapter": {"torch"},
+    "TorchDataLoaderAdapter": {"tensorflow"},
+    "GrainDatasetAdapter": {"tensorflow"},
+}
 
 
-class Puller(Protocol):
-    """Batches of one pass, made ahead of being taken."""
+class Source:
+    """Where a feed's batches come from, by way of Keras' adapter.
 
-    limit: int | None
+    Attributes:
+        gives_once: Whether what it has given never comes again.
+    """
 
-    @property
-    def taken(self) -> int: ...
-    @property
-    def is_stalled(self) -> bool: ...
-    def take(self, most: int = 1) -> list[Any]: ...
-    def paused(self) -> contextlib.AbstractContextManager[None]: ...
-    def close(self) -> None: ...
+    gives_once = False
 
-
-class Source(Protocol):
-    """Where a feed's batches come from."""
-
-    adapter: Any
-    gives_once: bool
+    def __init__(self, adapter: Any):
+        self.adapter = adapter
 
     def open(self, form: str) -> Any:
-        """A `Puller` for a form: numpy, jax, torch or tensorflow."""
+        """A `Background`, or what is used as one, of a pass in a form: numpy, jax, torch or tensorflow."""
+        raise NotImplementedError
 
     def gives_raw(self, form: str) -> bool:
         """Whether `open` gives batches as the user made them, still to be converted to the form."""
+        return True
 
     def signature(self) -> Any:
         """TensorFlow's description of a batch."""
+        return self.adapter.get_tf_dataset().element_spec
 
-    def begin_epoch(self) -> None: ...
-    def end_epoch(self) -> None: ...
-    def close(self) -> None: ...
+    def begin_epoch(self) -> None:
+        pass
+
+    def end_epoch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
 
 
-class FromGenerator:
+class FromGenerator(Source):
     """A generator: read once, through all epochs."""
 
     gives_once = True
 
     def __init__(self, generator: Any, adapter: Any, items: int):
-        self.adapter = adapter
+        super().__init__(adapter)
         self._generator = weakref.ref(generator)
         batches = adapter.generator()
         # A generator may write its next batch into the arrays of the last one.
@@ -82,12 +85,6 @@ class FromGenerator:
             self._again = deque(self._remembered)
             self._was_given_up = False
         return self
-
-    def gives_raw(self, form: str) -> bool:
-        return True
-
-    def signature(self) -> Any:
-        return self.adapter.get_tf_dataset().element_spec
 
     @property
     def taken(self) -> int:
@@ -145,23 +142,11 @@ def _resumed(unread: Iterator[Any], generator: Iterator[Any]) -> Iterator[Any]:
         yield batch
 
 
-class FromAdapter:
+class FromAdapter(Source):
     """What Keras' adapter can read anew for each pass, pulled by one thread."""
 
-    gives_once = False
-
-    # Forms for which batches are pulled as they are; for the others the adapter's own iterator converts them.
-    _RAW: types.MappingProxyType[str, set[str]] = types.MappingProxyType(
-        {
-            "PyDatasetAdapter": {"numpy", "jax", "torch", "tensorflow"},
-            "TFDatasetAdapter": {"torch"},
-            "TorchDataLoaderAdapter": {"tensorflow"},
-            "GrainDatasetAdapter": {"tensorflow"},
-        }
-    )
-
     def __init__(self, adapter: Any, items: int):
-        self.adapter = adapter
+        super().__init__(adapter)
         self._kind = type(adapter).__name__
         self._items = items
         self._watch = OverwriteWatch()
@@ -183,15 +168,7 @@ class FromAdapter:
         return _lazily(dataset_behind(self.adapter)) if self.gives_raw(form) else self.adapter.get_torch_dataloader()
 
     def gives_raw(self, form: str) -> bool:
-        return form in self._RAW.get(self._kind, ())
-
-    def signature(self) -> Any:
-        return self.adapter.get_tf_dataset().element_spec
-
-    def begin_epoch(self) -> None:
-        pass
-
-    end_epoch = close = begin_epoch
+        return form in _RAW.get(self._kind, ())
 
 
 def _lazily(dataset: Iterable[Any]) -> Iterator[Any]:
@@ -199,13 +176,11 @@ def _lazily(dataset: Iterable[Any]) -> Iterator[Any]:
     yield from dataset
 
 
-class FromWorkers:
+class FromWorkers(Source):
     """A `PyDataset` whose batches are made by threads or processes, started once."""
 
-    gives_once = False
-
     def __init__(self, dataset: Any, adapter: Any, ahead: int | None):
-        self.adapter = adapter
+        super().__init__(adapter)
         self._dataset = dataset
         queued = dataset.max_queue_size
         self._ahead = ahead or (queued if queued > 0 else ITEMS_AHEAD)
@@ -216,14 +191,11 @@ class FromWorkers:
         kind = Processes if dataset.use_multiprocessing else Threads
         self._pool: Any = kind(dataset, dataset.workers)
 
-    def open(self, form: str) -> InOrder:
+    def open(self, form: str) -> Any:
         from flatout.data.workers.pool import InOrder
 
         numbers = (number for (number,) in raw_batches(self.adapter))
         return InOrder(self._pool, numbers, self._ahead, finish=functools.partial(standardized, self.adapter))
-
-    def gives_raw(self, form: str) -> bool:
-        return True
 
     def signature(self) -> Any:
         return tf_signature(lambda number: standardized(self.adapter, self._dataset[number]), self.adapter.num_batches)
@@ -231,8 +203,30 @@ class FromWorkers:
     def begin_epoch(self) -> None:
         self._pool.refresh()
 
-    def end_epoch(self) -> None:
-        pass
-
     def close(self) -> None:
         self._pool.close()
+
+
+def wants_workers(dataset: Any) -> bool:
+    return dataset.workers > 1 or (dataset.workers > 0 and dataset.use_multiprocessing)
+
+
+def stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
+    """A dataset of the same length and with the same hooks, without workers, so that Keras starts none of its own."""
+    from keras.utils import PyDataset
+
+    class StandIn(PyDataset):
+        def __getitem__(self, index: int) -> Any:
+            return item(index)
+
+        @property
+        def num_batches(self) -> int | None:
+            return dataset.num_batches
+
+        def on_epoch_begin(self) -> None:
+            dataset.on_epoch_begin()
+
+        def on_epoch_end(self) -> None:
+            dataset.on_epoch_end()
+
+    return StandIn()

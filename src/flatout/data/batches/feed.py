@@ -19,8 +19,7 @@ from flatout.seam.adapters import adapter_class, as_jax_batches, as_numpy_batche
 from flatout.seam.epoch_iterators import adapter_of
 
 from .batch_checks import check_adapter, check_first, check_length, uses_a_model
-from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Puller, Source, continued
-from .stand_ins import order_only, wants_workers, without_workers
+from .batch_sources import FromAdapter, FromGenerator, FromWorkers, Source, continued, stand_in, wants_workers
 
 
 def feed(
@@ -74,17 +73,29 @@ def feed(
     if isinstance(x, PyDataset):
         check_length(x)
         if ahead != 0 and wants_workers(x):
-            adapter = adapter_of(order_only(x), shuffle, class_weight)
+            # Which gives the numbers of the batches, in an order that Keras' own code draws.
+            adapter = adapter_of(stand_in(x, lambda index: (index,)), shuffle, class_weight)
             return _feed_class()(FromWorkers(x, adapter, ahead), steps_per_epoch, limit)
-        x = without_workers(x) if wants_workers(x) else x
+        x = stand_in(x, x.__getitem__) if wants_workers(x) else x
     user_generator = x if isinstance(x, types.GeneratorType) else None
     if user_generator is not None:
         x = continued(user_generator)
     adapter = adapter_of(x, shuffle, class_weight)
     check_adapter(adapter, x)
-    if user_generator is not None:
-        return _feed_class()(FromGenerator(user_generator, adapter, items), steps_per_epoch, limit)
-    return _feed_class()(FromAdapter(adapter, items), steps_per_epoch, limit)
+    source = FromAdapter(adapter, items) if user_generator is None else FromGenerator(user_generator, adapter, items)
+    return _feed_class()(source, steps_per_epoch, limit)
+
+
+def _of_adapter(name: str) -> Any:
+    """A property of Keras' adapter of the source; None where that adapter does not implement it."""
+
+    def value(feed: Feed) -> Any:
+        try:
+            return getattr(feed._source.adapter, name)
+        except NotImplementedError:
+            return None
+
+    return property(value)
 
 
 class Feed:
@@ -120,17 +131,10 @@ class Feed:
     def get_jax_iterator(self) -> Batches:
         return self._batches("jax", as_jax_batches)
 
-    def get_torch_dataloader(self) -> Any:
+    def get_torch_dataloader(self, loader: Callable[[Batches], Any] = as_torch_loader) -> Any:
         batches = self._batches("torch", None)
         # Converted by the thread that trains: `keras.device` scopes belong to a thread.
-        return as_torch_loader(batches) if self._source.gives_raw("torch") else batches
-
-    def get_array_loader(self) -> Any:
-        """As `get_torch_dataloader`, with NumPy arrays where these would become tensors as they are."""
-        from .torch_batches import ArrayLoader
-
-        batches = self._batches("torch", None)
-        return ArrayLoader(batches) if self._source.gives_raw("torch") else batches
+        return loader(batches) if self._source.gives_raw("torch") else batches
 
     def get_tf_dataset(self) -> Any:
         """A dataset that asks for each batch when the step needs it: this object has it ready."""
@@ -149,21 +153,10 @@ class Feed:
 
         return dataset_of(batches, signature)
 
-    @property
-    def num_batches(self) -> int | None:
-        return self._source.adapter.num_batches
-
-    @property
-    def batch_size(self) -> int | None:
-        return self._source.adapter.batch_size
-
-    @property
-    def has_partial_batch(self) -> bool | None:
-        return _or_none(self._source.adapter, "has_partial_batch")
-
-    @property
-    def partial_batch_size(self) -> int | None:
-        return _or_none(self._source.adapter, "partial_batch_size")
+    num_batches = _of_adapter("num_batches")
+    batch_size = _of_adapter("batch_size")
+    has_partial_batch = _of_adapter("has_partial_batch")
+    partial_batch_size = _of_adapter("partial_batch_size")
 
     @property
     def is_stalled(self) -> bool:
@@ -223,7 +216,7 @@ class Feed:
         self._newest = weakref.ref(puller)
         return Batches(self, puller, convert if self._source.gives_raw(form) else None)
 
-    def _take(self, puller: Puller, most: int) -> list[Any]:
+    def _take(self, puller: Any, most: int) -> list[Any]:
         allowed = [left for left in (self._left_in_epoch, self._left) if left is not None]
         puller.limit = puller.taken + min(allowed) if allowed else None
         try:
@@ -247,7 +240,7 @@ class Feed:
 class Batches:
     """Iterates over the batches of a pass; `take` gives as many as are ready."""
 
-    def __init__(self, owner: Feed, puller: Puller, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
+    def __init__(self, owner: Feed, puller: Any, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
         self._feed = owner
         self._puller = puller
         self._convert = convert
@@ -275,11 +268,3 @@ class Batches:
 def _feed_class() -> type[Feed]:
     """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
     return type("Feed", (Feed, adapter_class()), {"__doc__": Feed.__doc__, "__module__": __name__})
-
-
-def _or_none(adapter: Any, name: str) -> Any:
-    """A property that some of Keras' adapters do not implement."""
-    try:
-        return getattr(adapter, name)
-    except NotImplementedError:
-        return None

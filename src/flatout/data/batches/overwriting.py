@@ -24,17 +24,6 @@ class OverwriteWatch:
 
     The first batches of a pass are copied in any case: an earlier one is already overwritten when a later one shows
     it. They are also kept until then, since memory that is free is allocated again.
-
-    Example:
-        >>> import numpy as np
-        >>> from flatout.data.batches.overwriting import OverwriteWatch
-        >>> buffer = np.zeros(2)
-        >>> def batches():
-        ...     for number in range(3):
-        ...         buffer[:] = number
-        ...         yield (buffer,)
-        >>> [batch[0].tolist() for batch in list(OverwriteWatch().protected(batches()))]
-        [[0.0, 0.0], [1.0, 1.0], [2.0, 2.0]]
     """
 
     def __init__(self) -> None:

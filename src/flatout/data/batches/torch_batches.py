@@ -12,7 +12,7 @@ from torch.utils.data import default_convert
 from flatout.seam.adapters import as_torch_loader, torch_tensor
 from flatout.seam.epoch_iterators import read_by
 
-from .plain_batches import is_plain
+from .batch_checks import is_plain
 
 
 class ArrayLoader:
@@ -30,8 +30,8 @@ class ArrayLoader:
 
 @functools.cache
 def with_arrays(iterator_class: Any) -> Any:
-    """Keras' epoch iterator over a `Feed`, with an `ArrayLoader`."""
-    return read_by(iterator_class, lambda adapter, _: adapter.get_array_loader())
+    """Keras' epoch iterator over a `Feed`, with NumPy arrays where these would become tensors as they are."""
+    return read_by(iterator_class, lambda adapter, _: adapter.get_torch_dataloader(ArrayLoader))
 
 
 def _loaded(batch: Any) -> Any:

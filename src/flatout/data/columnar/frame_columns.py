@@ -3,54 +3,61 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
-from flatout.base.foreign_columns import Column, columns_of, is_of, is_series, is_table, read_column
-from flatout.data.files.side_by_side import SideBySide
+from flatout.base.foreign_columns import Column, columns_of, is_of, is_series, is_table, read_column, renumbered
+from flatout.data.files.npy_files import SideBySide
 
 
-class Frame:
-    """Named columns of one table, wherever they are.
+class Frame(ABC):
+    """Named columns of one table, for a model: the categories that it has seen keep their codes."""
 
-    Args:
-        names: Of all columns, in order.
-        read: Reads columns by name.
-        model: Whose data they are; the categories that it has seen keep their codes.
-    """
-
-    def __init__(self, names: Sequence[str], read: Callable[[Sequence[str]], list[Column]], model: Any):
-        self.names = distinct(names)
-        self._read = read
+    def __init__(self, names: Sequence[str], model: Any):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
+        self.names = tuple(names)
         self._model = model
 
     def __repr__(self) -> str:
         return f"a table with the columns {shortened(self.names)}"
 
-    def array(self, name: str, argument: str, integers: bool = False) -> np.ndarray:
+    def array(self, name: str, argument: str, integers: bool = False) -> Any:
         """One column: a number for each row, or a row of numbers where it holds lists of one length.
 
-        Args:
-            name: Of the column.
-            argument: What it is taken for, to name it in errors.
-            integers: Its integers are needed as such (labels, indices), so none may be missing.
+        Errors name it by the `argument` that it is taken for. None of its `integers` may be missing where they are
+        needed as such (labels, indices).
         """
-        return self._numbers([name], argument, integers)[0]
+        return self._rows([name], argument, integers, is_matrix=False)
 
-    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray:
+    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> Any:
         """Columns side by side, in one dtype: the common one, or float32 if integers and floats are mixed."""
-        require_columns(names, argument, self)
-        arrays = self._numbers(names, argument, integers)
-        return SideBySide(arrays, common_dtype([array.dtype for array in arrays]))[:]
+        if not names:
+            raise ValueError(f"`{argument}` has no columns left. Received: {self!r}.")
+        return self._rows(list(dict.fromkeys(names)), argument, integers, is_matrix=True)
 
-    def _numbers(self, names: Sequence[str], argument: str, integers: bool) -> list[np.ndarray]:
-        columns = dict(zip(names, self._read(names), strict=True))
+    @abstractmethod
+    def _rows(self, names: list[str], argument: str, integers: bool, is_matrix: bool) -> Any: ...
+
+
+class MemoryFrame(Frame):
+    """Columns of pandas, polars or pyarrow."""
+
+    def __init__(self, columns: list[tuple[str, Any]], model: Any):
+        super().__init__([name for name, _ in columns], model)
+        self._columns = dict(columns)
+
+    def _rows(self, names: list[str], argument: str, integers: bool, is_matrix: bool) -> np.ndarray:
+        columns = {name: read_column(self._columns[name]) for name in names}
         require_numbers(columns, argument)
-        return [self._filled(name, column, argument, integers) for name, column in columns.items()]
+        arrays = [self._numbers(name, column, argument, integers) for name, column in columns.items()]
+        return SideBySide(arrays, common_dtype([array.dtype for array in arrays]))[:] if is_matrix else arrays[0]
 
-    def _filled(self, name: str, column: Column, argument: str, integers: bool) -> np.ndarray:
+    def _numbers(self, name: str, column: Column, argument: str, integers: bool) -> np.ndarray:
         assert column.values is not None
         if column.categories is not None:
             return codes_of_model(self._model, (argument, name), column.categories, column.values)
@@ -68,26 +75,8 @@ def filled(column: Column) -> np.ndarray:
     return np.where(column.missing, np.float32("nan"), values.astype(mixed_dtype()))
 
 
-def distinct(names: Sequence[str]) -> tuple[str, ...]:
-    """The names of columns, none of which may stand there twice."""
-    twice = sorted({name for name in names if names.count(name) > 1})
-    if twice:
-        raise ValueError(f"Columns must have different names to be taken by name. Received twice: {twice}.")
-    return tuple(names)
-
-
-def require_columns(names: Sequence[str], argument: str, frame: Any) -> None:
-    """Refuse a matrix of no columns."""
-    if not names:
-        raise ValueError(f"`{argument}` has no columns left. Received: {frame!r}.")
-
-
 def require_numbers(columns: dict[str, Column], argument: str) -> None:
-    """Refuse columns that hold something else.
-
-    Raises:
-        TypeError: Text, dates, objects, lists of several lengths.
-    """
+    """Refuse columns that hold something else: text, dates, objects, lists of several lengths."""
     others = {name: column for name, column in columns.items() if column.numbers is None}
     if others:
         listed = ", ".join(f"{name!r} ({c.dtype}, such as {_example(c.example)})" for name, c in others.items())
@@ -134,19 +123,13 @@ def codes_of_model(model: Any, key: tuple[str, str], categories: tuple[Any, ...]
 
     A validation file seldom holds all the categories of the training file, so each numbering its own would evaluate
     the model on other classes than it was trained on.
-
-    Raises:
-        ValueError: A value that the first data did not know.
     """
     known = categories_of_model(model, key, categories)
     if known == categories:
         return codes.astype(np.int32)
-    position = {value: code for code, value in enumerate(known)}
-    unseen = len(known)
-    # The last entry is for -1, which stands for a missing value.
-    translated = np.array([*(position.get(value, unseen) for value in categories), -1], np.int32)[codes]
-    if (translated == unseen).any():
-        value = categories[int(codes[translated == unseen][0])]
+    translated = renumbered(categories, known)[codes]
+    if (translated == len(known)).any():
+        value = categories[int(codes[translated == len(known)][0])]
         raise ValueError(
             f"`{key[0]}` has the value {value!r} in the categories {key[1]!r}, and the first data of this model had "
             f"only {shortened(known)}. Declare every category in both (pandas: `pandas.CategoricalDtype([...])`), or "
@@ -181,11 +164,10 @@ def is_plain(value: Any) -> bool:
     return kinds <= set("iuf") or kinds == {"b"}
 
 
-def open_frame(value: Any, model: Any) -> Frame:
+def open_frame(value: Any, model: Any) -> MemoryFrame:
     """The columns of a table, or a single column, in memory."""
-    columns = [(str(getattr(value, "name", None) or "values"), value)] if is_series(value) else columns_of(value)
-    by_name = dict(columns)
-    return Frame([name for name, _ in columns], lambda names: [read_column(by_name[name]) for name in names], model)
+    name = str(getattr(value, "name", None) or "values")
+    return MemoryFrame([(name, value)] if is_series(value) else columns_of(value), model)
 
 
 def as_array(value: Any, argument: str, model: Any, integers: bool = False) -> np.ndarray:

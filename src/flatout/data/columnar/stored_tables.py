@@ -23,13 +23,7 @@ SUFFIXES = (".parquet", ".feather", ".arrow")
 
 
 class Tables:
-    """One table in one or several files.
-
-    Args:
-        files: In the order of their rows.
-        schema: Of the whole.
-        argument: What they are given as, to name it in errors.
-    """
+    """One table in one or several files, in the order of their rows; errors name it by the `argument` that it is."""
 
     def __init__(self, files: Sequence[TableFile], schema: Any, argument: str):
         self.files = tuple(files)
@@ -49,20 +43,10 @@ class Tables:
         for file, start in zip(self.files, self._starts, strict=False):
             yield from itertools.accumulate(file.lengths[:-1], initial=start)
 
-    def batches(
-        self, names: Sequence[str], start: int, stop: int, most: int, *, threads: bool = False
-    ) -> Iterator[Any]:
-        """The rows `start` to `stop - 1` of some columns, in order.
+    def batches(self, names: Sequence[str], start: int, stop: int, most: int, threads: bool = False) -> Iterator[Any]:
+        """The rows `start` to `stop - 1` of some columns, in Arrow record batches of at most so many.
 
-        Args:
-            names: Of the columns.
-            start: The first row.
-            stop: The row after the last.
-            most: Rows of an Arrow record batch that is given, at most.
-            threads: Let pyarrow decode several columns at once.
-
-        Raises:
-            ValueError: A file is damaged, or no longer what it was.
+        With `threads`, pyarrow decodes several columns at once.
         """
         import pyarrow
 
@@ -103,16 +87,9 @@ class Tables:
 
 
 def open_tables(paths: Sequence[Path], argument: str, folder: Path | None = None) -> Tables:
-    """Look at `.parquet`, `.feather` or `.arrow` files of one schema.
+    """Look at `.parquet`, `.feather` or `.arrow` files of one schema, in the order of their rows.
 
-    Args:
-        paths: The files, in the order of their rows.
-        argument: What they are given as, to name it in errors.
-        folder: Above all the files; `key=value` folders between it and Parquet files are columns too.
-
-    Raises:
-        MissingExtra: pyarrow is not installed.
-        ValueError: A file cannot be read.
+    `key=value` folders between a `folder` above all of them and Parquet files are columns too.
     """
     try:
         import pyarrow.dataset
@@ -147,16 +124,12 @@ def arrow_errors(paths: Sequence[Path], argument: str) -> Iterator[None]:
 def _parquet(paths: Sequence[Path], folder: Path | None) -> tuple[list[TableFile], Any]:
     from pyarrow import dataset
 
-    table = dataset.dataset(
-        [str(path) for path in paths],
-        format="parquet",
-        partitioning=None if folder is None else "hive",
-        partition_base_dir=None if folder is None else str(folder),
-    )
+    hive = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
+    table = dataset.dataset([str(path) for path in paths], format="parquet", **hive)
     files = []
     for fragment in table.get_fragments():
         path = Path(fragment.path)
-        identity = identity_of(path)
+        identity = identity_of(path.stat())
         footer = footer_of(path, identity)
         lengths = tuple(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
         constants = dataset.get_partition_keys(fragment.partition_expression)
@@ -170,7 +143,7 @@ def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
     files: list[TableFile] = []
     schema: Any = None
     for path in paths:
-        source, identity = mapped(path), identity_of(path)
+        source, identity = mapped(path), identity_of(path.stat())
         try:
             reader = pyarrow.ipc.open_file(source)
             form = "arrow"

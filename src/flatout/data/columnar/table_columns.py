@@ -6,23 +6,15 @@ one piece of it in memory at a time, so that everything that is wrong with a col
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from flatout.base.foreign_columns import Column, arrow_codes, arrow_column
+from flatout.base.foreign_columns import Column, arrow_codes, arrow_column, renumbered
 
-from .frame_columns import (
-    categories_of_model,
-    codes_of_model,
-    filled,
-    missing_integers,
-    mixed_dtype,
-    require_numbers,
-)
+from .frame_columns import categories_of_model, codes_of_model, filled, missing_integers, mixed_dtype, require_numbers
 from .stored_tables import Tables
 
 # Rows of a piece where nothing else is known of them.
@@ -31,14 +23,7 @@ _ROWS = 65_536
 
 @dataclass(frozen=True)
 class TableColumn:
-    """How a column becomes numbers.
-
-    Attributes:
-        name: Of the column.
-        dtype: Of its numbers; floats for integers of which any is missing.
-        shape: Of those of a row.
-        categories: What its codes stand for.
-    """
+    """How a column becomes numbers: floats for integers of which any is missing, codes for categories."""
 
     name: str
     dtype: np.dtype[Any]
@@ -49,32 +34,13 @@ class TableColumn:
         """The numbers of some rows, given as an Arrow array."""
         if self.categories is None:
             return filled(arrow_column(array))
-        # The last one is for -1, which stands for a missing value.
-        codes = [*(self._positions.get(value, -1) for value in array.dictionary.to_pylist()), -1]
-        return np.array(codes, np.int32)[arrow_codes(array)]
-
-    @functools.cached_property
-    def _positions(self) -> dict[Any, int]:
-        assert self.categories is not None
-        return {value: code for code, value in enumerate(self.categories)}
+        return renumbered(array.dictionary.to_pylist(), self.categories)[arrow_codes(array)]
 
 
 def describe_columns(
     tables: Tables, names: Sequence[str], argument: str, integers: bool, model: Any
 ) -> list[TableColumn]:
-    """Find out what columns become.
-
-    Args:
-        tables: What they are columns of.
-        names: Of the columns.
-        argument: What they are taken for, to name it in errors.
-        integers: Their integers are needed as such (labels, indices), so none may be missing.
-        model: Whose data they are; the categories that it has seen keep their codes.
-
-    Raises:
-        TypeError: One holds no numbers.
-        ValueError: Integers are missing, or a category is one that the model does not know.
-    """
+    """What columns become; see `Frame.array`. What is wrong with them is said here."""
     from pyarrow import types
 
     found: dict[str, TableColumn | Column] = {}
@@ -86,11 +52,10 @@ def describe_columns(
             found[name] = _lists(tables, name)
     require_numbers({name: other for name, other in found.items() if isinstance(other, Column)}, argument)
     for name in names:
-        if name not in found:
-            is_coded = types.is_dictionary(tables.schema.field(name).type)
-            found[name] = (
-                _coded(tables, name, argument, model) if is_coded else _integers(tables, name, argument, integers)
-            )
+        if name not in found and types.is_dictionary(tables.schema.field(name).type):
+            found[name] = _coded(tables, name, argument, model)
+        elif name not in found:
+            found[name] = _integers(tables, name, argument, integers)
     return [column for name in names if isinstance(column := found[name], TableColumn)]
 
 

@@ -6,7 +6,6 @@ import bisect
 import collections
 import functools
 import itertools
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,11 +25,9 @@ class TableFile:
     """A file of a table.
 
     Attributes:
-        path: Of the file.
         form: `"parquet"`, `"arrow"` (with a footer, as feather has it) or `"stream"`.
         lengths: Rows of each row group or record batch; of a stream, those of all.
         constants: Columns that its folders name, each with its value.
-        identity: What the file was when it was looked at.
         drops_cache: Leave nothing of it in the page cache.
     """
 
@@ -77,14 +74,13 @@ def read_rows(file: TableFile, names: Sequence[str], low: int, high: int, most: 
         before, at = at, at + batch.num_rows
         has_passed_a_part = bisect.bisect_right(starts, at) > bisect.bisect_right(starts, before)
         if file.drops_cache and (has_passed_a_part or at >= high):
-            _drop(file.path)
+            with file.path.open("rb") as opened:
+                drop_from_cache(opened.fileno())
         if at >= high:
             return
 
 
-def _parquet_batches(
-    file: TableFile, names: Sequence[str], groups: Sequence[int], most: int, threads: bool
-) -> Iterator[Any]:
+def _parquet_batches(file: TableFile, names: Sequence[str], groups: range, most: int, threads: bool) -> Iterator[Any]:
     from pyarrow import parquet
 
     footer = footer_of(file.path, file.identity)
@@ -98,14 +94,7 @@ def _parquet_batches(
 def arrow_batches(
     source: Callable[[], Any], form: str, names: Sequence[str], numbers: Sequence[int] | None = None
 ) -> Iterator[Any]:
-    """Record batches of an Arrow file, some columns of them.
-
-    Args:
-        source: Opens the file.
-        form: `"arrow"` or `"stream"`.
-        names: Of the columns.
-        numbers: Of the batches; by default all. A stream gives all.
-    """
+    """Some columns, or all if none is named, of record batches of an Arrow file; a stream gives all batches."""
     from pyarrow import ipc
 
     opened = {"arrow": ipc.open_file, "stream": ipc.open_stream}[form]
@@ -161,11 +150,3 @@ def _nulls(array: Any) -> int:
     """Missing values, and those in lists."""
     array = getattr(array, "storage", array)
     return int(array.null_count) + (_nulls(array.flatten()) if hasattr(array.type, "value_field") else 0)
-
-
-def _drop(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        drop_from_cache(descriptor)
-    finally:
-        os.close(descriptor)

@@ -16,49 +16,36 @@ from typing import Any
 import numpy as np
 
 from flatout.data.files.lazy_rows import DecodedRows, Fill
+from flatout.data.files.npy_files import Shards, SideBySide
 
-from .frame_columns import common_dtype, distinct, require_columns, shortened
-from .stored_columns import stored_rows
+from .frame_columns import Frame, common_dtype
 from .stored_tables import Tables
 from .table_columns import TableColumn, describe_columns
+from .table_files import TableFile, arrow_batches
 
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20
 
 
 class TableRows(DecodedRows):
-    """An array of rows: one column, or several side by side.
-
-    Args:
-        tables: Where the columns are.
-        fields: What they become.
-        is_matrix: Whether they are the columns of a matrix; else the only one is the array.
-        first: The row of the table at which the array begins.
-        stop: The row of the table after its last; by default all rows.
+    """The rows `first` to `stop - 1` of a table as an array: of one column, or a matrix of several side by side.
 
     Attributes:
         decoded_bytes: How much has been given out so far.
     """
 
     def __init__(
-        self,
-        tables: Tables,
-        fields: Sequence[TableColumn],
-        is_matrix: bool,
-        first: int = 0,
-        stop: int | None = None,
+        self, tables: Tables, fields: Sequence[TableColumn], is_matrix: bool, first: int = 0, stop: int | None = None
     ):
         self.tables = tables
         self.fields = tuple(fields)
         self._is_matrix = is_matrix
         self._first = first
         self._stop = len(tables) if stop is None else stop
-        widths = [math.prod(column.shape) for column in fields]
-        row = (sum(widths),) if is_matrix else self.fields[0].shape
+        row = (sum(math.prod(column.shape) for column in fields),) if is_matrix else self.fields[0].shape
         self.shape = (self._stop - first, *row)
         self.dtype = common_dtype([column.dtype for column in fields])
         self.decoded_bytes = 0
-        self._ends = np.cumsum(widths).tolist()
         self._lock = threading.Lock()
         self._next = -1
         self._pieces: Iterator[Any] = iter(())
@@ -133,42 +120,70 @@ class TableRows(DecodedRows):
 
     def _decode(self, batch: Any, out: np.ndarray) -> None:
         # By way of the array's dtype: from integers to float64 to float32 is not the same as to float32.
-        for number, column in enumerate(self.fields):
-            values = column.numbers(batch.column(number)).astype(self.dtype, copy=False)
-            if self._is_matrix:
-                width = math.prod(column.shape)
-                out[:, self._ends[number] - width : self._ends[number]] = values.reshape(len(values), width)
-            else:
-                out[...] = values
+        arrays = [
+            column.numbers(array).astype(self.dtype, copy=False)
+            for column, array in zip(self.fields, batch.columns, strict=True)
+        ]
+        if self._is_matrix:
+            SideBySide(arrays, self.dtype).fill(slice(None), out)
+        else:
+            out[...] = arrays[0]
         self.decoded_bytes += batch.num_rows * self.row_bytes
 
 
-class TableFrame:
-    """Named columns of tables in files, as arrays that are read when they are used.
-
-    Args:
-        tables: The files.
-        model: Whose data they are; the categories that it has seen keep their codes.
-    """
+class TableFrame(Frame):
+    """Columns of tables in files, as arrays that are read when they are used."""
 
     def __init__(self, tables: Tables, model: Any):
-        self.names = distinct(tables.schema.names)
+        super().__init__(tables.schema.names, model)
         self._tables = tables
-        self._model = model
 
-    def __repr__(self) -> str:
-        return f"a table with the columns {shortened(self.names)}"
-
-    def array(self, name: str, argument: str, integers: bool = False) -> Any:
-        """As `Frame.array`."""
-        return self._rows([name], argument, integers, is_matrix=False)
-
-    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> Any:
-        """As `Frame.matrix`."""
-        require_columns(names, argument, self)
-        return self._rows(list(dict.fromkeys(names)), argument, integers, is_matrix=True)
-
-    def _rows(self, names: Sequence[str], argument: str, integers: bool, is_matrix: bool) -> Any:
+    def _rows(self, names: list[str], argument: str, integers: bool, is_matrix: bool) -> Any:
         columns = describe_columns(self._tables, names, argument, integers, self._model)
-        stored = stored_rows(self._tables, columns, is_matrix)
+        stored = _stored_rows(self._tables, columns, is_matrix)
         return TableRows(self._tables, columns, is_matrix) if stored is None else stored
+
+
+def _stored_rows(tables: Tables, columns: Sequence[TableColumn], is_matrix: bool) -> Any:
+    """Columns as arrays over the files themselves; None if any of them has to be decoded.
+
+    Values of Arrow files that are fixed-width, uncompressed and not missing lie there as they lie in memory, record
+    batch after record batch: such rows can be mapped, read by number in any order, and read straight to a device.
+    """
+    is_coded = any(column.categories is not None for column in columns)
+    if is_coded or not len(tables) or any(file.form == "parquet" for file in tables.files):
+        return None
+    try:
+        arrays = [_stored(tables, column) for column in columns]
+    except (ValueError, OSError):
+        # Arrow says that values are no plain numbers; or the file is larger than this process may map (`ulimit -v`).
+        return None
+    return SideBySide(arrays, common_dtype([array.dtype for array in arrays])) if is_matrix else arrays[0]
+
+
+def _stored(tables: Tables, column: TableColumn) -> Any:
+    parts = [part for file in tables.files if file.rows for part in _parts(file, column)]
+    return parts[0] if len(parts) == 1 else Shards(parts)
+
+
+def _parts(file: TableFile, column: TableColumn) -> Iterator[np.ndarray]:
+    """The rows of each record batch, as a slice of the file.
+
+    Raises:
+        ValueError: They are not stored as such.
+    """
+    from pyarrow import BufferReader, py_buffer
+
+    whole = np.memmap(file.path, np.uint8, mode="r")
+    # All columns: to read some of them pyarrow copies them out of the file.
+    for batch in arrow_batches(lambda: BufferReader(py_buffer(whole)), file.form, []):
+        values = batch.column(column.name)
+        is_permuted = getattr(values.type, "permutation", None) is not None
+        while hasattr(values.type, "value_field") or hasattr(values, "storage"):
+            values = values.storage if hasattr(values, "storage") else values.flatten()
+        numbers = values.to_numpy(zero_copy_only=True)
+        offset = numbers.ctypes.data - whole.ctypes.data
+        if is_permuted or numbers.dtype != column.dtype or not 0 <= offset < whole.nbytes:
+            raise ValueError("The numbers are not those of the file.")
+        if batch.num_rows:
+            yield whole[offset : offset + numbers.nbytes].view(column.dtype).reshape(-1, *column.shape)

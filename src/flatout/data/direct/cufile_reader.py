@@ -16,7 +16,7 @@ from typing import Any
 
 from flatout.data.device.cuda_driver import CudaError, cuda_driver
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
-from flatout.data.files.npy_blocks import NpyFile
+from flatout.data.files.file_rows import FileRows
 
 from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P
 from .reader_threads import share_out
@@ -54,7 +54,7 @@ def _peer_to_peer_is_enabled() -> bool:
     return "RMForceStaticBar1=1" in settings
 
 
-def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
     """Read files into device memory, one after the other.
 
     Raises:
@@ -80,7 +80,7 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
 
 
 def _read_file(
-    cufile: Any, file: NpyFile, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
+    cufile: Any, file: FileRows, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
 ) -> None:
     descriptor = _open_file(file.path)
     try:
@@ -111,7 +111,7 @@ def _open_file(path: Path) -> int:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-def _pieces(file: NpyFile) -> Iterator[tuple[int, int]]:
+def _pieces(file: FileRows) -> Iterator[tuple[int, int]]:
     """Ranges of the file's bytes that meet at multiples of the piece size, so that all but two are aligned."""
     first, end = file.offset, file.offset + file.nbytes
     while first < end:
@@ -120,7 +120,7 @@ def _pieces(file: NpyFile) -> Iterator[tuple[int, int]]:
         first = last
 
 
-def _read_piece(cufile: Any, handle: int, file: NpyFile, memory: DeviceMemory, first: int, last: int) -> None:
+def _read_piece(cufile: Any, handle: int, file: FileRows, memory: DeviceMemory, first: int, last: int) -> None:
     while first < last:
         count = cufile.read(handle, memory.pointer, last - first, first, first - file.offset)
         if count <= 0:

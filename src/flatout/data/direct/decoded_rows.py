@@ -15,7 +15,7 @@ import numpy as np
 from flatout.data.device.pinned_memory import view, whole_pages
 from flatout.data.device.sinks import Sink
 from flatout.data.files.lazy_rows import DecodedRows, Fill
-from flatout.data.files.side_by_side import SideBySide
+from flatout.data.files.npy_files import SideBySide
 
 from .load_report import COLUMNS, DECODED
 from .slots import FillSlot, pass_through

@@ -9,7 +9,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
-from flatout.data.files.npy_blocks import NpyFile
+from flatout.data.files.file_rows import FileRows
 from flatout.data.files.page_cache import cached_bytes
 
 from .load_report import KVIKIO
@@ -37,7 +37,7 @@ def unavailable(insist: bool = False) -> str:
     return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
 
 
-def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
+def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
     """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
 
     Raises:

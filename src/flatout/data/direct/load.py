@@ -15,9 +15,9 @@ from typing import Any, Literal
 
 from flatout.base.errors import FlatoutError, InvalidOption, UnreadableFile
 from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
-from flatout.data.files import npy_blocks as direct_npy
+from flatout.data.files.file_rows import FileRows, open_rows
 from flatout.data.files.lazy_rows import DecodedRows
-from flatout.data.files.npy_blocks import NpyFile, NpyRows
+from flatout.data.files.npy_files import Shards, joined
 from flatout.data.files.page_cache import MemoryWatch, cached_bytes
 
 from . import cufile_reader as direct_cufile
@@ -29,7 +29,7 @@ from .reader_threads import thread_count
 from .tally import Tally
 
 Engine = Literal["auto", "posix", "cufile", "kvikio"]
-Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Sequence[NpyFile] | DecodedRows
+Source = str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | Sequence[FileRows] | DecodedRows
 
 # Two slots for each of eight threads are 192 MB, which is all the host memory that a load takes.
 SLOT_BYTES = 12 * 2**20
@@ -80,17 +80,18 @@ def load(
     watch, tally, begun = MemoryWatch(), Tally(), time.perf_counter()
     paths = _paths(source)
     cached_before = _cached(paths)
-    rows: NpyRows | DecodedRows
+    rows: Shards | DecodedRows
     if isinstance(source, DecodedRows):
         rows = source
         sink, engine_used = make_sink(rows.shape, rows.dtype, 0), "arrow"
         direct_decoded.read(rows, sink, count, slot_bytes, tally, watch.sample)
     else:
-        rows = direct_npy.select(_files(source), start, stop)
-        sink = make_sink(rows.shape, rows.dtype, rows.files[0].offset % direct_posix.ALIGNMENT if rows.files else 0)
+        rows = _selected(joined(_files(source), "The files"), start, stop)
+        first = rows.arrays[0]
+        sink = make_sink(rows.shape, first.native_dtype, first.offset % direct_posix.ALIGNMENT)
         engine_used = _read_past_host(rows, sink, engine, count, tally, watch.sample) or "posix"
         if engine_used == "posix":
-            direct_posix.read(rows.files, sink, count, slot_bytes, tally, watch.sample)
+            direct_posix.read(rows.arrays, sink, count, slot_bytes, tally, watch.sample)
     array = sink.finish()
     seconds = time.perf_counter() - begun
     watch.sample()
@@ -112,7 +113,7 @@ def load(
 
 
 def _read_past_host(
-    rows: NpyRows, sink: Sink, engine: Engine, threads: int, tally: Tally, look: Callable[[], None]
+    rows: Shards, sink: Sink, engine: Engine, threads: int, tally: Tally, look: Callable[[], None]
 ) -> str | None:
     """Let an engine write device memory by its address; None if none can, with the reasons in the tally."""
     if engine == "posix" or (engine == "auto" and not sink.wants_pinned):
@@ -121,13 +122,13 @@ def _read_past_host(
     for name, gpu_direct in _GPU_DIRECT.items():
         if engine not in ("auto", name):
             continue
-        if memory is None or any(file.is_swapped for file in rows.files):
+        if memory is None or any(file.is_swapped for file in rows.arrays):
             why = "the array has no device memory that may be written by its address"
         else:
             why = gpu_direct.unavailable(insist=engine == name)
         if not why and memory is not None:
             try:
-                gpu_direct.read(rows.files, memory, threads, tally, look)
+                gpu_direct.read(rows.arrays, memory, threads, tally, look)
                 return name
             except GpuDirectFailed as failure:
                 why = str(failure)
@@ -141,7 +142,7 @@ def _paths(source: Source) -> list[Path]:
     """The files, each once."""
     if isinstance(source, DecodedRows):
         return list(dict.fromkeys(source.paths))
-    paths = [part.path if isinstance(part, NpyFile) else Path(part) for part in _parts(source)]
+    paths = [part.path if isinstance(part, FileRows) else Path(part) for part in _parts(source)]
     if not paths:
         raise UnreadableFile(f"`source` names no files. Received: {source!r}. Expected .npy files.")
     for path in paths:
@@ -150,8 +151,17 @@ def _paths(source: Source) -> list[Path]:
     return list(dict.fromkeys(paths))
 
 
-def _files(source: Any) -> list[NpyFile]:
-    return [part if isinstance(part, NpyFile) else direct_npy.describe(part) for part in _parts(source)]
+def _files(source: Any) -> list[FileRows]:
+    return [part if isinstance(part, FileRows) else open_rows(part) for part in _parts(source)]
+
+
+def _selected(rows: Shards, start: int, stop: int | None) -> Shards:
+    stop = len(rows) if stop is None else stop
+    if not 0 <= start <= stop <= len(rows):
+        raise ValueError(
+            f"There are no such rows. Received: [{start}:{stop}). Expected a range within [0:{len(rows)})."
+        )
+    return rows.part(start, stop)
 
 
 def _parts(source: Any) -> Sequence[Any]:

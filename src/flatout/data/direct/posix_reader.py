@@ -18,7 +18,7 @@ import numpy as np
 from flatout.base.errors import UnreadableFile
 from flatout.data.device.pinned_memory import view
 from flatout.data.device.sinks import Sink
-from flatout.data.files.npy_blocks import Block, NpyFile, blocks
+from flatout.data.files.file_rows import Block, FileRows, blocks
 from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
 
 from .load_report import BUFFERED, POSIX_DIRECT
@@ -34,7 +34,7 @@ _SMALLEST_BLOCK = 2**20
 
 
 def read(
-    files: Sequence[NpyFile], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
+    files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
 ) -> None:
     """Read files into a sink.
 
@@ -76,7 +76,7 @@ def _filled(opened: _OpenFile, block: Block, slot: np.ndarray) -> tuple[tuple[in
 class _OpenFile:
     """A file that is opened for its first block and closed after its last."""
 
-    def __init__(self, file: NpyFile, blocks: int, tally: Tally):
+    def __init__(self, file: FileRows, blocks: int, tally: Tally):
         self._file, self._left, self._tally = file, blocks, tally
         self._buffered: int | None = None
         self._direct: int | None = None

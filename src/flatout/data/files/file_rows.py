@@ -6,41 +6,35 @@ once they are touched. These rows take neither, so that a process under `ulimit 
 
 from __future__ import annotations
 
+import copy
+import io
+import itertools
+import math
 import os
-from collections.abc import Callable
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from . import npy_blocks
+from flatout.base.errors import UnreadableFile
+
 from .lazy_rows import LazyRows
 from .page_cache import cached_bytes, drop_from_cache
 
 Identity = tuple[int, int, int, int]
+# NumPy refuses to parse longer ones.
+_LONGEST_HEADER = 10_000
+_PLAIN_NUMBERS = "iufc"
 
 
 class FileRows(LazyRows):
-    """An array of rows in a file, in C order; indexing reads the rows that are asked for.
+    """An array of rows in a file, in C order from the byte `offset` on; indexing reads the rows that are asked for.
 
-    The file is opened for each read, so that an array of ten thousand files keeps none of them open.
-
-    Args:
-        path: The file.
-        offset: Of the first row, in bytes.
-        shape: Of the array; the first axis counts rows.
-        dtype: As stored.
-        drops_cache: Leave nothing in the page cache of what is read by slices, one after the other as a rule.
-        keeps: Lives as long as these rows, such as a file that has no other name.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile(suffix=".npy") as file:
-        ...     np.save(file, np.arange(6).reshape(3, 2))
-        ...     file.flush()
-        ...     rows = open_rows(file.name)
-        ...     rows.shape, rows[1:].tolist(), rows[np.array([2, 0])].tolist()
-        ((3, 2), [[2, 3], [4, 5]], [[4, 5], [0, 1]])
+    The file is opened for each read, so that an array of ten thousand files keeps none of them open. With
+    `drops_cache` nothing of what is read is left in the page cache. `keeps` lives as long as these rows, such as a file
+    that has no other name.
     """
 
     def __init__(
@@ -58,15 +52,25 @@ class FileRows(LazyRows):
         self.shape = shape
         self.dtype = dtype
         self._drops_cache = drops_cache
-        self._identity = identity_of(self.path)
+        self._identity = identity_of(self.path.stat())
 
     @property
     def paths(self) -> tuple[Path, ...]:
         return (self.path,)
 
+    @property
+    def native_dtype(self) -> np.dtype[Any]:
+        """Numbers are brought to this machine's byte order; text and records are left as they are."""
+        return self.dtype.newbyteorder("=") if self.dtype.kind in _PLAIN_NUMBERS else self.dtype
+
+    @property
+    def is_swapped(self) -> bool:
+        return self.native_dtype != self.dtype
+
     def part(self, start: int, stop: int) -> FileRows:
-        shape, offset = (stop - start, *self.shape[1:]), self.offset + start * self.row_bytes
-        return FileRows(self.path, offset, shape, self.dtype, self._drops_cache, self._keeps)
+        part = copy.copy(self)
+        part.shape, part.offset = (stop - start, *self.shape[1:]), self.offset + start * self.row_bytes
+        return part
 
     def _range(self, start: int, stop: int) -> np.ndarray:
         out = np.empty((stop - start, *self.shape[1:]), self.dtype)
@@ -74,59 +78,86 @@ class FileRows(LazyRows):
         return out
 
     def read_into(self, start: int, out: np.ndarray) -> None:
-        """Fill an array of this dtype and row shape with the rows from `start` on.
-
-        Raises:
-            ValueError: The file is no longer what it was, or ends too early.
-        """
-        if not out.nbytes:
-            return
-        begin = self.offset + start * self.row_bytes
-        self._with_file(lambda file: self._read(file, begin, out))
+        """Fill an array of this dtype and row shape with the rows from `start` on."""
+        self._read([(start, out)])
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         out = np.empty((len(numbers), *self.shape[1:]), self.dtype)
         # Rows that lie one after the other are read at once.
         begins = np.flatnonzero(np.diff(numbers, prepend=numbers[:1] - 2) != 1)
-        ends = [*begins[1:], len(numbers)]
-
-        def read(file: int) -> None:
-            for begin, end in zip(begins, ends, strict=True):
-                self._read(file, self.offset + int(numbers[begin]) * self.row_bytes, out[begin:end])
-
-        if out.nbytes:
-            self._with_file(read)
+        bounds = itertools.pairwise([*begins, len(numbers)])
+        self._read((int(numbers[begin]), out[begin:end]) for begin, end in bounds)
         return out
 
-    def _with_file(self, read: Callable[[int], None]) -> None:
+    def _read(self, runs: Iterable[tuple[int, np.ndarray]]) -> None:
+        """Fill each array with the rows from a number on."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             require_unchanged(self.path, os.fstat(file), self._identity)
-            read(file)
+            for start, out in runs:
+                if not out.nbytes:
+                    continue
+                rest = out.reshape(-1).view(np.uint8).data
+                begin = position = self.offset + start * self.row_bytes
+                while rest:
+                    count = os.preadv(file, [rest], position)
+                    if not count:
+                        raise ValueError(f"{str(self.path)!r} ends at byte {position}. Expected {len(rest)} more.")
+                    rest, position = rest[count:], position + count
+                if self._drops_cache:
+                    drop_from_cache(file, begin, position - begin)
         finally:
             os.close(file)
 
-    def _read(self, file: int, begin: int, out: np.ndarray) -> None:
-        # A view of a zero-dimensional row has no bytes to address: all are at least one-dimensional here.
-        rest = out.reshape(-1).view(np.uint8).data
-        position = begin
-        while rest:
-            count = os.preadv(file, [rest], position)
-            if not count:
-                raise ValueError(f"{str(self.path)!r} ends at byte {position}. Expected {len(rest)} more.")
-            rest, position = rest[count:], position + count
-        if self._drops_cache:
-            drop_from_cache(file, begin, position - begin)
-
 
 def open_rows(path: str | os.PathLike[str]) -> FileRows:
-    """The rows of a `.npy` file.
+    """The rows of a `.npy` file of format 1, 2 or 3.
 
     Raises:
-        UnreadableFile: Not a `.npy` file, damaged or cut short, in Fortran order, or of Python objects.
+        UnreadableFile: Not a `.npy` file, damaged or cut short, in Fortran order, of Python objects, or without rows.
     """
-    found = npy_blocks.describe(path)
-    return FileRows(found.path, found.offset, found.shape, found.dtype)
+    path = Path(path)
+    try:
+        with path.open("rb") as file:
+            shape, is_fortran, dtype, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
+            size = os.fstat(file.fileno()).st_size
+    except OSError as error:
+        raise UnreadableFile(f"{path} cannot be read: {error.strerror}.") from error
+    if dtype.hasobject:
+        raise UnreadableFile(
+            f"{path} holds Python objects. Received: dtype {dtype}. Expected numbers: convert and save the array again."
+        )
+    if is_fortran and len(shape) > 1:
+        raise UnreadableFile(
+            f"{path} is stored column by column (Fortran order), so that its rows do not lie together. "
+            "Expected C order: np.save(path, np.ascontiguousarray(x))."
+        )
+    if not shape:
+        raise UnreadableFile(f"{path} holds a single value. Received: shape (). Expected an array with rows.")
+    found = FileRows(path, offset, shape, dtype)
+    needed = offset + found.nbytes
+    if size < needed:
+        raise UnreadableFile(
+            f"{path} is truncated. Received: {size:,} bytes. Expected {needed:,} bytes for shape {shape} of {dtype}."
+        )
+    return found
+
+
+def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
+    """Shape, whether in Fortran order, dtype, and the offset of the data."""
+    form, text = np.lib.format, io.BytesIO(head)
+    try:
+        version, _ = form.read_magic(text)
+        if version not in (1, 2, 3):
+            raise ValueError(f"its format is of version {version}, and NumPy has 1, 2 and 3")
+        # Version 3 differs from 2 in the letters of field names alone.
+        read = form.read_array_header_1_0 if version == 1 else form.read_array_header_2_0
+        shape, is_fortran, dtype = read(text, max_header_size=_LONGEST_HEADER)
+        if min(shape, default=0) < 0:
+            raise ValueError(f"its shape is {shape}")
+    except Exception as error:
+        raise UnreadableFile(f"{path} is not a .npy file, or its header is damaged: {error}.") from error
+    return shape, is_fortran, dtype, text.tell()
 
 
 def is_cold(path: str | os.PathLike[str]) -> bool:
@@ -139,23 +170,52 @@ def is_cold(path: str | os.PathLike[str]) -> bool:
     return cached is not None and cached < Path(path).stat().st_size // 2
 
 
-def identity_of(path: Path) -> Identity:
+def identity_of(status: os.stat_result) -> Identity:
     """What a file is now, to see later whether it has been changed."""
-    return _identity(path.stat())
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def require_unchanged(path: Path, status: os.stat_result, identity: Identity) -> None:
-    """Refuse a file that is not what it was.
-
-    Raises:
-        ValueError: It has been changed.
-    """
-    if _identity(status) != identity:
+    """Refuse a file that is not what it was."""
+    if identity_of(status) != identity:
         raise ValueError(
             f"{str(path)!r} has been changed since it was opened. Expected a file that stays as it is "
             "while it is read: start again with the new one."
         )
 
 
-def _identity(status: os.stat_result) -> Identity:
-    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+@dataclass(frozen=True)
+class Block:
+    """A contiguous piece of a file that fits a slot, and its place in the whole array (see `Sink.write`)."""
+
+    file: FileRows
+    offset: int
+    at: tuple[int, ...]
+    shape: tuple[int, ...]
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.file.dtype.itemsize
+
+
+def blocks(file: FileRows, at: int, most_bytes: int) -> Iterator[Block]:
+    """Cut rows, which begin at the row `at` of a whole array, into blocks of at most so many bytes, or of one value.
+
+    A block has whole rows, or a part of a row that is longer than a block.
+    """
+    if file.nbytes == 0:
+        return
+    shape = file.shape
+    steps = [math.prod(shape[axis + 1 :]) * file.dtype.itemsize for axis in range(len(shape))]
+    # The first axis along which a block can take a whole step.
+    axis, step = next((axis, step) for axis, step in enumerate(steps) if step <= most_bytes)
+    length = most_bytes // step
+    for number, index in enumerate(np.ndindex(shape[:axis])):
+        for first in range(0, shape[axis], length):
+            row, *rest = (*index, first)
+            yield Block(
+                file,
+                file.offset + (number * shape[axis] + first) * step,
+                (at + row, *rest),
+                (min(length, shape[axis] - first), *shape[axis + 1 :]),
+            )

@@ -16,14 +16,7 @@ Fill = Callable[[np.ndarray], None]
 
 
 class LazyRows(ABC):
-    """An array over files.
-
-    Indexing with an integer, a slice or an array of integers gives what an array of all rows would give.
-
-    Attributes:
-        shape: Of the array; the first axis counts rows.
-        dtype: Of its values.
-    """
+    """An array over files: an integer, a slice or an array of integers gives what an array of all rows would give."""
 
     shape: tuple[int, ...]
     dtype: np.dtype[Any]
@@ -99,10 +92,7 @@ class DecodedRows(LazyRows):
 
     @abstractmethod
     def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
-        """Some rows in pieces of at most so many: the first row, how many, and what fills an array with them.
-
-        With `threads`, several columns may be decoded at once.
-        """
+        """Some rows in pieces of at most so many: the first row, how many, and what fills an array with them."""
 
     @property
     def piece_rows(self) -> int:

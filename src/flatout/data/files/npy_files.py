@@ -1,4 +1,4 @@
-"""What lies in files: NumPy arrays as memory maps, several of them as one array, and archives.
+"""What lies in files: NumPy arrays as memory maps, several of them as one array or matrix, and archives.
 
 Nothing is read before somebody asks for rows. `extents` says which bytes of which files hold them, for a reader that
 goes from disk to device without NumPy.
@@ -7,33 +7,25 @@ goes from disk to device without NumPy.
 from __future__ import annotations
 
 import errno
+import functools
+import math
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flatout.base.errors import UnreadableFile
+
 from .file_rows import FileRows, is_cold, open_rows
-from .lazy_rows import LazyRows, files_of, part_of
-from .npy_blocks import NpyFile
-from .side_by_side import SideBySide
+from .lazy_rows import DecodedRows, Fill, LazyRows, files_of, part_of
 
 
 class Shards(LazyRows):
-    """One array of rows over several files, numbered through them in the order given.
+    """One array of rows over several memory maps or `FileRows`, numbered through them in the order given."""
 
-    Args:
-        arrays: Memory maps or `FileRows` with the same dtype and the same shape but for the first axis.
-
-    Example:
-        >>> import numpy as np
-        >>> rows = Shards([np.arange(3), np.arange(3, 5)])
-        >>> len(rows), rows[1:4].tolist(), rows[np.array([4, 0])].tolist()
-        (5, [1, 2, 3], [4, 0])
-    """
-
-    def __init__(self, arrays: Sequence[np.ndarray | FileRows]):
+    def __init__(self, arrays: Sequence[Any]):
         self.arrays = tuple(arrays)
         self._starts = np.cumsum([0, *(len(array) for array in self.arrays)])
         self.shape = (int(self._starts[-1]), *self.arrays[0].shape[1:])
@@ -44,19 +36,14 @@ class Shards(LazyRows):
         return tuple(path for array in self.arrays for path in files_of(array))
 
     def part(self, start: int, stop: int) -> Shards:
-        return Shards(self._parts(start, stop) or [part_of(self.arrays[0], 0, 0)])
-
-    def _range(self, start: int, stop: int) -> np.ndarray:
-        parts = [part[:] for part in self._parts(start, stop)]
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.empty((0, *self.shape[1:]), self.dtype)
-
-    def _parts(self, start: int, stop: int) -> list[Any]:
-        """The part of each file that holds some of these rows."""
         firsts = zip(self.arrays, self._starts.tolist(), strict=False)
         bounds = [(array, max(start - first, 0), min(stop - first, len(array))) for array, first in firsts]
-        return [part_of(array, low, high) for array, low, high in bounds if low < high]
+        parts = [part_of(array, low, high) for array, low, high in bounds if low < high]
+        return Shards(parts or [part_of(self.arrays[0], 0, 0)])
+
+    def _range(self, start: int, stop: int) -> np.ndarray:
+        parts = [part[:] for part in self.part(start, stop).arrays]
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
         rows = np.empty((len(numbers), *self.shape[1:]), self.dtype)
@@ -67,33 +54,68 @@ class Shards(LazyRows):
         return rows
 
 
-def extents(array: Any) -> tuple[NpyFile, ...]:
-    """Where in files the rows of an array lie; empty if they do not lie there one after the other.
+class SideBySide(DecodedRows):
+    """A matrix of rows whose columns are arrays of their own: memory maps, `FileRows` or `Shards` of one length."""
 
-    Args:
-        array: A memory map, a slice of one, `FileRows`, `Shards`, or anything else.
+    # One column's part of a slot.
+    decoder_bytes = 2**20
 
-    Example:
-        >>> import numpy as np
-        >>> extents(np.zeros(3))
-        ()
-    """
+    def __init__(self, arrays: Sequence[Any], dtype: np.dtype[Any]):
+        self.arrays = tuple(arrays)
+        self.dtype = dtype
+        self._widths = [math.prod(array.shape[1:]) for array in arrays]
+        self.shape = (len(arrays[0]), sum(self._widths))
+
+    @property
+    def paths(self) -> tuple[Path, ...]:
+        return files_of(self.arrays[0])
+
+    def part(self, start: int, stop: int) -> SideBySide:
+        return SideBySide([part_of(array, start, stop) for array in self.arrays], self.dtype)
+
+    def tasks(self, most: int) -> list[tuple[int, int]]:
+        return [(start, min(start + most, len(self))) for start in range(0, len(self), most)]
+
+    def pieces(self, start: int, stop: int, most: int, threads: bool = False) -> Iterator[tuple[int, int, Fill]]:
+        for at in range(start, stop, most):
+            end = min(at + most, stop)
+            yield at, end - at, functools.partial(self.fill, slice(at, end))
+
+    def _gathered(self, numbers: np.ndarray) -> np.ndarray:
+        out = np.empty((len(numbers), self.shape[1]), self.dtype)
+        self.fill(numbers, out)
+        return out
+
+    def fill(self, rows: slice | np.ndarray, out: np.ndarray) -> None:
+        """Put some of the rows into an array."""
+        position = 0
+        for width, array in zip(self._widths, self.arrays, strict=True):
+            out[:, position : position + width] = np.asarray(array[rows], self.dtype).reshape(len(out), width)
+            position += width
+
+
+def extents(array: Any) -> tuple[FileRows, ...]:
+    """Where in files the rows of an array lie; empty if they do not lie there one after the other, or no longer."""
     if isinstance(array, Shards):
         parts = [extents(part) for part in array.arrays]
         return tuple(part[0] for part in parts) if all(parts) else ()
     if isinstance(array, FileRows):
-        return (NpyFile(array.path, array.shape, array.dtype, array.offset),)
-    if not isinstance(array, np.memmap) or array.filename is None or not array.flags.c_contiguous or not array.ndim:
-        return ()
-    if array.mode == "c":
-        # What was written into such a map is in memory only.
+        return (array,)
+    # What was written into a map of mode "c" is in memory only. The file of any map may be gone by now.
+    if (
+        not isinstance(array, np.memmap)
+        or not (array.ndim and array.flags.c_contiguous)
+        or array.mode == "c"
+        or array.filename is None
+        or not Path(array.filename).exists()
+    ):
         return ()
     whole = array
     # A slice keeps the offset of the map that it was taken from, so its own is found by its address.
     while isinstance(whole.base, np.memmap):
         whole = whole.base
     offset = int(whole.offset) + array.ctypes.data - whole.ctypes.data
-    return (NpyFile(Path(array.filename), array.shape, array.dtype, offset),)
+    return (FileRows(array.filename, offset, array.shape, array.dtype),)
 
 
 def unmapped(array: Any) -> Any:
@@ -108,15 +130,11 @@ def unmapped(array: Any) -> Any:
     if not isinstance(array, np.memmap) or not (parts := extents(array)):
         return array
     (part,) = parts
-    return FileRows(part.path, part.offset, array.shape, array.dtype, drops_cache=is_cold(part.path))
+    return FileRows(part.path, part.offset, part.shape, part.dtype, drops_cache=is_cold(part.path))
 
 
 def open_npy(path: Path, argument: str) -> np.ndarray | FileRows:
-    """A read-only memory map of a `.npy` file, or `FileRows` where the process may not map that much (`ulimit -v`).
-
-    Raises:
-        ValueError: The file is cut short, is no `.npy` file, or holds Python objects or a single number.
-    """
+    """A read-only memory map of a `.npy` file, or `FileRows` where the process may not map that much (`ulimit -v`)."""
     array: np.ndarray | FileRows
     try:
         array = np.lib.format.open_memmap(path, mode="r")
@@ -129,19 +147,15 @@ def open_npy(path: Path, argument: str) -> np.ndarray | FileRows:
     return array
 
 
-def open_shards(paths: Sequence[Path], argument: str) -> Shards:
-    """Several `.npy` files as one array of rows.
-
-    Raises:
-        ValueError: Their rows differ in shape or dtype.
-    """
-    arrays = [open_npy(path, argument) for path in paths]
+def joined(arrays: Sequence[Any], what: str) -> Shards:
+    """The rows of several files as one array; `what` names them in the error where they do not make one."""
     first = arrays[0]
-    for path, array in zip(paths, arrays, strict=True):
+    for array in arrays:
         if array.dtype != first.dtype or array.shape[1:] != first.shape[1:]:
-            raise ValueError(
-                f"The files of `{argument}` must hold rows of one shape and dtype. Received: {first.shape[1:]} "
-                f"{first.dtype} in {str(paths[0])!r}, {array.shape[1:]} {array.dtype} in {str(path)!r}."
+            (begun,), (path,) = files_of(first), files_of(array)
+            raise UnreadableFile(
+                f"{what} must hold rows of one shape and dtype. Received: {first.shape[1:]} "
+                f"{first.dtype} in {str(begun)!r}, {array.shape[1:]} {array.dtype} in {str(path)!r}."
             )
     return Shards(arrays)
 
@@ -151,30 +165,17 @@ class Archive:
 
     def __init__(self, path: Path, argument: str):
         self._path = path
-        self._argument = argument
-        try:
-            with np.load(path, allow_pickle=False) as archive:
-                self.names = tuple(archive.files)
-        except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(_unreadable(path, argument, ".npz", error)) from error
+        self.names: tuple[str, ...] = self._read(argument, lambda archive: tuple(archive.files))
 
     def __repr__(self) -> str:
         return f"{str(self._path)!r}"
 
     def array(self, name: str, argument: str, integers: bool = False) -> np.ndarray:
         """One array by its name."""
-        try:
-            with np.load(self._path, allow_pickle=False) as archive:
-                return archive[name]
-        except (ValueError, EOFError, OSError, zipfile.BadZipFile) as error:
-            raise ValueError(_unreadable(self._path, argument, ".npz", error)) from error
+        return self._read(argument, lambda archive: archive[name])
 
     def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> np.ndarray:
-        """The only array of these names.
-
-        Raises:
-            ValueError: There are several, or none.
-        """
+        """The only array of these names."""
         if len(names) != 1:
             raise ValueError(
                 f"`{argument}` is {self!r}, which leaves {len(names)} arrays to choose from: {list(names)}. Expected "
@@ -182,6 +183,13 @@ class Archive:
                 "`numpy.load(...)[name]`."
             )
         return self.array(names[0], argument)
+
+    def _read(self, argument: str, what: Callable[[Any], Any]) -> Any:
+        try:
+            with np.load(self._path, allow_pickle=False) as archive:
+                return what(archive)
+        except (ValueError, TypeError, EOFError, OSError, zipfile.BadZipFile) as error:
+            raise ValueError(_unreadable(self._path, argument, ".npz", error)) from error
 
 
 def _unreadable(path: Path, argument: str, kind: str, error: Exception) -> str:

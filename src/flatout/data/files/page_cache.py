@@ -18,32 +18,11 @@ _CACHESTAT = 451
 _WINDOWS, _WINDOW_PAGES = 256, 64
 
 
-class _CacheRange(ctypes.Structure):
-    _fields_ = (("offset", ctypes.c_uint64), ("length", ctypes.c_uint64))
-
-
-class _CacheStatistics(ctypes.Structure):
-    _fields_ = tuple(
-        (name, ctypes.c_uint64) for name in ("cached", "dirty", "writeback", "evicted", "recently_evicted")
-    )
-
-
 def cached_bytes(path: str | os.PathLike[str]) -> int | None:
-    """Bytes of a file that are in the page cache.
+    """Bytes of a file that are in the page cache, by `cachestat(2)` or by `mincore(2)` for a sample of its pages.
 
-    Asked of `cachestat(2)`, or of `mincore(2)` for a sample of the file's pages.
-
-    Returns:
-        The number of bytes, or None where the kernel does not say: on other systems than Linux, and for files that
-        this user may neither own nor write (`mincore` then calls every page cached).
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.NamedTemporaryFile() as file:
-        ...     _ = file.write(bytes(10_000))
-        ...     file.flush()
-        ...     cached_bytes(file.name)
-        10000
+    None where the kernel does not say: on other systems than Linux, and for files that this user may neither own nor
+    write (`mincore` then calls every page cached).
     """
     if sys.platform != "linux":
         return None
@@ -61,16 +40,10 @@ def cached_bytes(path: str | os.PathLike[str]) -> int | None:
 
 
 def _by_cachestat(descriptor: int) -> int | None:
-    statistics = _CacheStatistics()
-    whole_file = _CacheRange(0, 0)
-    failed = ctypes.CDLL(None).syscall(
-        ctypes.c_long(_CACHESTAT),
-        ctypes.c_uint(descriptor),
-        ctypes.byref(whole_file),
-        ctypes.byref(statistics),
-        ctypes.c_uint(0),
-    )
-    return None if failed else int(statistics.cached) * PAGE
+    # Offset and length, 0 for the whole file; pages that are cached, dirty, written back, evicted, recently evicted.
+    where, pages = (ctypes.c_uint64 * 2)(0, 0), (ctypes.c_uint64 * 5)()
+    failed = ctypes.CDLL(None).syscall(ctypes.c_long(_CACHESTAT), ctypes.c_uint(descriptor), where, pages, 0)
+    return None if failed else pages[0] * PAGE
 
 
 def _by_mincore(descriptor: int, size: int) -> int:
@@ -82,11 +55,8 @@ def _by_mincore(descriptor: int, size: int) -> int:
         for first in range(0, pages, step):
             count = min(_WINDOW_PAGES, pages - first)
             flags = np.zeros(count, np.uint8)
-            ctypes.CDLL(None).mincore(
-                ctypes.c_void_p(address + first * PAGE),
-                ctypes.c_size_t(count * PAGE),
-                ctypes.c_void_p(flags.ctypes.data),
-            )
+            start, length = ctypes.c_void_p(address + first * PAGE), ctypes.c_size_t(count * PAGE)
+            ctypes.CDLL(None).mincore(start, length, ctypes.c_void_p(flags.ctypes.data))
             looked_at += count
             found += int((flags & 1).sum())
     return round(size * found / looked_at)
@@ -124,10 +94,8 @@ def _available_in_machine() -> int | None:
 
 def _available_in_group() -> int | None:
     try:
-        group = next(
-            line[3:] for line in Path("/proc/self/cgroup").read_text().splitlines() if line.startswith("0::")
-        ).lstrip("/")
-        folder = Path("/sys/fs/cgroup", group)
+        groups = Path("/proc/self/cgroup").read_text().splitlines()
+        folder = Path("/sys/fs/cgroup", next(line[3:].lstrip("/") for line in groups if line.startswith("0::")))
         limit, used = (folder / "memory.max").read_text(), (folder / "memory.current").read_text()
         statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
         # Pages of files are given up when memory is needed.
@@ -147,15 +115,7 @@ def _available_below_limit() -> int | None:
 
 
 class MemoryWatch:
-    """What this process' resident memory does from here on.
-
-    Example:
-        >>> watch = MemoryWatch()
-        >>> grown = bytearray(50_000_000)
-        >>> watch.sample()
-        >>> watch.peak_growth >= 45_000_000 or not memory_status()
-        True
-    """
+    """What this process' resident memory does from here on."""
 
     def __init__(self) -> None:
         before = memory_status()

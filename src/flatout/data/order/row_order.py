@@ -9,27 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from flatout.data.direct.load_report import StreamReport
 from flatout.seam.adapters import adapter_class_drawing_ahead
 from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
 
-from .drawn_ahead import NumPyDrawnAhead, are_same, state
+from .drawn_ahead import DrawnAhead, NumPyDrawnAhead, are_same
 
 
 class Order:
-    """The passes over the rows, and the steps of each epoch.
+    """The passes over the rows, and the steps of each epoch, counted in groups of `steps_per_execution`.
 
-    Args:
-        rows: Number of samples.
-        batch_size: Rows a step takes.
-        shuffle: As given to `fit`.
-        steps_per_epoch: As given to `fit`; an epoch then goes on where the last one stopped.
-        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
-        trainer_module: Keras' trainer module of the backend, for its iterator class.
-        strategy: TensorFlow's distribution strategy, which its iterator class wants.
+    With `steps_per_epoch` an epoch goes on where the last one stopped. The iterator class comes from Keras' trainer
+    module of the backend; TensorFlow's wants the distribution strategy.
 
     Attributes:
         iterator: Keras' own epoch iterator over row numbers.
@@ -77,11 +73,7 @@ class Order:
         self._pass = None
 
     def begin_epoch(self) -> tuple[int, int, bool]:
-        """Start an epoch.
-
-        Returns:
-            The first step within the current pass, the number of steps, and whether `rows_of_pass` is new.
-        """
+        """Start an epoch: its first step within the pass, the number of steps, and whether `rows_of_pass` is new."""
         self._enumerator = passes(self.iterator)
         _, _, batches = next(self._enumerator)
         begins = batches is not self._pass
@@ -102,13 +94,11 @@ class Order:
 
     def draw_ahead(self) -> None:
         """Draw the order of the next pass, as far as it can be foreseen."""
-        if self._drawn_ahead is not None:
-            self._drawn_ahead.look(self._rows)
+        self._drawn_ahead.look(self._rows)
 
     def close(self) -> None:
         """Have nothing left over of what was foreseen."""
-        if self._drawn_ahead is not None:
-            self._drawn_ahead.close()
+        self._drawn_ahead.close()
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
@@ -122,14 +112,7 @@ class Order:
 
 
 class FileOrder:
-    """The order in which the rows lie, for a single pass: nothing of it grows with their number.
-
-    Args:
-        rows: Number of samples.
-        batch_size: Rows a step takes.
-        steps: As given to `predict`.
-        steps_per_execution: Of the compiled model; steps are counted in groups of this many.
-    """
+    """The order in which the rows lie, for a single pass of `predict`: nothing of it grows with their number."""
 
     iterator = None
     rows_of_pass = None
@@ -154,6 +137,49 @@ class FileOrder:
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         pass
+
+
+class RowFeed:
+    """What feeds of rows that have numbers share: steps over them in Keras' order.
+
+    Attributes:
+        end: Steps of the current epoch.
+    """
+
+    is_exhausted = False
+
+    def __init__(self, order: Order | FileOrder, program: Any):
+        self._order = order
+        self._program = program
+        self.end: int | None = 0
+
+    @property
+    def loads(self) -> tuple[StreamReport, ...]:
+        """What was decoded from files while the steps ran."""
+        return ()
+
+    @property
+    def iterator(self) -> Any:
+        """Keras' own epoch iterator."""
+        return self._order.iterator
+
+    @property
+    def steps(self) -> int:
+        """Steps of an epoch, as callbacks are told."""
+        return self._order.steps
+
+    def reset(self) -> None:
+        self._order.reset()
+
+    def draw_ahead(self) -> None:
+        self._order.draw_ahead()
+
+    def end_epoch(self, steps: int, finished: bool) -> None:
+        self._order.end_epoch(steps, finished)
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        self._order.close()
 
 
 def _next_numbers(batches: Any) -> np.ndarray:
@@ -185,49 +211,38 @@ def _begun_when_asked(kind: Any) -> Any:
     order none is asked.
     """
 
-    class Begun:
-        def __init__(self, numbers: Any):
-            self._numbers = numbers
-            self._begun: Any = None
+    def begun(numbers: Any) -> Iterator[Any]:
+        yield from numbers
 
-        def __iter__(self) -> Any:
-            return self
-
-        def __next__(self) -> Any:
-            if self._begun is None:
-                self._begun = iter(self._numbers)
-            return next(self._begun)
-
-    return read_by(kind, lambda _, begin: Begun(begin()))
+    return read_by(kind, lambda _, begin: begun(begin()))
 
 
-def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> Any:
+def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> DrawnAhead:
     """What draws orders ahead of time, where that can be done."""
-    if not shuffle or shuffle == "batch":
-        return None
-    if trainer_module.__name__.endswith("jax.trainer"):
-        return NumPyDrawnAhead() if _draws_alike() else None
-    if trainer_module.__name__.endswith("torch.trainer"):
+    is_foreseeable, backend = shuffle and shuffle != "batch", trainer_module.__name__
+    if is_foreseeable and backend.endswith("jax.trainer") and _draws_alike():
+        return NumPyDrawnAhead()
+    if is_foreseeable and backend.endswith("torch.trainer"):
         from .torch_order import TorchDrawnAhead
 
         return TorchDrawnAhead()
-    return None
+    return DrawnAhead()
 
 
 @functools.cache
 def _draws_alike() -> bool:
     """Whether the installed Keras draws its order as `NumPyDrawnAhead` thinks, and nothing else."""
-    rows, before = 100, state()
+    rows, before = 100, np.random.get_state()
     try:
-        numbers = _next_numbers(iter(_index_adapter(rows, 10, True, None).get_numpy_iterator()))
-        left = state()
+        numbers = _next_numbers(iter(_index_adapter(rows, 10, True, DrawnAhead()).get_numpy_iterator()))
+        left = np.random.get_state()
         np.random.set_state(before)
-        return np.array_equal(numbers, np.random.permutation(rows)) and are_same(state(), left)
+        return np.array_equal(numbers, np.random.permutation(rows)) and are_same(np.random.get_state(), left)
     finally:
         np.random.set_state(before)
 
 
-def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -> Any:
+def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: DrawnAhead) -> Any:
     """Keras' array adapter over row numbers, which counts batches of `batch_size` but yields each pass whole.
 
     A full permutation does not depend on the batch size, and one batch of all rows spares Keras' Python loop
@@ -255,12 +270,11 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: Any) -
 
             # Keras makes one for each pass, which takes half a millisecond and draws nothing.
             if self._loader is None:
-                loader = super().get_torch_dataloader()
-                self._loader = loader if drawn_ahead is None else in_one_piece(loader, drawn_ahead)
+                self._loader = in_one_piece(super().get_torch_dataloader(), drawn_ahead)
             return self._loader
 
         def drawn_batches(self) -> Any:
-            numbers = drawn_ahead.take(rows) if isinstance(drawn_ahead, NumPyDrawnAhead) else None
+            numbers = drawn_ahead.take(rows)
             return None if numbers is None else [(numbers,)]
 
     numbers = np.arange(rows, dtype=np.int32 if rows < 2**31 else np.int64)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, RandomSampler, Sampler
 
-from .drawn_ahead import Drawer
+from .drawn_ahead import DrawnAhead
 
 
 class _Permutation(Sampler[Any]):
@@ -27,23 +27,21 @@ class _Permutation(Sampler[Any]):
         return 1
 
 
-def in_one_piece(loader: DataLoader[Any], drawn_ahead: TorchDrawnAhead) -> DataLoader[Any]:
+def in_one_piece(loader: DataLoader[Any], drawn_ahead: DrawnAhead) -> DataLoader[Any]:
     """A loader whose first batch is all rows in the order that this one would give; itself if nobody can say that.
 
-    Args:
-        loader: Of Keras, over all rows in one batch. It makes a Python number of each row, and a list of them.
-        drawn_ahead: May have drawn the order already.
+    That of Keras makes a Python number of each row, and a list of them.
     """
     sampler: Any = getattr(loader.batch_sampler, "sampler", None)
     is_plain = type(sampler) is RandomSampler and not sampler.replacement and sampler.generator is None
-    if not is_plain or not _draws_alike():
+    if not isinstance(drawn_ahead, TorchDrawnAhead) or not is_plain or not _draws_alike():
         return loader
     return DataLoader(
         loader.dataset, batch_sampler=_Permutation(len(sampler), drawn_ahead), collate_fn=loader.collate_fn
     )
 
 
-class TorchDrawnAhead:
+class TorchDrawnAhead(DrawnAhead):
     """Foresees permutations, each of which comes from a seed that torch draws for it alone.
 
     Between now and then torch draws other seeds too, one for every iterator of a loader: as many as the last time.
@@ -52,36 +50,29 @@ class TorchDrawnAhead:
     _DRAWS = 8
 
     def __init__(self) -> None:
+        super().__init__()
         self._seeds: list[int] = []
         self._number = 2
-        self._drawer = Drawer()
 
     def look(self, rows: int) -> None:
-        """Draw the permutation that will probably be the next, unless that is done already."""
         if torch.get_default_device().type != "cpu":
             return  # Seeds come from another generator then.
         before = torch.get_rng_state()
         seeds = [_seed() for _ in range(self._DRAWS)]
         torch.set_rng_state(before)
-        if self._drawer.is_asked and seeds == self._seeds:
-            return
-        self._seeds = seeds
-        seed = seeds[self._number]
-        self._drawer.start(lambda: _shuffled(rows, seed))
+        if self._drawing is None or seeds != self._seeds:
+            self._seeds = seeds
+            self._start(functools.partial(_shuffled, rows, seeds[self._number]))
 
     def permutation(self, rows: int) -> np.ndarray:
         """Draw a permutation."""
         seed = _seed()
-        order = self._drawer.result()
+        order = self._result()
         expected = self._seeds[self._number] if self._seeds else None
         if seed in self._seeds:
             self._number = self._seeds.index(seed)
         self._seeds = []
         return order if order is not None and seed == expected and len(order) == rows else _shuffled(rows, seed)
-
-    def close(self) -> None:
-        """Have no thread left over."""
-        self._drawer.close()
 
 
 def _seed() -> int:

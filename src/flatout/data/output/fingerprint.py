@@ -14,8 +14,7 @@ import numpy as np
 
 from flatout.data.columnar.table_rows import TableRows
 from flatout.data.files.lazy_rows import files_of
-from flatout.data.files.npy_files import extents
-from flatout.data.files.side_by_side import SideBySide
+from flatout.data.files.npy_files import SideBySide, extents
 from flatout.data.stream.chunks import as_host_array
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers

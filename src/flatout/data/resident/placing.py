@@ -7,8 +7,8 @@ from typing import Any
 from flatout.data.device.sinks import MakeSink
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.file_rows import FileRows
 from flatout.data.files.lazy_rows import DecodedRows
-from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.npy_files import extents, unmapped
 from flatout.data.stream.chunks import packed
 
@@ -49,7 +49,7 @@ def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tu
     return packed(inputs, list(map(placed, leaves, dtypes))), reports
 
 
-def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:
+def _in_files(leaf: Any) -> list[FileRows] | DecodedRows | None:
     """Where the rows of an array lie in files, or what decodes them."""
     if isinstance(leaf, DecodedRows):
         # Pages of a map would count as this process' memory.

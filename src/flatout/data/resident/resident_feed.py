@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.data.order.row_feed import RowFeed
-from flatout.data.order.row_order import Order
+from flatout.data.order.row_order import Order, RowFeed
 
 
 class ResidentFeed(RowFeed):

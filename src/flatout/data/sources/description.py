@@ -52,14 +52,7 @@ class ArraySource:
 
 @dataclass(frozen=True)
 class BatchSource:
-    """A source that gives batch after batch: its rows have no numbers, and nothing is known of them beforehand.
-
-    Attributes:
-        x: What the user gave.
-        kind: What that is, in words.
-        batches: Batches of a pass, or None if it does not say.
-        class_weight: As given to `fit`.
-    """
+    """What gives batch after batch, in words its `kind`: its rows have no numbers, nor perhaps a pass its `batches`."""
 
     x: Any
     kind: str
@@ -79,7 +72,6 @@ def describe(
 
     Raises:
         Refusal: Arrays that only Keras can convert, batch by batch, or something that Keras itself will refuse.
-        ValueError: Keras would refuse them too (lengths that differ), or there are no rows.
     """
     from keras import tree
 
@@ -109,17 +101,15 @@ def _kind_of_batches(x: Any) -> str | None:
 
     from flatout.data.batches.feed import Feed
 
-    if isinstance(x, types.GeneratorType):
-        return "a generator"
-    if isinstance(x, PyDataset):
-        return "a PyDataset"
-    if isinstance(x, Feed):
-        return "a flatout.feed"
-    if is_tf_dataset(x):
-        return "a tf.data.Dataset"
-    if is_torch_dataloader(x):
-        return "a DataLoader"
-    return "a grain dataset" if is_grain_dataset(x) else None
+    kinds = {
+        "a generator": isinstance(x, types.GeneratorType),
+        "a PyDataset": isinstance(x, PyDataset),
+        "a flatout.feed": isinstance(x, Feed),
+        "a tf.data.Dataset": is_tf_dataset(x),
+        "a DataLoader": is_torch_dataloader(x),
+        "a grain dataset": is_grain_dataset(x),
+    }
+    return next((kind for kind, is_it in kinds.items() if is_it), None)
 
 
 def _batches_of(x: Any) -> int | None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,13 +28,7 @@ _MODES = {1: "L", 3: "RGB", 4: "RGBA"}
 
 @dataclass(frozen=True)
 class ImageFolder:
-    """Images and their classes.
-
-    Attributes:
-        paths: Of the images.
-        labels: The number of each image's class.
-        classes: The names of the subfolders, sorted; empty if the images lie in the folder itself.
-    """
+    """Images, the number of each one's class, and the names of the subfolders, if there are any."""
 
     paths: tuple[Path, ...]
     labels: np.ndarray
@@ -59,21 +53,7 @@ def _images_below(folder: Path) -> list[Path]:
 
 
 def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -> np.ndarray:
-    """Decode images in threads and resize them.
-
-    Args:
-        paths: The files.
-        height: Of the result.
-        width: Of the result.
-        channels: 1 (grey), 3 (RGB) or 4 (RGBA).
-
-    Returns:
-        An array of uint8 with the shape `(len(paths), height, width, channels)`.
-
-    Raises:
-        MissingExtra: Pillow is not installed.
-        ValueError: A file is no image.
-    """
+    """Decode images in threads, of 1 (grey), 3 (RGB) or 4 (RGBA) channels, and resize them."""
     try:
         import PIL.Image  # noqa: F401
     except ImportError as error:
@@ -84,29 +64,22 @@ def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -
         images[number] = resized(_decoded(paths[number], channels), height, width)
 
     with ThreadPoolExecutor(thread_name_prefix="flatout-images") as pool:
-        futures = [pool.submit(fill, number) for number in range(len(paths))]
-        try:
-            _wait_for(futures)
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
+        # The first error in the order of the files is raised, and what is not begun by then is not done.
+        _wait_for(pool.map(fill, range(len(paths))), len(paths))
     return images
 
 
-def _wait_for(futures: Sequence[Future[None]]) -> None:
-    """Wait for all, with a progress bar once it takes long; the first error in the order of the files is raised."""
+def _wait_for(filled: Iterator[None], count: int) -> None:
+    """Wait for all, with a progress bar once it takes long."""
     started = time.monotonic()
-    for number, future in enumerate(futures):
-        future.result()
+    for done, _ in enumerate(filled, 1):
         if time.monotonic() - started > SECONDS_WITHOUT_PROGRESS_BAR:
             from rich.console import Console
             from rich.progress import track
 
-            rest = futures[number + 1 :]
-            for later in track(
-                rest, "Decoding images", total=len(futures), completed=number + 1, console=Console(stderr=True)
-            ):
-                later.result()
-            return
+            console = Console(stderr=True)
+            for _ in track(filled, "Decoding images", total=count, completed=done, console=console):
+                pass
 
 
 def _decoded(path: Path, channels: int) -> np.ndarray:
@@ -118,24 +91,17 @@ def _decoded(path: Path, channels: int) -> np.ndarray:
             if channels == 1:
                 # A JPEG file holds its grey image; without this it is made from the colours.
                 image.draft("L", image.size)
-            if image.mode.startswith("I"):
-                # 16 bits a value. Pillow would clip them.
-                grey = (np.asarray(image) >> 8).astype(np.uint8)
-                return np.asarray(Image.fromarray(grey).convert(_MODES[channels])).reshape(*grey.shape, channels)
-            pixels = np.asarray(image.convert(_MODES[channels]))
+            # 16 bits a value. Pillow would clip them.
+            is_deep = image.mode.startswith("I")
+            shallow = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8)) if is_deep else image
+            pixels = np.asarray(shallow.convert(_MODES[channels]))
     except (UnidentifiedImageError, OSError, SyntaxError) as error:
         raise ValueError(f"{str(path)!r} cannot be decoded as an image ({error}). Repair or remove it.") from error
     return pixels.reshape(*pixels.shape[:2], channels)
 
 
 def resized(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """`tf.image.resize(image, (height, width))`, rounded to uint8.
-
-    Example:
-        >>> import numpy as np
-        >>> resized(np.array([[[0], [100]]], np.uint8), 1, 4)[0, :, 0].tolist()
-        [0, 25, 75, 100]
-    """
+    """`tf.image.resize(image, (height, width))`, rounded to uint8."""
     if image.shape[:2] == (height, width):
         return image
     above, below, down = _neighbours(image.shape[0], height)

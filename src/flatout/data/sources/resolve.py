@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import glob
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,56 +20,27 @@ from flatout.data.columnar.frame_columns import Frame, codes_of_model, shortened
 from flatout.data.columnar.stored_tables import SUFFIXES as TABLES
 from flatout.data.columnar.stored_tables import open_tables
 from flatout.data.columnar.table_rows import TableFrame
-from flatout.data.files.npy_files import Archive, open_npy, open_shards
+from flatout.data.files.npy_files import Archive, joined, open_npy
 
 from . import images
 
 _SUFFIXES = (".npy", ".npz", *TABLES)
+# Arrays that have names.
+Named = Frame | Archive
 _EXPECTED = f"Expected a file that ends in {', '.join(_SUFFIXES)}, a pattern such as 'x-*.npy', or a folder of images."
-
-
-class Named(Protocol):
-    """Arrays that have names: a `Frame`, a `TableFrame` or an `Archive`."""
-
-    names: tuple[str, ...]
-
-    def array(self, name: str, argument: str, integers: bool = False) -> Any: ...
-
-    def matrix(self, names: Sequence[str], argument: str, integers: bool = False) -> Any: ...
 
 
 def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
     """Turn paths, frames and names of columns into arrays that Keras takes.
 
-    What Keras takes as it is comes back untouched, the same objects.
-
-    Args:
-        model: The model that the data are for; the names and shapes of its inputs decide what becomes of columns.
-        x: As for `fit`, or a path, or a frame of pandas, polars or pyarrow.
-        y: The same, or the name of a column of `x`, or several names.
-        sample_weight: The same.
-
-    Returns:
-        `(x, y, sample_weight)`; for a folder of images with class subfolders `y` holds their labels if it was None.
-
-    Raises:
-        FileNotFoundError: No such file, or none that matches a pattern.
-        MissingExtra: pyarrow or Pillow is needed and not installed.
-        TypeError: Columns that are no numbers.
-        ValueError: A file cannot be read, a name is no column, or columns do not fit the model.
-
-    Example:
-        >>> import keras, pandas as pd
-        >>> model = keras.Sequential([keras.layers.Input((2,)), keras.layers.Dense(1)])
-        >>> frame = pd.DataFrame({"a": [1, 2], "b": [True, None], "label": ["no", "yes"]})
-        >>> frame = frame.astype({"b": "boolean", "label": "category"})
-        >>> x, y, _ = resolve(model, frame, "label")
-        >>> x.tolist(), y.tolist()
-        ([[1.0, 1.0], [2.0, nan]], [0, 1])
+    What it takes as it is comes back untouched, the same objects. The names and shapes of the model's inputs decide
+    what becomes of columns. For a folder of images with class subfolders `y` holds their labels if it was None.
     """
-    takes_names = any(isinstance(leaf, str) for leaf in _leaves((y, sample_weight)))
+    from keras import tree
+
+    takes_names = any(isinstance(leaf, str) for leaf in tree.flatten((y, sample_weight)))
     wants_columns = frames.is_frame(x) and (takes_names or len(_inputs_of(model)) > 1)
-    if not wants_columns and not any(_needs_work(leaf) for leaf in _leaves((x, y, sample_weight))):
+    if not wants_columns and not any(_needs_work(leaf) for leaf in tree.flatten((x, y, sample_weight))):
         return x, y, sample_weight
     if is_series(x):
         source = frames.as_array(x, "x", model) if _needs_work(x) else x
@@ -83,20 +54,10 @@ def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tup
         if y is None and source.classes:
             return pixels, codes_of_model(model, ("y", "class folders"), source.classes, source.labels), targets[1]
         return pixels, *targets
-    if isinstance(source, (Frame, TableFrame, Archive)):
-        taken = {leaf for leaf in _leaves((y, sample_weight)) if isinstance(leaf, str)}
+    if isinstance(source, Named):
+        taken = {leaf for leaf in tree.flatten((y, sample_weight)) if isinstance(leaf, str)}
         source = _inputs(source, [name for name in source.names if name not in taken], model)
     return source, *targets
-
-
-def _leaves(structure: Any) -> Iterator[Any]:
-    if isinstance(structure, dict):
-        structure = list(structure.values())
-    if isinstance(structure, (list, tuple)):
-        for part in structure:
-            yield from _leaves(part)
-    else:
-        yield structure
 
 
 def _needs_work(leaf: Any) -> bool:
@@ -105,16 +66,21 @@ def _needs_work(leaf: Any) -> bool:
 
 def _opened(value: Any, argument: str, model: Any) -> Any:
     """What a path or a frame holds: an array, something `Named`, or an `ImageFolder`. Structures hold arrays."""
-    if isinstance(value, dict):
-        return {key: _as_array(part, f"{argument}[{key!r}]", model) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        parts = [_as_array(part, f"{argument}[{number}]", model) for number, part in enumerate(value)]
-        return parts if isinstance(value, list) else tuple(parts)
+    if isinstance(value, (dict, list, tuple)):
+        return _each(value, lambda key, part: _as_array(part, f"{argument}[{key!r}]", model))
     if not _needs_work(value):
         return value
     if isinstance(value, (str, os.PathLike)):
         return _opened_path(Path(value).expanduser(), argument, model)
     return frames.open_frame(value, model)
+
+
+def _each(structure: Any, of: Callable[[Any, Any], Any]) -> Any:
+    """A dict, list or tuple of what becomes of each key, or number, and part."""
+    if isinstance(structure, dict):
+        return {key: of(key, part) for key, part in structure.items()}
+    parts = [of(number, part) for number, part in enumerate(structure)]
+    return parts if isinstance(structure, list) else tuple(parts)
 
 
 def _as_array(value: Any, argument: str, model: Any) -> Any:
@@ -123,7 +89,7 @@ def _as_array(value: Any, argument: str, model: Any) -> Any:
     opened = _opened(value, argument, model)
     if isinstance(opened, images.ImageFolder):
         raise ValueError(f"`{argument}` is the folder {value!r} of images. Expected it as `x` itself.")
-    if isinstance(opened, (Frame, TableFrame, Archive)):
+    if isinstance(opened, Named):
         return opened.matrix(opened.names, argument, integers=not argument.startswith("x"))
     return opened
 
@@ -146,7 +112,8 @@ def _opened_path(path: Path, argument: str, model: Any) -> Any:
         )
     suffixes = sorted({match.suffix.lower() for match in paths})
     if suffixes == [".npy"]:
-        return open_npy(path, argument) if is_file else open_shards(paths, argument)
+        arrays = [open_npy(match, argument) for match in paths]
+        return arrays[0] if is_file else joined(arrays, f"The files of `{argument}`")
     if suffixes == [".npz"] and len(paths) == 1:
         return Archive(paths[0], argument)
     if len(suffixes) == 1 and suffixes[0] in TABLES:
@@ -175,18 +142,14 @@ def _opened_folder(folder: Path, argument: str, model: Any) -> Any:
 
 def _target(value: Any, argument: str, source: Any, model: Any) -> Any:
     """`y` or `sample_weight`: names of columns of `x`, paths and frames become arrays."""
-    named: Named | None = source if isinstance(source, (Frame, TableFrame, Archive)) else None
-    if isinstance(value, (list, tuple)) and value and all(_is_name(part) for part in value):
-        columns = [_target(name, argument, source, model) for name in value]
+    named = source if isinstance(source, Named) else None
+    if isinstance(value, (dict, list, tuple)):
+        parts = _each(value, lambda _, part: _target(part, argument, source, model))
         has_outputs = len(getattr(model, "outputs", None) or [None]) > 1
-        if named is None or has_outputs or argument != "y":
-            return columns if isinstance(value, list) else tuple(columns)
-        return named.matrix(value, argument, integers=True)
-    if isinstance(value, dict):
-        return {key: _target(part, argument, source, model) for key, part in value.items()}
-    if isinstance(value, (list, tuple)):
-        parts = [_target(part, argument, source, model) for part in value]
-        return parts if isinstance(value, list) else tuple(parts)
+        are_names = value and not isinstance(value, dict) and all(map(_is_name, value))
+        if named is None or has_outputs or argument != "y" or not are_names:
+            return parts
+        return named.matrix(list(value), argument, integers=True)
     if isinstance(value, str) and named is not None and value in named.names:
         return named.array(value, argument, integers=True)
     if not _is_name(value):
@@ -247,7 +210,7 @@ def _single_input(source: Named, names: Sequence[str], name: str, tensor: Any) -
         if _fits(column, tensor):
             return column
     matrix = source.matrix(names, "x", integers)
-    if isinstance(source, (Frame, TableFrame)) and not _fits(matrix, tensor):
+    if isinstance(source, Frame) and not _fits(matrix, tensor):
         raise ValueError(
             f"`x` has the columns {shortened(names)}, together {matrix.shape[1]} number(s) a row, and the model takes "
             f"{_row_shape(tensor)}. Name the label (`y='...'`), select other columns, or change the model's input."

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from flatout.data.direct.load_report import StreamReport
-from flatout.data.order.row_feed import RowFeed
-from flatout.data.order.row_order import FileOrder, Order
+from flatout.data.order.row_order import FileOrder, Order, RowFeed
 from flatout.data.workers.background import Background
 
 from .chunks import Chunk, RowReader

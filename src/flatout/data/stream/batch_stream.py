@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.data.batches.plain_batches import is_plain
+from flatout.data.batches.batch_checks import is_plain
 from flatout.data.direct.load_report import StreamReport
 from flatout.data.workers.background import Background
 from flatout.seam.adapters import as_numpy_batches

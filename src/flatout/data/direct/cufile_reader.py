@@ -7,6 +7,7 @@ nvidia-fs or PCI peer-to-peer DMA is there. Its own statistics then tell which w
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import os
@@ -18,48 +19,45 @@ from flatout.data.device.cuda_driver import CudaError, cuda_driver
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.npy_blocks import NpyFile
 
-from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P
+from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P, Tally
 from .reader_threads import share_out
-from .tally import Tally
 
 _PIECE = 16 * 2**20
 _COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}
 
 
-def unavailable(insist: bool = False) -> str:
-    """Why cuFile would bring nothing here, or "" if it may.
-
-    Args:
-        insist: Ask only whether it can run at all.
-    """
+def cannot_run() -> str:
+    """Why cuFile cannot be used here at all, or "" if it can."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda-bindings is not installed (pip install flatout[gpu])"
     try:
         # Asked first: without a GPU, opening cuFile's driver waits for ever (nvidia-cufile 1.19).
         cuda_driver()
+        return ""
     except CudaError as error:
         return str(error)
-    if insist or Path("/dev/nvidia-fs0").exists() or _peer_to_peer_is_enabled():
-        return ""
+
+
+def unavailable() -> str:
+    """Why cuFile would bring nothing here, or "" if it may."""
+    if (why := cannot_run()) or Path("/dev/nvidia-fs0").exists():
+        return why
+    with contextlib.suppress(OSError):
+        if "RMForceStaticBar1=1" in Path("/proc/driver/nvidia/params").read_text():
+            return ""
     return (
         "neither nvidia-fs (/dev/nvidia-fs0) nor PCI peer-to-peer DMA (RMForceStaticBar1=1) is set up on this machine"
     )
-
-
-def _peer_to_peer_is_enabled() -> bool:
-    try:
-        settings = Path("/proc/driver/nvidia/params").read_text()
-    except OSError:
-        return False
-    return "RMForceStaticBar1=1" in settings
 
 
 def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
     """Read files into device memory, one after the other.
 
     Raises:
-        GpuDirectFailed: cuFile refused; nothing is known of the memory's contents.
+        GpuDirectFailed: cuFile is of no use here, or refused; nothing is known of the memory's contents.
     """
+    if why := unavailable():
+        raise GpuDirectFailed(why)
     try:
         cufile = _opened()
         before = _counts(cufile)
@@ -135,12 +133,10 @@ def _opened() -> Any:
     with cuda_driver().in_context():
         cufile.driver_open()
     atexit.register(cufile.driver_close)
-    try:
+    # Libraries before 1.15 keep no such statistics; the report then says that cuFile did not say.
+    with contextlib.suppress(Exception):
         cufile.set_stats_level(3)
         cufile.stats_start()
-    except Exception:
-        # Libraries before 1.15 keep no such statistics; the report then says that cuFile did not say.
-        return cufile
     return cufile
 
 

@@ -17,9 +17,8 @@ from flatout.data.device.sinks import Sink
 from flatout.data.files.lazy_rows import DecodedRows, Fill
 from flatout.data.files.side_by_side import SideBySide
 
-from .load_report import COLUMNS, DECODED
+from .load_report import COLUMNS, DECODED, Tally
 from .slots import FillSlot, pass_through
-from .tally import Tally
 
 # For all threads together. Of a wide table, few pieces are decoded at a time, with several columns of each at once.
 _DECODERS_BYTES = 256 * 2**20

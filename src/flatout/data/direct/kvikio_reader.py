@@ -12,24 +12,19 @@ from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.page_cache import cached_bytes
 
-from .load_report import KVIKIO
-from .tally import Tally
+from .load_report import KVIKIO, Tally
 
 _TASK = 16 * 2**20
 
 
-def unavailable(insist: bool = False) -> str:
-    """Why KvikIO would bring nothing here, or "" if it may.
-
-    Args:
-        insist: Ask only whether it can run at all.
-    """
+def unavailable() -> str:
+    """Why KvikIO would bring nothing here, or "" if it may."""
     if importlib.util.find_spec("kvikio") is None:
         return "KvikIO is not installed"
     try:
         import kvikio.cufile_driver
 
-        if insist or kvikio.cufile_driver.get("is_gds_available"):
+        if kvikio.cufile_driver.get("is_gds_available"):
             return ""
     except Exception as error:
         # Without libcuda.so.1 the import itself fails, with an error of the C++ library's.
@@ -41,8 +36,10 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
     """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
 
     Raises:
-        GpuDirectFailed: KvikIO refused; nothing is known of the memory's contents.
+        GpuDirectFailed: KvikIO is of no use here, or refused; nothing is known of the memory's contents.
     """
+    if why := unavailable():
+        raise GpuDirectFailed(why)
     try:
         import kvikio
         import kvikio.defaults

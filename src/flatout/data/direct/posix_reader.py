@@ -21,9 +21,8 @@ from flatout.data.device.sinks import Sink
 from flatout.data.files.npy_blocks import Block, NpyFile, blocks
 from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
 
-from .load_report import BUFFERED, POSIX_DIRECT
+from .load_report import BUFFERED, POSIX_DIRECT, Tally
 from .slots import SLOTS_PER_THREAD, FillSlot, pass_through
-from .tally import Tally
 
 # O_DIRECT wants offsets, lengths and addresses to be multiples of this; no file system in use wants more.
 ALIGNMENT = max(PAGE, 4096)

@@ -11,8 +11,8 @@ import numpy as np
 from flatout.data.device.pinned_memory import borrowed
 from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
 
+from .load_report import Tally
 from .reader_threads import share_out
-from .tally import Tally
 
 T = TypeVar("T")
 SLOTS_PER_THREAD = 2
@@ -30,13 +30,7 @@ def pass_through(
 ) -> None:
     """Read into slots and copy from there into a sink, by as many threads as the tally says.
 
-    Args:
-        tasks: Each goes to one thread.
-        fills: What a thread has to do for its tasks.
-        sink: Where the blocks go.
-        slot_bytes: Size of a slot.
-        tally: Takes what happens.
-        look: Called by the thread that waits, every now and then.
+    `fills` gives what a thread has to do for its tasks; `look` is called by the thread that waits, every now and then.
     """
     count = tally.threads * SLOTS_PER_THREAD
     with borrowed(count * slot_bytes, pin=sink.wants_pinned) as slab:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -115,52 +115,6 @@ def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any
     except Exception as error:
         raise UnreadableFile(f"{path} is not a .npy file, or its header is damaged: {error}.") from error
     return shape, is_fortran, dtype, text.tell()
-
-
-@dataclass(frozen=True)
-class NpyRows:
-    """Rows of one or several .npy files, seen as one array.
-
-    Attributes:
-        files: The part of each that holds some of them, in order.
-        shape: Of the array.
-        dtype: Of the array, in native byte order.
-    """
-
-    files: tuple[NpyFile, ...]
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-
-    @property
-    def nbytes(self) -> int:
-        return sum(file.nbytes for file in self.files)
-
-
-def select(files: Sequence[NpyFile], start: int = 0, stop: int | None = None) -> NpyRows:
-    """The rows `start` to `stop - 1` of several files that follow each other.
-
-    Raises:
-        UnreadableFile: The files do not make one array.
-        ValueError: There are no such rows.
-    """
-    first_file = files[0]
-    for file in files[1:]:
-        if (file.shape[1:], file.dtype) != (first_file.shape[1:], first_file.dtype):
-            raise UnreadableFile(
-                f"The files do not make one array. Received: rows of shape {file.shape[1:]} and dtype {file.dtype} in "
-                f"{file.path}. Expected: {first_file.shape[1:]} and {first_file.dtype}, as in {first_file.path}."
-            )
-    rows = sum(file.shape[0] for file in files)
-    stop = rows if stop is None else stop
-    if not 0 <= start <= stop <= rows:
-        raise ValueError(f"There are no such rows. Received: [{start}:{stop}). Expected a range within [0:{rows}).")
-    found, before = list[NpyFile](), 0
-    for file in files:
-        first, last = max(start - before, 0), min(stop - before, file.shape[0])
-        if first < last:
-            found.append(file.part(first, last))
-        before += file.shape[0]
-    return NpyRows(tuple(found), (stop - start, *first_file.shape[1:]), first_file.native_dtype)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flatout.data.device.sinks import MakeSink
@@ -20,17 +21,16 @@ def lies_in_files(inputs: Any) -> bool:
     return any(_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
 
 
-def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tuple[Any, list[DirectReport]]:
-    """Put a structure of arrays on the device, those in files by reading the files.
+def place_files(
+    inputs: Any, place: Any, sink_for: Callable[[str], MakeSink], dtypes: list[str]
+) -> tuple[Any, list[DirectReport]]:
+    """Put a structure of arrays on the device, those in files by reading the files; and how those came there.
 
     Args:
         inputs: The arrays.
         place: Puts a structure of arrays on the device, as Keras converts them.
         sink_for: Gives a `MakeSink` for an array that becomes a dtype of that name.
         dtypes: What each of the arrays becomes.
-
-    Returns:
-        The structure on the device, and how the bytes of each file came there.
     """
     from keras import tree
 
@@ -40,8 +40,7 @@ def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tu
         rows = _in_files(leaf)
         if rows is None:
             return place(leaf)
-        make_sink: MakeSink = sink_for(dtype)
-        array, report = load(rows, make_sink)
+        array, report = load(rows, sink_for(dtype))
         reports.append(report)
         return array
 

@@ -35,7 +35,6 @@ from flatout.seam.symbolic_build import has_built_layers
 from .arguments import bound, resolved
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
-from .planning.engine_choice import engine_named
 from .planning.plan import Plan
 from .planning.strict_mode import refuse_stock
 from .preparing.batch_feeds import stream_batches
@@ -81,7 +80,7 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
 def _prepare(model: Any, call: dict[str, Any], wishes: Options) -> tuple[Prepared, Source]:
     """Everything up to step 0, with an engine or, where none can, with Keras' own step; and the described data."""
     source = describe_call("predict", call)
-    plan = plan_call("predict", model, call, wishes, source).plan
+    plan, _ = plan_call("predict", model, call, wishes, source)
     if plan.facts.backend not in BACKENDS:
         raise FlatoutError(
             f"`out` needs one of the Keras backends {', '.join(BACKENDS)}. Received: {plan.facts.backend}. "
@@ -113,7 +112,7 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source)
         feed = StockBatches(program, batches_of_rows(source, reader, order.count), order.count)
     else:
         feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))
-    return Prepared(plan, engine_named(backend), program, feed)
+    return Prepared(plan, program, feed)
 
 
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:

@@ -32,12 +32,7 @@ BYTES_BETWEEN_SYNCS = 10**9
 
 
 def size_on_disk(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of a `.npy` file, its header included.
-
-    Example:
-        >>> size_on_disk((1000, 10), "float32")
-        40128
-    """
+    """Bytes of a `.npy` file, its header included."""
     return len(_header(shape, np.dtype(dtype))) + math.prod(shape) * np.dtype(dtype).itemsize
 
 
@@ -58,14 +53,6 @@ class OutputFiles:
 
     Attributes:
         started_anew: Why an interrupted prediction is not gone on with, or None if there was none.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with OutputFiles(OutputPaths(f"{folder}/out.npy"), {}) as files:
-        ...         files.append([np.zeros((2, 3)), np.ones((1, 3))])
-        ...     np.load(f"{folder}/out.npy").sum(axis=1).tolist()
-        [0.0, 0.0, 3.0]
     """
 
     def __init__(self, paths: OutputPaths, fingerprint: dict[str, str], obstacle: str | None = None):

@@ -15,14 +15,15 @@ from flatout.data.device.locked_rows import Wanted
 from flatout.data.device.sinks import DeviceMemory, Wait
 from flatout.data.workers.background import Background
 
+from .chunk_memory import FreshMemory, Memory, Ring
 from .chunks import Chunk, packed
 
 # Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
-CHUNKS_AHEAD = 4
+_CHUNKS_AHEAD = 4
 # Where the device uses the host's memory nothing is on its way.
 _CHUNKS_READY = 2
 # Chunks in host memory at once: one being filled, one filled, one being sent, those on their way and one that arrives.
-CHUNKS_ON_HOST = CHUNKS_AHEAD + 4
+_CHUNKS_ON_HOST = _CHUNKS_AHEAD + 4
 
 
 class Landing(Protocol):
@@ -66,6 +67,10 @@ class Sender:
         """Whether the device can fetch rows of locked arrays by itself."""
         return self._stream is not None
 
+    def memory(self) -> Memory:
+        """Host memory to put chunks together in."""
+        return Ring(_CHUNKS_ON_HOST) if self._copies else FreshMemory()
+
     def one(self, chunk: Chunk) -> Chunk:
         """The chunk on the device, arrived."""
         sent = self._start(chunk)
@@ -78,7 +83,7 @@ class Sender:
         What is in them is there when their `arrived` has returned.
         """
         return Background(
-            self._sent(chunks, at_once), items=CHUNKS_AHEAD if self._copies else _CHUNKS_READY, at_once=at_once
+            self._sent(chunks, at_once), items=_CHUNKS_AHEAD if self._copies else _CHUNKS_READY, at_once=at_once
         )
 
     def give_back(self, chunk: Chunk) -> None:

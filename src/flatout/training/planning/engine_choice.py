@@ -10,7 +10,7 @@ import functools
 from dataclasses import replace
 from typing import Any, cast
 
-from flatout.base.errors import Reason
+from flatout.base.errors import FallbackRefused, Reason
 from flatout.base.options import current
 from flatout.data.sources.description import ArraySource
 from flatout.engines.contract import Engine
@@ -18,7 +18,6 @@ from flatout.engines.select import engine_for
 
 from .callback_services import services_of
 from .plan import Plan
-from .strict_mode import refuse_other_engine
 
 
 @functools.cache
@@ -31,13 +30,6 @@ def engine_named(name: str) -> Engine:
     from flatout.native.run.native_engine import NativeEngine
 
     return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
-
-
-def native_obstacle(model: Any, method: str) -> Reason | None:
-    """What speaks against the native engine that was asked for, as far as can be said before the model is built."""
-    from flatout.native.run.native_engine import obstacle
-
-    return obstacle(model, method)
 
 
 def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -> Plan:
@@ -61,5 +53,8 @@ def choose_instead(plan: Plan, why: Reason) -> Plan | None:
         return None
     if current().engine != plan.engine:
         return replace(plan, engine=plan.facts.backend)
-    refuse_other_engine(plan, why)
+    if current().strict:
+        raise FallbackRefused(
+            f"Strict mode: engine={plan.engine!r} was asked for, and cannot run this {plan.task} step. {why}"
+        )
     return replace(plan, engine=plan.facts.backend, reasons=(*plan.reasons, why))

@@ -27,11 +27,3 @@ def refuse_obstacle(plan: Plan) -> None:
     """Refuse a plan for another engine than the one that was asked for."""
     if current().strict and plan.facts.native_obstacle is not None:
         raise FallbackRefused(f"Strict mode: engine='native' was asked for. {plan.facts.native_obstacle} {_REMEDY}")
-
-
-def refuse_other_engine(plan: Plan, why: Reason) -> None:
-    """Refuse to go on without the engine of a plan, which was asked for and cannot compile the step."""
-    if current().strict:
-        raise FallbackRefused(
-            f"Strict mode: engine={plan.engine!r} was asked for, and cannot run this {plan.task} step. {why}"
-        )

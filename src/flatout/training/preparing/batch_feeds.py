@@ -10,6 +10,7 @@ from flatout.data.batches.feed import Feed
 from flatout.data.batches.feed import feed as feed_of
 from flatout.data.sources.description import BatchSource
 from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
+from flatout.data.stream.sender import Sender
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of, steps_of
@@ -19,7 +20,6 @@ from flatout.training.planning.plan import Plan
 from .building import build_before_reading, build_on_chunk
 from .compiling import compile_step
 from .prepared import Prepared
-from .sending import chunk_memory_of, sender_to
 
 
 def stream_batches(
@@ -33,13 +33,14 @@ def stream_batches(
     method, engine = plan.facts.method, engine_named(plan.engine)
     steps = steps_of(method, call)
     batches = source.x if isinstance(source.x, Feed) else _feed(method, call, source, steps)
+    sender = Sender(engine.send, engine.reuses_memory, engine.landing)
     stream = BatchStream(
         _epoch_iterator(model, plan.facts.backend, source, batches, steps),
         batches,
         model.steps_per_execution,
         engine.chunk_stretch,
-        sender_to(engine),
-        chunk_memory_of(engine),
+        sender,
+        sender.memory(),
     )
     try:
         if method != "predict":
@@ -47,7 +48,7 @@ def stream_batches(
         first = stream.first_chunk()
         if method != "predict":
             build_on_chunk(model, engine, first)
-        compiled = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
+        plan, stream.program = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
     except (Refusal, UnfitBatch) as error:
         why = error.reason if isinstance(error, Refusal) else reason("sparse", "a batch")
         if isinstance(source.x, types.GeneratorType):
@@ -57,8 +58,7 @@ def stream_batches(
     except BaseException:
         stream.close()
         raise
-    stream.program = compiled.program
-    return Prepared(compiled.plan, compiled.engine, compiled.program, stream)
+    return Prepared(plan, stream.program, stream)
 
 
 def _feed(method: str, call: dict[str, Any], source: BatchSource, steps: int | None) -> Feed:

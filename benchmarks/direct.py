@@ -190,7 +190,7 @@ def drop(path: Path) -> None:
 
 def buffered_reads(path: Path, threads: int) -> None:
     """What `dd` without O_DIRECT does, with as many threads as flatout's reader has."""
-    from flatout.data.direct.reader_threads import share_out
+    from flatout.data.direct.slots import share_out
 
     piece, size = 8 * 2**20, path.stat().st_size
     with path.open("rb", buffering=0) as file:

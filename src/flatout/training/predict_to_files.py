@@ -61,7 +61,8 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     call = {**call, "x": tree.map_structure(unmapped, call["x"])}
     paths = OutputPaths(out, call["x"])
     with options(data="streamed") as wishes:
-        prepared, source = _prepare(model, call, wishes)
+        source = describe_call("predict", call)
+        prepared = _prepare(model, call, source, wishes)
         try:
             if not prepared.plan.accelerated:
                 refuse_stock("predict", prepared.plan.reasons)
@@ -77,27 +78,23 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     return files.result()
 
 
-def _prepare(model: Any, call: dict[str, Any], wishes: Options) -> tuple[Prepared, Source]:
-    """Everything up to step 0, with an engine or, where none can, with Keras' own step; and the described data."""
-    source = describe_call("predict", call)
+def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options) -> Prepared:
+    """Everything up to step 0, with an engine or, where none can, with Keras' own step."""
     plan, _ = plan_call("predict", model, call, wishes, source)
     if plan.facts.backend not in BACKENDS:
         raise FlatoutError(
             f"`out` needs one of the Keras backends {', '.join(BACKENDS)}. Received: {plan.facts.backend}. "
             "Call `model.predict` without `out`."
         )
-    if not plan.accelerated:
-        return _prepare_stock(model, call, plan, source), source
     try:
-        if isinstance(source, ArraySource):
-            order = _order(model, call, source)
-            return stream_rows(model, plan, source, order, output_bytes=_OUTPUT_BYTES), source
-        assert isinstance(source, BatchSource)
-        return stream_batches(model, call, plan, source, _OUTPUT_BYTES), source
+        if plan.accelerated and isinstance(source, ArraySource):
+            return stream_rows(model, plan, source, _order(model, call, source), output_bytes=_OUTPUT_BYTES)
+        if plan.accelerated and isinstance(source, BatchSource):
+            return stream_batches(model, call, plan, source, _OUTPUT_BYTES)
     except Refusal as refusal:
         plan = replace(plan, engine="stock", data="host", reasons=(refusal.reason,))
         call = call if refusal.x is None else {**call, "x": refusal.x}
-        return _prepare_stock(model, call, plan, source), source
+    return _prepare_stock(model, call, plan, source)
 
 
 def _order(model: Any, call: dict[str, Any], source: ArraySource) -> FileOrder:
@@ -118,23 +115,15 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source)
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
     """As Keras converts arrays before it cuts them into batches."""
     import keras
-    from keras import tree
 
-    def converted(dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype
-
-    return [converted(as_host_array(leaf).dtype) for leaf in tree.flatten(source.inputs) if leaf is not None]
+    dtypes = [as_host_array(leaf).dtype for leaf in keras.tree.flatten(source.inputs) if leaf is not None]
+    return [np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype for dtype in dtypes]
 
 
 def _open_files(
     model: Any, call: dict[str, Any], prepared: Prepared, source: Source, paths: OutputPaths, wishes: Options
 ) -> OutputFiles:
-    """The files of a prediction: new ones, or those of an interrupted prediction of the same rows by the same model.
-
-    Raises:
-        ValueError: `out` has another structure than the model's outputs.
-        OSError: The disk is too small, or another process is writing there.
-    """
+    """The files of a prediction: new ones, or those of an interrupted prediction of the same rows by the same model."""
     obstacle = None
     parts: dict[str, str] = {}
     if not isinstance(source, ArraySource):

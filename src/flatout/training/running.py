@@ -23,21 +23,19 @@ _What = tuple[str, bool, str, str, int]
 
 def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float) -> Any:
     """Run what was prepared, from the first callback on; returns what Keras' method returns."""
+    ended_by = ""
     try:
         check_inputs(model, call["x"])
         if prepared.plan.task == "train":
-            result = fit_epochs(model, call, prepared, validation)
-        else:
-            run_pass = evaluate_pass if prepared.plan.task == "test" else predict_all
-            result = run_pass(model, call, prepared)
+            return fit_epochs(model, call, prepared, validation)
+        return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)
     except BaseException as error:
-        if prepared.steps:
-            report(model, prepared, prepared.steps, started, validation.reasons, type(error).__name__)
+        ended_by = type(error).__name__
         raise
     finally:
         prepared.feed.close()
-    report(model, prepared, prepared.steps, started, validation.reasons)
-    return result
+        if prepared.steps or not ended_by:
+            report(model, prepared, prepared.steps, started, validation.reasons, ended_by)
 
 
 def report(

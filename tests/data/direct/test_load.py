@@ -29,7 +29,7 @@ from flatout.data.direct import kvikio_reader as direct_kvikio
 from flatout.data.direct import load as direct_load
 from flatout.data.direct import posix_reader as direct_posix
 from flatout.data.direct.load_report import BUFFERED, CUFILE, KVIKIO, POSIX_DIRECT
-from flatout.data.direct.reader_threads import share_out
+from flatout.data.direct.slots import share_out
 from flatout.data.files.npy_blocks import describe
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 

@@ -36,12 +36,10 @@ class Sink(Protocol):
     @property
     def wants_pinned(self) -> bool:
         """Whether a GPU will read the blocks, from page-locked memory if it can."""
-        ...
 
     @property
     def device_memory(self) -> DeviceMemory | None:
         """The array's own memory on a GPU, if it may be written by its address and holds just the file's bytes."""
-        ...
 
     def write(self, at: tuple[int, ...], block: np.ndarray) -> Wait:
         """Start to copy a contiguous block, whose memory is used again once the returned function has returned.
@@ -49,11 +47,9 @@ class Sink(Protocol):
         It goes to `(row,)`; a part of a row that is too long for a block, and has fewer axes, to a longer index. The
         last number is the first position along the block's first axis.
         """
-        ...
 
     def finish(self) -> Any:
         """The array, complete. Called once, after all blocks were waited for."""
-        ...
 
 
 class MakeSink(Protocol):
@@ -65,7 +61,6 @@ class MakeSink(Protocol):
         Device memory that starts where the file's first byte lies in a page, `page_offset`, can be read into without a
         copy. Other sinks ignore it.
         """
-        ...
 
 
 def position(at: tuple[int, ...], block: np.ndarray) -> tuple[int | slice, ...]:

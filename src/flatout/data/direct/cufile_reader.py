@@ -20,7 +20,7 @@ from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.npy_blocks import NpyFile
 
 from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P, Tally
-from .reader_threads import share_out
+from .slots import share_out
 
 _PIECE = 16 * 2**20
 _COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}
@@ -80,26 +80,22 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
 def _read_file(
     cufile: Any, file: NpyFile, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
 ) -> None:
-    descriptor = _open_file(file.path)
-    try:
+    with contextlib.ExitStack() as opened:
         description = cufile.Descr()
         description.type = cufile.FileHandleType.OPAQUE_FD
-        description.handle.fd = descriptor
+        description.handle.fd = _open_file(file.path)
+        opened.callback(os.close, description.handle.fd)
         description.fs_ops = 0
         handle = cufile.handle_register(description.ptr)
-        try:
+        opened.callback(cufile.handle_deregister, handle)
 
-            def worker(number: int, pieces: Iterator[tuple[int, int]]) -> None:
-                with cuda_driver().in_context():
-                    for first, last in pieces:
-                        with tally.timed("reading"):
-                            _read_piece(cufile, handle, file, memory, first, last)
+        def worker(number: int, pieces: Iterator[tuple[int, int]]) -> None:
+            with cuda_driver().in_context():
+                for first, last in pieces:
+                    with tally.timed("reading"):
+                        _read_piece(cufile, handle, file, memory, first, last)
 
-            share_out(_pieces(file), worker, threads, look)
-        finally:
-            cufile.handle_deregister(handle)
-    finally:
-        os.close(descriptor)
+        share_out(_pieces(file), worker, threads, look)
 
 
 def _open_file(path: Path) -> int:

@@ -61,15 +61,8 @@ def read(
 
 def _fills(tasks: Iterator[tuple[_OpenFile, Block]]) -> Iterator[FillSlot]:
     for opened, block in tasks:
-        yield functools.partial(_filled, opened, block)
+        yield functools.partial(opened.fill, block)
         opened.one_done()
-
-
-def _filled(opened: _OpenFile, block: Block, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
-    values = opened.read(block, slot)
-    if block.file.is_swapped:
-        values = values.byteswap(inplace=True).view(block.file.native_dtype)
-    return block.at, values
 
 
 class _OpenFile:
@@ -82,8 +75,14 @@ class _OpenFile:
         self._is_cold = False
         self._lock = threading.Lock()
 
-    def read(self, block: Block, slot: np.ndarray) -> np.ndarray:
-        """Fill a slot with a block and return the view of it."""
+    def fill(self, block: Block, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
+        """Fill a slot with a block, in native byte order."""
+        values = self._read(block, slot)
+        if block.file.is_swapped:
+            values = values.byteswap(inplace=True).view(block.file.native_dtype)
+        return block.at, values
+
+    def _read(self, block: Block, slot: np.ndarray) -> np.ndarray:
         try:
             buffered, direct = self._open()
             lead = block.offset % ALIGNMENT

@@ -1,9 +1,14 @@
-"""Rows on their way through host memory: each thread fills one of its two slots while the other is copied."""
+"""Rows on their way through host memory: each thread fills one of its two slots while the other is copied.
+
+The threads share out a list of tasks: the first failure stops all of them, and none outlives the call.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import numpy as np
@@ -12,10 +17,10 @@ from flatout.data.device.pinned_memory import borrowed
 from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
 
 from .load_report import Tally
-from .reader_threads import share_out
 
 T = TypeVar("T")
 SLOTS_PER_THREAD = 2
+_LOOK_EVERY_SECONDS = 0.05
 # Fills a slot; returns where its block goes, and the block, which is a view of the slot.
 FillSlot = Callable[[np.ndarray], tuple[tuple[int, ...], np.ndarray]]
 
@@ -63,5 +68,48 @@ def _fill_and_copy(slots: list[np.ndarray], fills: Iterator[FillSlot], sink: Sin
     finally:
         # A copy that is still under way would read a slot that somebody else has borrowed.
         with tally.timed("copying"):
-            for wait in pending:
-                wait()
+            for copied in pending:
+                copied()
+
+
+def share_out(
+    tasks: Iterable[T], worker: Callable[[int, Iterator[T]], None], threads: int, look: Callable[[], None]
+) -> None:
+    """Run a worker in each of several threads over one common stream of tasks, which ends early once one has failed.
+
+    Args:
+        tasks: Each goes to exactly one worker.
+        worker: Called with the number of its thread and the stream.
+        threads: How many.
+        look: Called by this thread every now and then while it waits.
+
+    Raises:
+        BaseException: What a worker raised, or an interruption of this thread, once all threads have ended.
+    """
+    lock, stream, stopped = threading.Lock(), iter(tasks), threading.Event()
+
+    def until_stopped() -> Iterator[T]:
+        while not stopped.is_set():
+            with lock:
+                try:
+                    task = next(stream)
+                except StopIteration:
+                    return
+            yield task
+
+    def run(number: int) -> None:
+        try:
+            worker(number, until_stopped())
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(threads, "flatout-direct") as crew:
+        try:
+            jobs = [crew.submit(run, number) for number in range(threads)]
+            while wait(jobs, _LOOK_EVERY_SECONDS).not_done:
+                look()
+        finally:
+            stopped.set()
+    for job in jobs:
+        job.result()

@@ -66,7 +66,7 @@ def load(path: Path) -> Progress | None:
 
 
 def packed(structure: Any) -> Any:
-    """A structure without its leaves, for JSON: `{"a": 1, "b": (2,)}` is `["dict", {"a": None, "b": ["tuple", [None]]}]`."""
+    """A structure without its leaves, as JSON can hold it: `{"a": (1,)}` is `["dict", {"a": ["tuple", [None]]}]`."""
     if isinstance(structure, dict):
         return ["dict", {key: packed(part) for key, part in structure.items()}]
     if isinstance(structure, (list, tuple)):

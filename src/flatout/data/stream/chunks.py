@@ -181,19 +181,15 @@ class RowReader:
         if length == self.batch_size:
             room *= self.short if stop - first <= self.short else self.long
         numbers = slice(begin, end) if order is None else order[begin:end]
-        through_host = [
-            (leaf, dtype)
-            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
-            if rows is None
-        ]
-        arrays = self._memory([((room, *leaf.shape[1:]), dtype) for leaf, dtype in through_host])
-        for (leaf, _), array in zip(through_host, arrays, strict=True):
-            self._gather(leaf, numbers, array[: end - begin])
-        gathered = iter(arrays)
-        parts = [
-            next(gathered) if rows is None else Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype)
-            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
-        ]
+        leaves = list(zip(self._leaves, self._dtypes, self._locked, strict=True))
+        on_host = [((room, *leaf.shape[1:]), dtype) for leaf, dtype, rows in leaves if rows is None]
+        arrays, parts = iter(self._memory(on_host)), list[Any]()
+        for leaf, dtype, rows in leaves:
+            if rows is None:
+                parts.append(next(arrays))
+                self._gather(leaf, numbers, parts[-1][: end - begin])
+            else:
+                parts.append(Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype))
         return Chunk(packed(self._structure, parts), room, length, stop - first)
 
     def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:

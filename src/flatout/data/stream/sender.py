@@ -31,15 +31,12 @@ class Landing(Protocol):
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
         """Whether rows of this dtype arrive as they are; the backend converts others on their way."""
-        ...
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, DeviceMemory]:
         """An array that nobody uses, and where it is."""
-        ...
 
     def give_back(self, array: Any) -> None:
         """Steps that are dispatched from now on do not use this array any more."""
-        ...
 
 
 class Sender:
@@ -82,9 +79,8 @@ class Sender:
 
         What is in them is there when their `arrived` has returned.
         """
-        return Background(
-            self._sent(chunks, at_once), items=_CHUNKS_AHEAD if self._copies else _CHUNKS_READY, at_once=at_once
-        )
+        items = _CHUNKS_AHEAD if self._copies else _CHUNKS_READY
+        return Background(self._sent(chunks, at_once), items=items, at_once=at_once)
 
     def give_back(self, chunk: Chunk) -> None:
         """Another chunk has taken its place."""
@@ -115,9 +111,8 @@ class Sender:
 
         if self._stream is None:
             return dataclasses.replace(chunk, data=self._send(chunk.data))
-        leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
         placed, landed = [], []
-        for leaf in leaves:
+        for leaf in (leaf for leaf in tree.flatten(chunk.data) if leaf is not None):
             if isinstance(leaf, Wanted) or self._can_land(leaf):
                 placed.append(self._land(leaf, self._stream))
                 landed.append(placed[-1])

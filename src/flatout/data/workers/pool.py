@@ -24,7 +24,7 @@ import numpy as np
 from flatout.base.errors import WorkerDied
 
 from .background import PATIENCE
-from .dataset_state import difference, state_of
+from .dataset_state import state_of
 from .remote_errors import Raised, rebuilt
 from .worker_process import Ticket, Worker, end, start
 from .worker_slots import dump, load, new_memory, room_for, write
@@ -222,7 +222,8 @@ class Processes:
         if not self._workers:
             return
         state = state_of(self._dataset)
-        changed, removed = difference(self._state, state)
+        changed = [name for name in state if name not in self._state or state[name] != self._state[name]]
+        removed = [name for name in self._state if name not in state]
         if not changed and not removed:
             return
         try:

@@ -11,6 +11,7 @@ from flatout.data.batches.feed import feed as feed_of
 from flatout.data.sources.description import BatchSource
 from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
 from flatout.data.stream.sender import Sender
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of, steps_of
@@ -18,12 +19,11 @@ from flatout.training.planning.engine_choice import engine_named
 from flatout.training.planning.plan import Plan
 
 from .building import build_before_reading, build_on_chunk
-from .compiling import compile_step
-from .prepared import Prepared
+from .prepared import Prepared, compile_step
 
 
 def stream_batches(
-    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int | None = None
+    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int = OUTPUT_BYTES_PER_CHUNK
 ) -> Prepared:
     """Read the first batches, build the model on them and compile its step for what comes.
 
@@ -33,14 +33,12 @@ def stream_batches(
     method, engine = plan.facts.method, engine_named(plan.engine)
     steps = steps_of(method, call)
     batches = source.x if isinstance(source.x, Feed) else _feed(method, call, source, steps)
-    sender = Sender(engine.send, engine.reuses_memory, engine.landing)
     stream = BatchStream(
         _epoch_iterator(model, plan.facts.backend, source, batches, steps),
         batches,
         model.steps_per_execution,
         engine.chunk_stretch,
-        sender,
-        sender.memory(),
+        Sender(engine.send, engine.reuses_memory, engine.landing),
     )
     try:
         if method != "predict":

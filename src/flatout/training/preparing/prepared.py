@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
+from flatout.base.errors import Refusal
 from flatout.data.direct.load_report import DirectReport
 from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.batch_stream import BatchStream
-from flatout.engines.contract import Engine, StepProgram
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
 from flatout.engines.stock.stock_loop import StockBatches
-from flatout.training.planning.engine_choice import engine_named
+from flatout.training.planning.engine_choice import choose_instead, engine_named
 from flatout.training.planning.plan import Plan
 
 # Has the rows of each step in the program when they are needed, in the order in which stock Keras takes them.
@@ -39,3 +41,28 @@ class Prepared:
     def engine(self) -> Engine:
         """What is done around the steps, also those of stock Keras."""
         return engine_named(self.plan.engine if self.plan.accelerated else self.plan.facts.backend)
+
+
+def compile_step(
+    plan: Plan,
+    model: Any,
+    data: Any,
+    rows: int,
+    batch_size: int,
+    any_length: bool = False,
+    output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+) -> tuple[Plan, StepProgram]:
+    """Compile the step that a plan asks for, by the engine that the plan returned names; see `Engine.prepare`.
+
+    Raises:
+        Refusal: No engine can; stock Keras must run.
+        FallbackRefused: An engine that was asked for cannot, in strict mode.
+    """
+    limits = (any_length, output_bytes)
+    try:
+        return plan, engine_named(plan.engine).prepare(model, plan.task, data, rows, batch_size, *limits)
+    except Refusal as refusal:
+        other = choose_instead(plan, refusal.reason)
+        if other is None:
+            raise
+    return other, engine_named(other.engine).prepare(model, other.task, data, rows, batch_size, *limits)

@@ -19,15 +19,14 @@ from flatout.data.sources.description import ArraySource
 from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunks import RowReader
 from flatout.data.stream.sender import Sender
-from flatout.engines.contract import Engine
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of
 from flatout.training.planning.decision import with_notes
 from flatout.training.planning.engine_choice import engine_named
 from flatout.training.planning.plan import Plan
 
-from .compiling import compile_step
-from .prepared import Prepared
+from .prepared import Prepared, compile_step
 
 
 def order_of_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource) -> Order:
@@ -83,7 +82,7 @@ def stream_rows(
     source: ArraySource,
     order: Order | FileOrder,
     passes: int = 1,
-    output_bytes: int | None = None,
+    output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
 ) -> Prepared:
     """Compile the step for rows that are sent to the device chunk by chunk."""
     engine = engine_named(plan.engine)

@@ -145,8 +145,7 @@ def standardized(adapter: Any, batch: Any) -> Any:
 
 def looked_at(adapter: Any) -> list[Any]:
     """The first batches of a generator, which its adapter has taken to see their shapes."""
-    batches: list[Any] = adapter._first_batches
-    return batches
+    return adapter._first_batches  # type: ignore[no-any-return]
 
 
 def dataset_behind(adapter: Any) -> Any:

@@ -55,8 +55,7 @@ def steps_seen(iterator: Any) -> int:
 
 def batches_of_pass(iterator: Any) -> int | None:
     """Batches of a pass over the data, whatever an epoch takes of them; None if nobody knows yet."""
-    known: int | None = iterator._num_batches
-    return known
+    return iterator._num_batches  # type: ignore[no-any-return]
 
 
 def validation_iterator(model: Any, evaluation: dict[str, Any]) -> Any:

@@ -57,12 +57,6 @@ def undo(owner: Owner) -> None:
         _tidy()
 
 
-def undo_all() -> None:
-    """Take the patches of all owners away."""
-    for owner in _ORDER:
-        undo(owner)
-
-
 def is_applied(owner: Owner) -> bool:
     with _lock:
         return any(owner in layer.wrappers for layer in _layers)

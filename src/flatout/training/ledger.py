@@ -52,6 +52,10 @@ class Ledger:
         wanted = {service for _, service in services}
         self.every_step = bool(wanted & {"replay", "cut"})
         self.single_steps = "step" in wanted
+        # Whether a callback can stop training at a step inside a chunk, after the chunk has run.
+        self.may_rewind = self.every_step and not self.single_steps
+        # Whether a callback may look at the model after a chunk, and wants each of its steps.
+        self.is_watched = self.every_step or self.single_steps
         self.keeps_outputs = mode == "predict"
         self._is_heard = wanted != {"none"}
         self._cutting = [callback for callback, service in services if service == "cut"]
@@ -69,16 +73,6 @@ class Ledger:
         self._told_at = 0.0
         self._chunk_began = 0.0
         self._seconds_per_step: float | None = None
-
-    @property
-    def may_rewind(self) -> bool:
-        """Whether a callback can stop training at a step inside a chunk, after the chunk has run."""
-        return self.every_step and not self.single_steps
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether a callback may look at the model after a chunk, and wants each of its steps."""
-        return self.every_step or self.single_steps
 
     @property
     def stopped(self) -> bool:

@@ -25,7 +25,7 @@ from flatout.data.output.output_paths import OutputPaths
 from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader, as_host_array
+from flatout.data.stream.chunks import RowReader, as_host_array, leaves_of
 from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
 from flatout.seam import stock_methods as stock
 from flatout.seam.keras_names import is_of_keras
@@ -116,7 +116,7 @@ def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
     """As Keras converts arrays before it cuts them into batches."""
     import keras
 
-    dtypes = [as_host_array(leaf).dtype for leaf in keras.tree.flatten(source.inputs) if leaf is not None]
+    dtypes = [as_host_array(leaf).dtype for leaf in leaves_of(source.inputs)]
     return [np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype for dtype in dtypes]
 
 

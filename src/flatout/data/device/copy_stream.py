@@ -87,11 +87,7 @@ def _kernel(driver: Driver, unit: int) -> int:
 
 
 class CopyStream:
-    """Copies to device memory, one after the other, on a stream of their own; may be used from any thread.
-
-    Raises:
-        CudaError: There is no GPU, or the driver refuses.
-    """
+    """Copies to device memory, in order, on a stream of their own, from any thread; `CudaError` without a GPU."""
 
     def __init__(self) -> None:
         self._driver = cuda_driver()

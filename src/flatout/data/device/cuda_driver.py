@@ -155,11 +155,7 @@ class Driver:
 
 @functools.cache
 def cuda_driver() -> Driver:
-    """The driver, initialised.
-
-    Raises:
-        CudaError: There is no driver or no GPU.
-    """
+    """The driver, initialised; `CudaError` if there is none, or no GPU."""
     try:
         return Driver(ctypes.CDLL("libcuda.so.1"), ctypes.PyDLL("libcuda.so.1"))
     except OSError:

@@ -84,10 +84,8 @@ def _take_idle(nbytes: int, pin: bool) -> Slab | None:
 
 def _keep_largest(slab: Slab) -> None:
     with _lock:
-        _idle.append(slab)
-        _idle.sort(key=lambda slab: (slab.is_pinned, slab.memory.size))
-        superfluous = _idle[:-1]
-        del _idle[:-1]
+        *superfluous, largest = sorted([*_idle, slab], key=lambda slab: (slab.is_pinned, slab.memory.size))
+        _idle[:] = [largest]
     for other in superfluous:
         other.unpin()
 

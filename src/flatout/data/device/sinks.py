@@ -92,11 +92,7 @@ class HostSink:
 
 
 def require_numbers(dtype: np.dtype[Any], backend: str) -> None:
-    """Refuse what no tensor can hold.
-
-    Raises:
-        UnreadableFile: Text, dates, records, or numbers that NumPy saved as raw bytes.
-    """
+    """Refuse what no tensor can hold: text, dates, records, or numbers that NumPy saved as raw bytes."""
     if dtype.kind not in "biufc":
         raise UnreadableFile(
             f"These values cannot become a {backend} tensor. Received: dtype {dtype}. Expected booleans, integers, "

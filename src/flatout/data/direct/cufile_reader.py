@@ -11,7 +11,7 @@ import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +50,8 @@ def unavailable() -> str:
     )
 
 
-def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory, one after the other.
-
-    Raises:
-        GpuDirectFailed: cuFile is of no use here, or refused; nothing is known of the memory's contents.
-    """
+def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
     if why := unavailable():
         raise GpuDirectFailed(why)
     try:
@@ -63,7 +59,7 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
         before = _counts(cufile)
         done = 0
         for file in files:
-            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally, look)
+            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
             done += file.nbytes
         after = _counts(cufile)
     except Exception as error:
@@ -77,9 +73,7 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
         tally.add_bytes(path, round(done * count / sum(requests.values())))
 
 
-def _read_file(
-    cufile: Any, file: NpyFile, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
-) -> None:
+def _read_file(cufile: Any, file: NpyFile, memory: DeviceMemory, threads: int, tally: Tally) -> None:
     with contextlib.ExitStack() as opened:
         description = cufile.Descr()
         description.type = cufile.FileHandleType.OPAQUE_FD
@@ -95,7 +89,7 @@ def _read_file(
                     with tally.timed("reading"):
                         _read_piece(cufile, handle, file, memory, first, last)
 
-        share_out(_pieces(file), worker, threads, look)
+        share_out(_pieces(file), worker, threads, tally.memory.sample)
 
 
 def _open_file(path: Path) -> int:

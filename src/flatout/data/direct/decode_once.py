@@ -73,11 +73,7 @@ def table_bytes(inputs: Any) -> int:
 
 
 def with_places(inputs: Any, on_disk: bool) -> tuple[Any, list[DirectReport]]:
-    """The same arrays, tables decoded into memory or a temporary file; and how the bytes of each came there.
-
-    Raises:
-        OSError: The disk is too small.
-    """
+    """The same arrays, tables decoded into memory or a temporary file; and how the bytes of each came there."""
     from keras import tree
 
     folder, reports = folder_for_rows(), list[DirectReport]()

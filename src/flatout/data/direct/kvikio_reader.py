@@ -6,7 +6,7 @@ Elsewhere its fallback waits for each copy before the next read (rapidsai/kvikio
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.npy_blocks import NpyFile
@@ -32,12 +32,8 @@ def unavailable() -> str:
     return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
 
 
-def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
-
-    Raises:
-        GpuDirectFailed: KvikIO is of no use here, or refused; nothing is known of the memory's contents.
-    """
+def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
     if why := unavailable():
         raise GpuDirectFailed(why)
     try:
@@ -47,6 +43,7 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
         done = 0
         for file in files:
             is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
+            # Its pool has one thread by default.
             settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
             with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
                 target = DeviceMemory(memory.pointer + done, file.nbytes)
@@ -54,7 +51,7 @@ def read(files: Sequence[NpyFile], memory: DeviceMemory, threads: int, tally: Ta
             if count != file.nbytes:
                 raise OSError(f"{file.path} gave {count:,} bytes instead of {file.nbytes:,}")
             done += file.nbytes
-            look()
+            tally.memory.sample()
     except Exception as error:
         raise GpuDirectFailed(f"KvikIO failed: {type(error).__name__}: {error}") from error
     tally.threads = threads

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from flatout.base.errors import UnreadableFile
 from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
 from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile
-from flatout.data.files.page_cache import MemoryWatch, cached_bytes
+from flatout.data.files.page_cache import cached_bytes
 
 from . import cufile_reader, decoded_rows, kvikio_reader, posix_reader
 from .load_report import DirectReport, Tally
@@ -48,23 +48,23 @@ def load(
         ValueError: A table cannot be decoded.
     """
     threads = min(threads, (os.cpu_count() or 1) * _THREADS_PER_CORE)
-    watch, tally, begun = MemoryWatch(), Tally(), time.perf_counter()
+    tally, begun = Tally(), time.perf_counter()
     paths = dict.fromkeys(source.paths if isinstance(source, DecodedRows) else (file.path for file in source))
     cached_before = _cached(paths)
     if isinstance(source, DecodedRows):
         engine, nbytes = "arrow", source.nbytes
         sink = make_sink(source.shape, source.dtype, 0)
-        decoded_rows.read(source, sink, threads, slot_bytes, tally, watch.sample)
+        decoded_rows.read(source, sink, threads, slot_bytes, tally)
     else:
         first, nbytes = source[0], sum(file.nbytes for file in source)
         shape = (sum(file.shape[0] for file in source), *first.shape[1:])
         sink = make_sink(shape, first.native_dtype, first.offset % posix_reader.ALIGNMENT)
-        engine = _read_past_host(source, sink, threads, tally, watch.sample) or "posix"
+        engine = _read_past_host(source, sink, threads, tally) or "posix"
         if engine == "posix":
-            posix_reader.read(source, sink, threads, slot_bytes, tally, watch.sample)
+            posix_reader.read(source, sink, threads, slot_bytes, tally)
     array = sink.finish()
     seconds = time.perf_counter() - begun
-    watch.sample()
+    tally.memory.sample()
     return array, DirectReport(
         engine=engine,
         nbytes=nbytes,
@@ -74,17 +74,15 @@ def load(
         is_pinned=tally.is_pinned,
         reading=tally.share("reading", seconds),
         copying=tally.share("copying", seconds),
-        rss_growth=watch.growth,
-        peak_rss_growth=watch.peak_growth,
+        rss_growth=tally.memory.growth,
+        peak_rss_growth=tally.memory.peak_growth,
         cached_before=cached_before,
         cached_after=_cached(paths),
         reasons=tuple(tally.reasons.values()),
     )
 
 
-def _read_past_host(
-    files: Sequence[NpyFile], sink: Sink, threads: int, tally: Tally, look: Callable[[], None]
-) -> str | None:
+def _read_past_host(files: Sequence[NpyFile], sink: Sink, threads: int, tally: Tally) -> str | None:
     """Let an engine write device memory by its address; None if none can, with the reasons in the tally."""
     if not sink.wants_pinned:
         return None
@@ -93,7 +91,7 @@ def _read_past_host(
         try:
             if memory is None or any(file.is_swapped for file in files):
                 raise GpuDirectFailed("the array has no device memory that may be written by its address")
-            gpu_direct.read(files, memory, threads, tally, look)
+            gpu_direct.read(files, memory, threads, tally)
             return name
         except GpuDirectFailed as failure:
             why = str(failure)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from flatout.base.errors import Reason
 from flatout.base.sizes import as_size
+from flatout.data.files.page_cache import MemoryWatch
 
 P2P = "GPUDirect, PCI peer to peer"
 NVFS = "GPUDirect, nvidia-fs"
@@ -26,6 +27,7 @@ class Tally:
     """What reader threads count while they work, from any thread; of reasons with one code the first is kept."""
 
     def __init__(self) -> None:
+        self.memory = MemoryWatch()
         self.paths: dict[str, int] = {}
         self.reasons: dict[str, Reason] = {}
         self.is_pinned = False

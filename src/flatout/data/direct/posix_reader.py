@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -32,14 +32,8 @@ _WARM_SHARE = 0.5
 _SMALLEST_BLOCK = 2**20
 
 
-def read(
-    files: Sequence[NpyFile], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
-) -> None:
-    """Read files into a sink.
-
-    Raises:
-        UnreadableFile: A file cannot be read, or shrank while it was read.
-    """
+def read(files: Sequence[NpyFile], sink: Sink, threads: int, slot_bytes: int, tally: Tally) -> None:
+    """Read files into a sink; `UnreadableFile` if one cannot be read, or shrinks meanwhile."""
     # A page before and one after the data, which O_DIRECT reads along.
     itemsize = max((file.dtype.itemsize for file in files), default=1)
     payload = max(slot_bytes - 2 * ALIGNMENT, 1)
@@ -53,7 +47,7 @@ def read(
         tasks += [(opened, piece) for piece in pieces]
     tally.threads = min(threads, max(len(tasks), 1))
     try:
-        pass_through(tasks, _fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally, look)
+        pass_through(tasks, _fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally)
     finally:
         for opened, _ in tasks:
             opened.close()

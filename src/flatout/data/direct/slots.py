@@ -31,12 +31,8 @@ def pass_through(
     sink: Sink,
     slot_bytes: int,
     tally: Tally,
-    look: Callable[[], None],
 ) -> None:
-    """Read into slots and copy from there into a sink, by as many threads as the tally says.
-
-    `fills` gives what a thread has to do for its tasks; `look` is called by the thread that waits, every now and then.
-    """
+    """Read into slots, by what `fills` gives for tasks, and copy to a sink, by as many threads as the tally says."""
     count = tally.threads * SLOTS_PER_THREAD
     with borrowed(count * slot_bytes, pin=sink.wants_pinned) as slab:
         tally.is_pinned = slab.is_pinned
@@ -48,7 +44,7 @@ def pass_through(
             own = slots[number * SLOTS_PER_THREAD : (number + 1) * SLOTS_PER_THREAD]
             _fill_and_copy(own, fills(mine), sink, tally)
 
-        share_out(tasks, worker, tally.threads, look)
+        share_out(tasks, worker, tally.threads, tally.memory.sample)
 
 
 def _fill_and_copy(slots: list[np.ndarray], fills: Iterator[FillSlot], sink: Sink, tally: Tally) -> None:
@@ -77,14 +73,8 @@ def share_out(
 ) -> None:
     """Run a worker in each of several threads over one common stream of tasks, which ends early once one has failed.
 
-    Args:
-        tasks: Each goes to exactly one worker.
-        worker: Called with the number of its thread and the stream.
-        threads: How many.
-        look: Called by this thread every now and then while it waits.
-
-    Raises:
-        BaseException: What a worker raised, or an interruption of this thread, once all threads have ended.
+    A worker is called with the number of its thread and the stream; `look` every now and then by who waits for them.
+    What a worker raised, or an interruption of this thread, is raised once all threads have ended.
     """
     lock, stream, stopped = threading.Lock(), iter(tasks), threading.Event()
 

@@ -16,7 +16,7 @@ from flatout.data.columnar.table_rows import TableRows
 from flatout.data.files.lazy_rows import files_of
 from flatout.data.files.npy_files import extents
 from flatout.data.files.side_by_side import SideBySide
-from flatout.data.stream.chunks import as_host_array
+from flatout.data.stream.chunks import as_host_array, leaves_of
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
 
@@ -62,9 +62,8 @@ def of_arrays(inputs: Any) -> str:
     from keras import tree
 
     digest = hashlib.sha256(str(tree.map_structure(lambda _: 0, inputs)).encode())
-    for leaf in tree.flatten(inputs):
-        if leaf is not None:
-            _add_leaf(digest, leaf)
+    for leaf in leaves_of(inputs):
+        _add_leaf(digest, leaf)
     return digest.hexdigest()
 
 

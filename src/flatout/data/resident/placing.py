@@ -11,14 +11,12 @@ from flatout.data.direct.load_report import DirectReport
 from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_blocks import NpyFile
 from flatout.data.files.npy_files import extents, unmapped
-from flatout.data.stream.chunks import packed
+from flatout.data.stream.chunks import leaves_of, packed
 
 
 def lies_in_files(inputs: Any) -> bool:
     """Whether some of the arrays are rows of files, which need not pass through the host's heap."""
-    from keras import tree
-
-    return any(_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
+    return any(_in_files(leaf) is not None for leaf in leaves_of(inputs))
 
 
 def place_files(
@@ -32,8 +30,6 @@ def place_files(
         sink_for: Gives a `MakeSink` for an array that becomes a dtype of that name.
         dtypes: What each of the arrays becomes.
     """
-    from keras import tree
-
     reports: list[DirectReport] = []
 
     def placed(leaf: Any, dtype: str) -> Any:
@@ -44,8 +40,7 @@ def place_files(
         reports.append(report)
         return array
 
-    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
-    return packed(inputs, list(map(placed, leaves, dtypes))), reports
+    return packed(inputs, list(map(placed, leaves_of(inputs), dtypes))), reports
 
 
 def _in_files(leaf: Any) -> list[NpyFile] | DecodedRows | None:

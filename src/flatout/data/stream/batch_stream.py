@@ -18,7 +18,7 @@ from flatout.data.workers.background import Background
 from flatout.seam.adapters import as_numpy_batches
 from flatout.seam.epoch_iterators import batches_of_pass, passes, steps_seen
 
-from .chunks import Chunk, packed, steps_per_chunk
+from .chunks import Chunk, leaves_of, packed, steps_per_chunk
 from .sender import Sender
 
 
@@ -134,10 +134,8 @@ class BatchStream:
         return step - self._begin, self._begin + self._chunk.steps - step
 
     def _hold(self, chunk: Chunk, step: int) -> None:
-        from keras import tree
-
         self._chunk, self._begin = chunk, step
-        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in tree.flatten(chunk.data) if leaf is not None))
+        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in leaves_of(chunk.data)))
         with contextlib.ExitStack() as paused:
             if layout not in self._known:
                 # A step that is captured leaves the generators as they were: nobody else may draw meanwhile.
@@ -234,17 +232,11 @@ class UnfitBatch(ValueError):
 
 
 class _Batch:
-    """A batch in host memory.
-
-    Raises:
-        UnfitBatch: Its rows cannot be put together with those of others.
-    """
+    """A batch in host memory; `UnfitBatch` if its rows cannot be put together with those of others."""
 
     def __init__(self, structure: Any):
-        from keras import tree
-
         self.structure = structure
-        self.leaves = [leaf for leaf in tree.flatten(structure) if leaf is not None]
+        self.leaves = leaves_of(structure)
         lengths = {leaf.shape[0] if _is_of_numbers(leaf) else None for leaf in self.leaves}
         if len(lengths) != 1 or None in lengths:
             kinds = ", ".join(f"{type(leaf).__name__} of shape {getattr(leaf, 'shape', '?')}" for leaf in self.leaves)

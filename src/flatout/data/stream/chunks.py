@@ -95,10 +95,8 @@ class RowReader:
         stretches: bool = False,
         fetches: bool = False,
     ):
-        from keras import tree
-
         self._structure = inputs
-        self._leaves = [as_host_array(leaf) for leaf in tree.flatten(inputs) if leaf is not None]
+        self._leaves = [as_host_array(leaf) for leaf in leaves_of(inputs)]
         self._dtypes = dtypes
         self._memory = memory
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
@@ -213,6 +211,13 @@ class RowReader:
         ]
         for job in jobs:
             job.result()
+
+
+def leaves_of(structure: Any) -> list[Any]:
+    """The arrays of a structure, in the order in which Keras flattens it; without the `None`s."""
+    from keras import tree
+
+    return [leaf for leaf in tree.flatten(structure) if leaf is not None]
 
 
 def packed(structure: Any, leaves: list[Any]) -> Any:

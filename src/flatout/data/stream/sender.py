@@ -16,7 +16,7 @@ from flatout.data.device.sinks import DeviceMemory, Wait
 from flatout.data.workers.background import Background
 
 from .chunk_memory import FreshMemory, Memory, Ring
-from .chunks import Chunk, packed
+from .chunks import Chunk, leaves_of, packed
 
 # Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
 _CHUNKS_AHEAD = 4
@@ -107,12 +107,10 @@ class Sender:
             yield from map(self._start, filled)
 
     def _start(self, chunk: Chunk) -> Chunk:
-        from keras import tree
-
         if self._stream is None:
             return dataclasses.replace(chunk, data=self._send(chunk.data))
         placed, landed = [], []
-        for leaf in (leaf for leaf in tree.flatten(chunk.data) if leaf is not None):
+        for leaf in leaves_of(chunk.data):
             if isinstance(leaf, Wanted) or self._can_land(leaf):
                 placed.append(self._land(leaf, self._stream))
                 landed.append(placed[-1])

@@ -75,11 +75,7 @@ class Background:
             self._shared.changed.notify_all()
 
     def take(self) -> list[Any]:
-        """Wait for the next item; `[]` at the end.
-
-        Raises:
-            BaseException: What the iterator raised, once every item before it has been taken.
-        """
+        """Wait for the next item; `[]` at the end. What the iterator raised is raised in the place of its item."""
         shared = self._shared
         if self._on_demand:
             return shared.pull_one()

@@ -83,11 +83,7 @@ def describe_call(method: str, call: dict[str, Any]) -> Source:
 
 
 def steps_of(method: str, call: dict[str, Any]) -> int | None:
-    """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`.
-
-    Raises:
-        Refusal: It is no number of steps.
-    """
+    """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`."""
     import keras
 
     steps = call.get("steps_per_epoch" if method == "fit" else "steps")

@@ -13,11 +13,7 @@ _WISHED = {"disabled", "asked_for_stock", "no_epochs"}
 
 
 def refuse_stock(method: str, why: tuple[Reason, ...]) -> None:
-    """Refuse to let stock Keras run a call.
-
-    Raises:
-        FallbackRefused: In strict mode, unless the user wants stock Keras.
-    """
+    """Refuse to let stock Keras run a call in strict mode, unless the user wants it to."""
     if current().strict and not _WISHED & {reason.code for reason in why}:
         told = " ".join(map(str, why))
         raise FallbackRefused(f"Strict mode: `{method}` would run on stock Keras. {told} {_REMEDY}")

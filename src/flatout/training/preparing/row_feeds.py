@@ -17,7 +17,7 @@ from flatout.data.resident import placing
 from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.array_stream import ArrayStream
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import RowReader, leaves_of
 from flatout.data.stream.sender import Sender
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine
 from flatout.seam.trainers import strategy_arguments, trainer_module
@@ -112,9 +112,8 @@ def stream_rows(
 def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype[Any]]:
     """What a row's parts become on the device, seen on the first one."""
     import keras
-    from keras import tree
 
-    leaves = [leaf for leaf in tree.flatten(engine.place(source.head(1))) if leaf is not None]
+    leaves = leaves_of(engine.place(source.head(1)))
     try:
         return [np.dtype(keras.backend.standardize_dtype(leaf.dtype)) for leaf in leaves]
     except TypeError as error:

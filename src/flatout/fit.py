@@ -18,8 +18,8 @@ from flatout.seam.epoch_iterators import KEPT_VALIDATION
 from flatout.seam.trainers import check_compiled
 from flatout.training.arguments import bound, resolved, split_off_validation
 from flatout.training.planning.call_facts import plan_call
+from flatout.training.planning.engine_choice import refuse_obstacle, refuse_stock
 from flatout.training.planning.plan import Plan
-from flatout.training.planning.strict_mode import refuse_obstacle, refuse_stock
 from flatout.training.predict_to_files import predict_to_files
 from flatout.training.preparing.prepare import prepare
 from flatout.training.running import run, run_stock

@@ -35,8 +35,8 @@ from flatout.seam.symbolic_build import has_built_layers
 from .arguments import bound, resolved
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
+from .planning.engine_choice import refuse_stock
 from .planning.plan import Plan
-from .planning.strict_mode import refuse_stock
 from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows

@@ -12,7 +12,7 @@ from flatout.tables.loss.key_checks import check_inputs
 
 from .fit_loop import fit_epochs
 from .loss_reasons import with_losses
-from .planning.strict_mode import refuse_stock
+from .planning.engine_choice import refuse_stock
 from .preparing.prepared import Prepared
 from .single_pass import evaluate_pass, predict_all
 from .validation import Validation

@@ -1,7 +1,8 @@
 """Which engine it is: the name in a plan becomes an engine here, and nobody above or below asks again.
 
 Most of the choice is made with the plan. Whether a fit is one that a single kernel trains faster can only be said of
-a model that is built, and building draws random numbers: so `choose_engine` finishes the plan afterwards.
+a model that is built, and building draws random numbers: so `choose_engine` finishes the plan afterwards. In strict
+mode whoever would get less than was asked for gets an error instead, before anything has run.
 """
 
 from __future__ import annotations
@@ -18,6 +19,10 @@ from flatout.engines.select import engine_for
 
 from .callback_services import services_of
 from .plan import Plan
+
+_REMEDY = "Change the call, or run without --strict / FLATOUT_STRICT."
+# Stock Keras was asked for, or nothing is to be run.
+_WISHED = {"disabled", "asked_for_stock", "no_epochs"}
 
 
 @functools.cache
@@ -58,3 +63,16 @@ def choose_instead(plan: Plan, why: Reason) -> Plan | None:
             f"Strict mode: engine={plan.engine!r} was asked for, and cannot run this {plan.task} step. {why}"
         )
     return replace(plan, engine=plan.facts.backend, reasons=(*plan.reasons, why))
+
+
+def refuse_stock(method: str, why: tuple[Reason, ...]) -> None:
+    """Refuse to let stock Keras run a call in strict mode, unless the user wants it to."""
+    if current().strict and not _WISHED & {reason.code for reason in why}:
+        told = " ".join(map(str, why))
+        raise FallbackRefused(f"Strict mode: `{method}` would run on stock Keras. {told} {_REMEDY}")
+
+
+def refuse_obstacle(plan: Plan) -> None:
+    """Refuse a plan for another engine than the one that was asked for."""
+    if current().strict and plan.facts.native_obstacle is not None:
+        raise FallbackRefused(f"Strict mode: engine='native' was asked for. {plan.facts.native_obstacle} {_REMEDY}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import math
 import os
 import statistics
@@ -199,18 +198,15 @@ class RowReader:
         if self._threads is None:
             self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="flatout-gather")
         bounds = np.linspace(0, len(out), pieces + 1).astype(int)
-        base = numbers.start if isinstance(numbers, slice) else 0
-        jobs = [
-            self._threads.submit(
-                _gather_piece,
-                leaf,
-                slice(base + begin, base + end) if isinstance(numbers, slice) else numbers[begin:end],
-                out[begin:end],
-            )
-            for begin, end in itertools.pairwise(bounds)
-        ]
-        for job in jobs:
-            job.result()
+
+        def gather(begin: int, end: int) -> None:
+            if isinstance(numbers, slice):
+                _gather_piece(leaf, slice(numbers.start + begin, numbers.start + end), out[begin:end])
+            else:
+                _gather_piece(leaf, numbers[begin:end], out[begin:end])
+
+        for _ in self._threads.map(gather, bounds[:-1], bounds[1:]):
+            pass
 
 
 def leaves_of(structure: Any) -> list[Any]:

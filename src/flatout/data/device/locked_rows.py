@@ -19,11 +19,7 @@ _SHARE_OF_MEMORY = 0.5
 
 
 class LockedRows:
-    """A C-contiguous array whose pages are locked until it is closed; who writes into it changes what is fetched.
-
-    Raises:
-        CudaError: The driver does not lock it.
-    """
+    """A C-contiguous array whose pages are locked until it is closed; who writes into it changes what is fetched."""
 
     def __init__(self, array: np.ndarray):
         cuda_driver().register(array.ctypes.data, array.nbytes)

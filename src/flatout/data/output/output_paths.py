@@ -23,15 +23,7 @@ class OutputPaths:
 
     A path that ends in .npy is the file of a single output. Any other path is a folder, which gets a file for each of
     several outputs, named after its key or position: `{"a": ..., "b": ...}` gives `a.npy` and `b.npy`. A dict, list or
-    tuple of paths names the file of each output.
-
-    Args:
-        out: What the user passed.
-        inputs: The structure of arrays that are read, none of which may be written.
-
-    Raises:
-        ValueError: `out` names no such files, or one that is read.
-        OSError: A file cannot be written there.
+    tuple of paths names the file of each output. None of them may be a file of `inputs`, which are read.
     """
 
     def __init__(self, out: Any, inputs: Any = None):

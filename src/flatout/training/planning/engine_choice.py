@@ -49,11 +49,7 @@ def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -
 
 
 def choose_instead(plan: Plan, why: Reason) -> Plan | None:
-    """The plan for the backend's own engine after another one could not compile the step; None if it was that one.
-
-    Raises:
-        FallbackRefused: The other one was asked for, in strict mode.
-    """
+    """The plan for the backend's own engine after another one could not compile the step; None if it was that one."""
     if plan.engine == plan.facts.backend:
         return None
     if current().engine != plan.engine:

@@ -52,12 +52,7 @@ def compile_step(
     any_length: bool = False,
     output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
 ) -> tuple[Plan, StepProgram]:
-    """Compile the step that a plan asks for, by the engine that the plan returned names; see `Engine.prepare`.
-
-    Raises:
-        Refusal: No engine can; stock Keras must run.
-        FallbackRefused: An engine that was asked for cannot, in strict mode.
-    """
+    """Compile the step that a plan asks for, by the engine that the plan returned names; `Refusal` if no engine can."""
     limits = (any_length, output_bytes)
     try:
         return plan, engine_named(plan.engine).prepare(model, plan.task, data, rows, batch_size, *limits)

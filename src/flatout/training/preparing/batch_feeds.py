@@ -11,7 +11,6 @@ from flatout.data.batches.feed import feed as feed_of
 from flatout.data.sources.description import BatchSource
 from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
 from flatout.data.stream.sender import Sender
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.symbolic_build import build_on_iterator
 from flatout.seam.trainers import strategy_arguments, trainer_module
@@ -24,7 +23,7 @@ from .prepared import Prepared, compile_step
 
 
 def stream_batches(
-    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int = OUTPUT_BYTES_PER_CHUNK
+    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int | None = None
 ) -> Prepared:
     """Read the first batches, build the model on them and compile its step for what comes.
 

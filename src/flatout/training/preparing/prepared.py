@@ -50,10 +50,10 @@ def compile_step(
     rows: int,
     batch_size: int,
     any_length: bool = False,
-    output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+    output_bytes: int | None = None,
 ) -> tuple[Plan, StepProgram]:
     """Compile the step that a plan asks for, by the engine that the plan returned names; `Refusal` if no engine can."""
-    limits = (any_length, output_bytes)
+    limits = (any_length, OUTPUT_BYTES_PER_CHUNK if output_bytes is None else output_bytes)
     try:
         return plan, engine_named(plan.engine).prepare(model, plan.task, data, rows, batch_size, *limits)
     except Refusal as refusal:

@@ -19,7 +19,7 @@ from flatout.data.sources.description import ArraySource
 from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunks import RowReader, leaves_of
 from flatout.data.stream.sender import Sender
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine
+from flatout.engines.contract import Engine
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of
 from flatout.training.planning.decision import with_notes
@@ -82,7 +82,7 @@ def stream_rows(
     source: ArraySource,
     order: Order | FileOrder,
     passes: int = 1,
-    output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
+    output_bytes: int | None = None,
 ) -> Prepared:
     """Compile the step for rows that are sent to the device chunk by chunk."""
     engine = engine_named(plan.engine)

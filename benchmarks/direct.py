@@ -21,6 +21,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -31,8 +32,10 @@ import numpy as np
 from flatout.base.errors import FlatoutError
 from flatout.base.sizes import as_size
 from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for
+from flatout.data.direct import cufile_reader
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
+from flatout.data.files.file_rows import open_rows
 from flatout.data.files.page_cache import MemoryWatch, cached_bytes, drop_from_cache
 
 ROW = 3072
@@ -70,7 +73,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--bytes", default="4G", help="size of the file, such as 512M or 8G (default: 4G)")
     parser.add_argument("--folder", help="where to write it (default: the folder for temporary files)")
-    parser.add_argument("--threads", type=int, help="reader threads (default: 8)")
+    parser.add_argument("--threads", type=int, default=8, help="reader threads (default: 8)")
     parser.add_argument(
         "--repeats", type=int, default=3, help="runs of each line, of which the best counts (default: 3)"
     )
@@ -103,21 +106,29 @@ def write(path: Path, rows: int) -> None:
 def measure(path: Path, arguments: argparse.Namespace) -> list[Line]:
     backend = keras.config.backend()
     sink = getattr(importlib.import_module(f"flatout.engines.{backend}.sink"), SINKS[backend])
-    threads, repeats = arguments.threads, arguments.repeats
+    file, threads, repeats = open_rows(path), arguments.threads, arguments.repeats
 
-    def into(make_sink: Any, **more: Any) -> Callable[[], DirectReport]:
+    def into(make_sink: Any) -> Callable[[], DirectReport]:
         def run() -> DirectReport:
-            array, report = load(path, make_sink, threads=threads, **more)
+            array, report = load([file], make_sink, threads=threads)
             del array
             return report
 
         return run
 
+    def by_cufile() -> DirectReport:
+        """Whatever way it takes: also where it is of no use."""
+        with patch.object(cufile_reader, "unavailable", cufile_reader.cannot_run):
+            report = into(sink)()
+        if report.engine != "cufile":
+            raise FlatoutError(f"cuFile did not read the file. {report.reasons[0]}")
+        return report
+
     # Starts the backend, compiles and locks the slots: what a process pays once.
-    load(path, sink, stop=min(50_000, rows_of(path)), threads=threads)
+    load([file.part(0, min(50_000, file.shape[0]))], sink, threads=threads)
     ways: list[tuple[str, bool, Callable[[], Any]]] = [
         ("bare reads, O_DIRECT, cold", True, into(DiscardingSink)),
-        ("bare reads, buffered, cold", True, lambda: buffered_reads(path, arguments.threads or 8)),
+        ("bare reads, buffered, cold", True, lambda: buffered_reads(path, threads)),
         (f"flatout to {backend}, cold", True, into(sink)),
         ("bare reads, warm", False, into(DiscardingSink)),
         (f"flatout to {backend}, warm", False, into(sink)),
@@ -125,7 +136,7 @@ def measure(path: Path, arguments: argparse.Namespace) -> list[Line]:
         ("np.load + copy, warm", False, lambda: stock(path)),
     ]
     if arguments.cufile and cufile_starts():
-        ways.append(("cuFile, cold", True, into(sink, engine="cufile")))
+        ways.append(("cuFile, cold", True, by_cufile))
     lines = []
     for name, is_cold, run in ways:
         try:
@@ -141,7 +152,7 @@ def measure(path: Path, arguments: argparse.Namespace) -> list[Line]:
 
 def cufile_starts() -> bool:
     """Tried in a process of its own: where it cannot start, cuFile may wait for ever."""
-    code = "from flatout.data.direct.cufile_reader import _opened, unavailable; print(unavailable(True)); _opened()"
+    code = "from flatout.data.direct.cufile_reader import _opened, cannot_run; print(cannot_run()); _opened()"
     try:
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
     except subprocess.TimeoutExpired:
@@ -150,10 +161,6 @@ def cufile_starts() -> bool:
     if done.returncode:
         print("cuFile:", done.stdout.strip() or done.stderr.strip().splitlines()[-1])
     return done.returncode == 0
-
-
-def rows_of(path: Path) -> int:
-    return np.load(path, mmap_mode="r").shape[0]
 
 
 def timed(path: Path, name: str, is_cold: bool, run: Callable[[], Any]) -> Line:
@@ -183,7 +190,7 @@ def drop(path: Path) -> None:
 
 def buffered_reads(path: Path, threads: int) -> None:
     """What `dd` without O_DIRECT does, with as many threads as flatout's reader has."""
-    from flatout.data.direct.reader_threads import share_out
+    from flatout.data.direct.slots import share_out
 
     piece, size = 8 * 2**20, path.stat().st_size
     with path.open("rb", buffering=0) as file:

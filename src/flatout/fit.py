@@ -18,8 +18,8 @@ from flatout.seam.epoch_iterators import KEPT_VALIDATION
 from flatout.seam.trainers import check_compiled
 from flatout.training.arguments import bound, resolved, split_off_validation
 from flatout.training.planning.call_facts import plan_call
+from flatout.training.planning.engine_choice import refuse_obstacle, refuse_stock
 from flatout.training.planning.plan import Plan
-from flatout.training.planning.strict_mode import refuse_obstacle, refuse_stock
 from flatout.training.predict_to_files import predict_to_files
 from flatout.training.preparing.prepare import prepare
 from flatout.training.running import run, run_stock
@@ -154,7 +154,7 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
     wishes = {name: arguments.pop(name, None) for name in ("engine", "data", "precision")}
     call = bound(method, (x, y) if method != "predict" else (x,), arguments)
     with options(**wishes):
-        return plan_call(method, model, resolved(method, model, call), current()).plan
+        return plan_call(method, model, resolved(method, model, call), current())[0]
 
 
 def _call(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -179,16 +179,16 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         if method == "fit":
             call = split_off_validation(call)
-        planned = plan_call(method, model, call, current())
-        if not planned.plan.accelerated:
-            return run_stock(method, model, args, kwargs, planned.plan.reasons, started)
-        refuse_obstacle(planned.plan)
+        plan, source = plan_call(method, model, call, current())
+        if not plan.accelerated:
+            return run_stock(method, model, args, kwargs, plan.reasons, started)
+        refuse_obstacle(plan)
         validation = Validation(model, call)
         if current().strict and (why := validation.refusals()):
             refuse_stock(method, why)
         if method != "predict":
             check_compiled(model, method)
-        prepared = prepare(model, call, planned, force=current().force)
+        prepared = prepare(model, call, plan, source, force=current().force)
     except Refusal as refusal:
         if refusal.x is not None:
             args, kwargs = (), {**call, "x": refusal.x}

@@ -16,13 +16,20 @@ import pytest
 
 from flatout.data.device.pinned_memory import borrowed
 from flatout.data.direct import cufile_reader as direct_cufile
-from flatout.data.direct.load import load
+from flatout.data.direct import load as direct_load
 from flatout.data.direct.load_report import POSIX_DIRECT
+from flatout.data.files.file_rows import open_rows
 from flatout.data.files.page_cache import drop_from_cache
 
 pytestmark = [pytest.mark.gpu, pytest.mark.backend("jax", "torch")]
 
 BIG_ROWS, BIG_ROW = 1024, 2**20
+
+
+def load(path: Path, make_sink: Any, start: int = 0, stop: int | None = None, **settings: Any) -> Any:
+    """`load` of the rows `start` to `stop - 1` of a .npy file."""
+    file = open_rows(path)
+    return direct_load.load([file.part(start, file.shape[0] if stop is None else stop)], make_sink, **settings)
 
 
 def sink() -> Any:
@@ -74,7 +81,7 @@ def test_shards_and_long_rows_arrive(tmp_path: Path) -> None:
     for number, array in enumerate(arrays):
         np.save(tmp_path / f"{number}.npy", array)
     paths = [tmp_path / f"{number}.npy" for number in range(3)]
-    tensor, _ = load(paths, sink(), slot_bytes=30_000)
+    tensor, _ = direct_load.load([open_rows(path) for path in paths], sink(), slot_bytes=30_000)
     np.testing.assert_array_equal(on_host(tensor), np.concatenate(arrays))
 
 
@@ -122,9 +129,15 @@ def test_the_slab_is_page_locked_as_torch_and_cuda_see_it() -> None:
 _READ_BY_CUFILE = """
 import sys
 import numpy as np
+from flatout.data.direct import cufile_reader
 from flatout.data.direct.load import load
+from flatout.data.files.file_rows import open_rows
 from flatout.engines.torch.sink import TorchSink
-tensor, report = load(sys.argv[1], TorchSink, start=5, engine="cufile")
+cufile_reader.unavailable = cufile_reader.cannot_run
+file = open_rows(sys.argv[1])
+tensor, report = load([file.part(5, file.shape[0])], TorchSink)
+if report.engine != "cufile":
+    sys.exit(f"cannot read these files: {report}")
 expected = np.load(sys.argv[1])[5:]
 np.testing.assert_array_equal(tensor.cpu().numpy(), expected)
 assert abs(sum(report.paths.values()) - expected.nbytes) < 4, report
@@ -137,7 +150,7 @@ def test_cufile_reads_the_same_bytes_or_says_why_not(tmp_path: Path) -> None:
     """Without GPUDirect Storage cuFile reads by POSIX calls, which must be right all the same."""
     array = np.random.default_rng(0).integers(0, 256, (3001, 9000), dtype="u1")
     np.save(tmp_path / "x.npy", array)
-    if why := direct_cufile.unavailable(insist=True):
+    if why := direct_cufile.cannot_run():
         pytest.skip(why)
     # In a process of its own: where it cannot start, cuFile may wait for ever.
     source = str(Path(direct_cufile.__file__).parents[2])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, get_args
 
 import keras
 import numpy as np
@@ -46,14 +46,19 @@ def _changed(before: Snapshot, now: Snapshot) -> set[tuple[type, str]]:
     }
 
 
+def _undo_all() -> None:
+    for owner in get_args(patches.Owner):
+        patches.undo(owner)
+
+
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
     flatout.disable()
-    patches.undo_all()
+    _undo_all()
     before = _snapshot()
     yield
     flatout.disable()
-    patches.undo_all()
+    _undo_all()
     assert _changed(before, _snapshot()) == set()
 
 
@@ -92,7 +97,7 @@ def test_in_every_order_keras_ends_as_it_was() -> None:
                         expected["vectorize"] = {(trainer_base(), "compile")}
                 assert _changed(before, _snapshot()) == set().union(*expected.values()), (order, name)
         flatout.disable()
-        patches.undo_all()
+        _undo_all()
         assert _changed(before, _snapshot()) == set(), order
 
 
@@ -126,7 +131,7 @@ def test_what_one_takes_away_is_not_the_others(first: str, monkeypatch: pytest.M
 
 def test_once_undone_the_next_table_installs_its_hooks_again() -> None:
     _make_table()
-    patches.undo_all()
+    _undo_all()
     assert not patches.is_applied("tables")
     _make_table()
     assert patches.is_applied("tables")

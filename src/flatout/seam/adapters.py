@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, NamedTuple
 
 
-@dataclass(frozen=True)
-class AdaptedArrays:
-    """Arrays as Keras' array adapter holds them.
+def _keras() -> Any:
+    from keras.src.trainers import data_adapters
 
-    Attributes:
-        inputs: `(x, y, sample_weight)`, packed for `train_step`.
-        rows: Number of samples.
-        batch_size: The user's, or the one Keras chooses in its place.
-    """
+    return data_adapters
+
+
+class AdaptedArrays(NamedTuple):
+    """Arrays as Keras' array adapter holds them, packed for `train_step`; the batch size may be Keras' choice."""
 
     inputs: Any
     rows: int
@@ -31,15 +29,11 @@ def adapted_arrays(x: Any, y: Any, **arguments: Any) -> AdaptedArrays:
 
 def are_arrays(structure: Any) -> bool:
     """Whether Keras addresses all parts of a structure by row numbers."""
-    from keras.src.trainers.data_adapters.array_data_adapter import can_convert_arrays
-
-    return bool(can_convert_arrays(structure))
+    return bool(_keras().array_data_adapter.can_convert_arrays(structure))
 
 
 def array_adapter_class() -> Any:
-    from keras.src.trainers.data_adapters.array_data_adapter import ArrayDataAdapter
-
-    return ArrayDataAdapter
+    return _keras().array_data_adapter.ArrayDataAdapter
 
 
 @functools.cache
@@ -59,9 +53,7 @@ def adapter_class_drawing_ahead() -> Any:
 
 def adapter_class() -> Any:
     """The class that all data adapters derive from."""
-    from keras.src.trainers.data_adapters.data_adapter import DataAdapter
-
-    return DataAdapter
+    return _keras().data_adapter.DataAdapter
 
 
 def arrays_behind(adapter: Any) -> Any:
@@ -71,34 +63,25 @@ def arrays_behind(adapter: Any) -> Any:
 
 def train_validation_split(arrays: Any, validation_split: float) -> tuple[Any, Any]:
     """Arrays without their last rows, and those."""
-    from keras.src.trainers.data_adapters import array_slicing
-
-    train, held_out = array_slicing.train_validation_split(arrays, validation_split=validation_split)
+    train, held_out = _keras().array_slicing.train_validation_split(arrays, validation_split=validation_split)
     return train, held_out
 
 
 def is_tf_dataset(x: Any) -> bool:
-    from keras.src.trainers import data_adapters
-
-    return bool(data_adapters.is_tf_dataset(x))
+    return bool(_keras().is_tf_dataset(x))
 
 
 def is_torch_dataloader(x: Any) -> bool:
-    from keras.src.trainers import data_adapters
-
-    return bool(data_adapters.is_torch_dataloader(x))
+    return bool(_keras().is_torch_dataloader(x))
 
 
 def is_grain_dataset(x: Any) -> bool:
-    from keras.src.trainers import data_adapters
-
-    return bool(data_adapters.is_grain_dataset(x))
+    return bool(_keras().is_grain_dataset(x))
 
 
 def has_dense_rows(array: Any) -> bool:
     """Whether an array is neither sparse nor ragged nor made of strings, as far as its library says."""
-    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
-
+    kinds = _keras().data_adapter_utils
     if kinds.is_scipy_sparse(array) or kinds.is_jax_sparse(array):
         return False
     return not kinds.is_tensorflow_tensor(array) or not (
@@ -108,30 +91,23 @@ def has_dense_rows(array: Any) -> bool:
 
 def as_tf_sparse(value: Any) -> Any:
     """A sparse matrix of scipy or jax as TensorFlow's; anything else as it is."""
-    from keras.src.trainers.data_adapters import data_adapter_utils as kinds
-
+    kinds = _keras().data_adapter_utils
     if kinds.is_scipy_sparse(value):
         return kinds.scipy_sparse_to_tf_sparse(value)
     return kinds.jax_sparse_to_tf_sparse(value) if kinds.is_jax_sparse(value) else value
 
 
 def as_numpy_batches(batches: Iterable[Any]) -> Iterator[Any]:
-    from keras.src.trainers.data_adapters.data_adapter_utils import get_numpy_iterator
-
-    return get_numpy_iterator(batches)  # type: ignore[no-any-return]
+    return _keras().data_adapter_utils.get_numpy_iterator(batches)  # type: ignore[no-any-return]
 
 
 def as_jax_batches(batches: Iterable[Any]) -> Iterator[Any]:
-    from keras.src.trainers.data_adapters.data_adapter_utils import get_jax_iterator
-
-    return get_jax_iterator(batches)  # type: ignore[no-any-return]
+    return _keras().data_adapter_utils.get_jax_iterator(batches)  # type: ignore[no-any-return]
 
 
 def as_torch_loader(batches: Iterable[Any]) -> Any:
     """The `DataLoader` that Keras puts around batches."""
-    from keras.src.trainers.data_adapters.data_adapter_utils import get_torch_dataloader
-
-    return get_torch_dataloader(batches)
+    return _keras().data_adapter_utils.get_torch_dataloader(batches)
 
 
 def torch_tensor(value: Any) -> Any:
@@ -148,18 +124,13 @@ def torch_device() -> str:
     return str(get_device())
 
 
-def tf_signature(batch: Any, batches: int | None) -> Any:
-    """The signature of a `tf.data.Dataset` of batches, of which Keras looks at the first few.
-
-    Args:
-        batch: Gives the batch of a number.
-        batches: How many there are, if known.
-    """
-    from keras.src.trainers.data_adapters import data_adapter_utils
-
-    count = data_adapter_utils.NUM_BATCHES_FOR_TENSOR_SPEC
-    count = count if batches is None else min(count, batches)
-    return data_adapter_utils.get_tensor_spec([batch(number) for number in range(count)])
+def tf_signature(batch: Callable[[int], Any], batches: int | None) -> Any:
+    """The signature of a `tf.data.Dataset` of so many batches, if known, of which Keras looks at the first few."""
+    adapters = _keras().data_adapter_utils
+    count = adapters.NUM_BATCHES_FOR_TENSOR_SPEC
+    return adapters.get_tensor_spec(
+        [batch(number) for number in range(count if batches is None else min(count, batches))]
+    )
 
 
 def raw_batches(adapter: Any) -> Iterator[Any]:
@@ -174,8 +145,7 @@ def standardized(adapter: Any, batch: Any) -> Any:
 
 def looked_at(adapter: Any) -> list[Any]:
     """The first batches of a generator, which its adapter has taken to see their shapes."""
-    batches: list[Any] = adapter._first_batches
-    return batches
+    return adapter._first_batches  # type: ignore[no-any-return]
 
 
 def dataset_behind(adapter: Any) -> Any:

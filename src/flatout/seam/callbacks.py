@@ -46,5 +46,4 @@ def as_python_numbers(logs: Any) -> dict[str, Any]:
     """Logs as Keras tells them to callbacks: flat, with Python numbers for what is a number."""
     from keras.src.utils.python_utils import pythonify_logs
 
-    numbers: dict[str, Any] = pythonify_logs(logs)
-    return numbers
+    return pythonify_logs(logs)  # type: ignore[no-any-return]

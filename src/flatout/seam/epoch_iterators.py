@@ -29,12 +29,7 @@ def iterator_class(trainer_module: Any) -> Any:
 
 
 def read_by(kind: Any, read: Callable[[Any, Callable[[], Any]], Any]) -> Any:
-    """An epoch iterator class that reads its adapter in another way.
-
-    Args:
-        kind: One of Keras' epoch iterators.
-        read: Begins a pass; called with the adapter, and with what `kind` would begin one with.
-    """
+    """One of Keras' epoch iterator classes that begins a pass by `read`, called with the adapter and its own way to."""
 
     class ReadBy(kind):  # type: ignore[misc]
         def _get_iterator(self) -> Any:
@@ -60,24 +55,15 @@ def steps_seen(iterator: Any) -> int:
 
 def batches_of_pass(iterator: Any) -> int | None:
     """Batches of a pass over the data, whatever an epoch takes of them; None if nobody knows yet."""
-    known: int | None = iterator._num_batches
-    return known
+    return iterator._num_batches  # type: ignore[no-any-return]
 
 
 def validation_iterator(model: Any, evaluation: dict[str, Any]) -> Any:
-    """What Keras' `fit` makes to validate with.
-
-    Args:
-        model: The model.
-        evaluation: Arguments of `evaluate`.
-    """
+    """What Keras' `fit` makes to validate with, of the arguments of `evaluate`."""
     import keras
 
     return iterator_class(trainer_module(keras.config.backend()))(
-        x=evaluation["x"],
-        y=evaluation["y"],
-        sample_weight=evaluation["sample_weight"],
-        batch_size=evaluation["batch_size"],
+        **{name: evaluation[name] for name in ("x", "y", "sample_weight", "batch_size")},
         steps_per_execution=model.steps_per_execution,
         steps_per_epoch=evaluation["steps"],
         shuffle=False,

@@ -27,38 +27,29 @@ _lock = threading.Lock()
 @contextlib.contextmanager
 def replaced_here(replacements: Mapping[Target, Callable[..., Any]]) -> Iterator[None]:
     """Meanwhile, have other functions in the place of `(class or module, name)`, in this context alone."""
-    with contextlib.ExitStack() as stack:
-        for target in replacements:
-            stack.enter_context(_wanting(target))
-        token = _replacements.set({**_replacements.get(), **replacements})
-        try:
-            yield
-        finally:
-            _replacements.reset(token)
+    with _lock:
+        # All of them are found before the first is replaced.
+        new = {(owner, name): vars(owner)[name] for owner, name in replacements if not _wanted[owner, name]}
+        for (owner, name), original in new.items():
+            setattr(owner, name, _asking((owner, name), original))
+        _originals.update(new)
+        _wanted.update(list(replacements))
+    token = _replacements.set({**_replacements.get(), **replacements})
+    try:
+        yield
+    finally:
+        _replacements.reset(token)
+        with _lock:
+            for owner, name in replacements:
+                _wanted[owner, name] -= 1
+                if not _wanted[owner, name]:
+                    setattr(owner, name, _originals.pop((owner, name)))
 
 
 def unpatched(owner: Any, name: str) -> Any:
     """A function of a class or module as it is where nobody replaces it."""
     with _lock:
         return _originals.get((owner, name), vars(owner)[name])
-
-
-@contextlib.contextmanager
-def _wanting(target: Target) -> Iterator[None]:
-    """Meanwhile, have a function in place that asks the context."""
-    owner, name = target
-    with _lock:
-        if not _wanted[target]:
-            _originals[target] = vars(owner)[name]
-            setattr(owner, name, _asking(target, _originals[target]))
-        _wanted[target] += 1
-    try:
-        yield
-    finally:
-        with _lock:
-            _wanted[target] -= 1
-            if not _wanted[target]:
-                setattr(owner, name, _originals.pop(target))
 
 
 def _asking(target: Target, original: Any) -> Callable[..., Any]:

@@ -27,13 +27,7 @@ _lock = threading.RLock()
 
 @dataclass(frozen=True)
 class Patch:
-    """A wrapper for a method.
-
-    Attributes:
-        cls: The class that gets it.
-        name: Of the method.
-        around: Called with the method as it is without this wrapper, bound, then with `self` and the arguments.
-    """
+    """A wrapper for a method, called with the method as it is without it, bound, then with `self` and the arguments."""
 
     cls: type
     name: str
@@ -48,7 +42,8 @@ def apply(owner: Owner, patches: Iterable[Patch]) -> None:
         _tidy()
         try:
             for patch in patches:
-                _open_layer(patch.cls, patch.name).set(owner, patch.around)
+                layer = _open_layer(patch.cls, patch.name)
+                layer.set({**layer.wrappers, owner: patch.around})
         except BaseException:
             undo(owner)
             raise
@@ -58,14 +53,8 @@ def undo(owner: Owner) -> None:
     """Take an owner's patches away; those of others stay."""
     with _lock:
         for layer in _layers:
-            layer.drop(owner)
+            layer.set({other: around for other, around in layer.wrappers.items() if other != owner})
         _tidy()
-
-
-def undo_all() -> None:
-    """Take the patches of all owners away."""
-    for owner in _ORDER:
-        undo(owner)
 
 
 def is_applied(owner: Owner) -> bool:
@@ -106,13 +95,7 @@ class _Layer:
             return getattr(super(self.cls, this), self.name)(*args, **kwargs)
         return self.before(this, *args, **kwargs)
 
-    def set(self, owner: Owner, around: Around) -> None:
-        self._set({**self.wrappers, owner: around})
-
-    def drop(self, owner: Owner) -> None:
-        self._set({other: around for other, around in self.wrappers.items() if other != owner})
-
-    def _set(self, wrappers: dict[Owner, Around]) -> None:
+    def set(self, wrappers: dict[Owner, Around]) -> None:
         self.wrappers = wrappers
         outer, *others = [wrappers[owner] for owner in _ORDER if owner in wrappers] or [_pass_on]
         inner: Callable[..., Any] = self._next

@@ -28,8 +28,7 @@ def original(name: str) -> Callable[..., Any]:
 
 def replace_methods(conduct: Conduct) -> None:
     """Have `conduct` called in place of Keras' methods; a second call changes nothing."""
-    cls = trainer_class()
-    patches.apply("stock methods", [patches.Patch(cls, name, _instead(name, conduct)) for name in METHODS])
+    patches.apply("stock methods", _patches(conduct, lambda: True))
 
 
 def restore_methods() -> None:
@@ -46,10 +45,9 @@ def are_replaced() -> bool:
 def replaced_in_this_call(conduct: Conduct) -> Iterator[None]:
     """Meanwhile, have `conduct` called in place of Keras' methods by what runs here; not by other threads."""
     global _calls
-    cls = trainer_class()
     with _calls_lock:
         _calls += 1
-        patches.apply("one call", [patches.Patch(cls, name, _in_call(name, conduct)) for name in METHODS])
+        patches.apply("one call", _patches(conduct, _is_in_call.get))
     token = _is_in_call.set(True)
     try:
         yield
@@ -66,15 +64,11 @@ def is_overridden(name: str, model: Any) -> bool:
     return name in vars(model) or getattr(type(model), name) is not vars(trainer_class())[name]
 
 
-def _instead(name: str, conduct: Conduct) -> patches.Around:
-    def around(_: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        return conduct(name, model, args, kwargs)
+def _patches(conduct: Conduct, is_wanted: Callable[[], bool]) -> list[patches.Patch]:
+    def around_of(name: str) -> patches.Around:
+        def around(inner: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+            return conduct(name, model, args, kwargs) if is_wanted() else inner(*args, **kwargs)
 
-    return around
+        return around
 
-
-def _in_call(name: str, conduct: Conduct) -> patches.Around:
-    def around(inner: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-        return conduct(name, model, args, kwargs) if _is_in_call.get() else inner(*args, **kwargs)
-
-    return around
+    return [patches.Patch(trainer_class(), name, around_of(name)) for name in METHODS]

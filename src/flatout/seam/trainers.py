@@ -7,11 +7,9 @@ from typing import Any
 
 # Methods of the trainer that have no public name: what builds a model on a first batch, what computes the loss inside
 # a step, and what makes the logs of an epoch.
-SYMBOLIC_BUILD, COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH = (
-    "_symbolic_build",
-    "_compute_loss",
-    "_get_metrics_result_or_logs",
-)
+SYMBOLIC_BUILD = "_symbolic_build"
+COMPUTE_LOSS_OF_STEP = "_compute_loss"
+RESULT_OF_EPOCH = "_get_metrics_result_or_logs"
 
 
 def trainer_module(backend: str) -> Any:

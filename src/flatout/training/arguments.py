@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -37,21 +36,15 @@ def _signature(method: str) -> inspect.Signature:
 def resolved(method: str, model: Any, call: dict[str, Any]) -> dict[str, Any]:
     """The call with arrays in the place of paths, frames and names of columns; the same one if there are none."""
     names = ("x",) if method == "predict" else ("x", "y", "sample_weight")
-    changes = _changes(model, names, [call.get(name) for name in names])
+    given = [call.get(name) for name in names]
+    arrays = resolve(model, *given)
+    changes = {name: new for name, new, old in zip(names, arrays, given, strict=False) if new is not old}
     data = call.get("validation_data")
     if isinstance(data, (tuple, list)) and 2 <= len(data) <= 3:
-        changed = _changes(model, names, data)
-        if changed:
-            changes["validation_data"] = tuple(
-                changed.get(name, value) for name, value in zip(names, data, strict=False)
-            )
+        arrays = resolve(model, *data)[: len(data)]
+        if any(new is not old for new, old in zip(arrays, data, strict=True)):
+            changes["validation_data"] = tuple(arrays)
     return {**call, **changes} if changes else call
-
-
-def _changes(model: Any, names: Sequence[str], values: Sequence[Any]) -> dict[str, Any]:
-    arrays = resolve(model, *values)
-    before = (*values, None, None)
-    return {name: new for name, new, old in zip(names, arrays, before, strict=False) if new is not old}
 
 
 def split_off_validation(call: dict[str, Any]) -> dict[str, Any]:

@@ -37,7 +37,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     callbacks.on_train_begin()
     try:
         mark = engine.mark if feed.placement == "streamed" else None
-        ledger = Ledger(callbacks, model, "train", model.steps_per_execution, mark)
+        ledger = Ledger(callbacks, model, "train", mark)
         for epoch in range(first_epoch(model, call["initial_epoch"]), epochs):
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)

@@ -19,6 +19,7 @@ from flatout.seam.callbacks import is_served_by_threads, is_silent_in_fit, saves
 from .host_logs import as_numbers
 from .planning.callback_services import service_for
 
+Mark = Callable[[list[Any]], Callable[[], object]]
 # A bar that moves five times a second looks alive; each chunk costs a wait for the device.
 _SECONDS_PER_CHUNK = 0.2
 # A compiled loop cannot be interrupted: this long a Ctrl-C may wait.
@@ -31,25 +32,17 @@ class Ledger:
     """Cuts a pass into chunks and tells the callbacks what happened in them.
 
     Args:
-        callbacks: Keras' `CallbackList`.
-        model: The model, for its `stop_training` flag and the like.
+        callbacks: Keras' `CallbackList`, which hears of every `steps_per_execution`-th step of the model.
+        model: The model.
         mode: `"train"`, `"test"` or `"predict"`.
-        group: The model's `steps_per_execution`: callbacks hear of every `group`-th step.
         mark: Where the data come in chunks: makes what waits for values and no longer, so that the next chunk can be
             given to the device before this one is done.
     """
 
-    def __init__(
-        self,
-        callbacks: Any,
-        model: Any,
-        mode: Task,
-        group: int = 1,
-        mark: Callable[[list[Any]], Callable[[], object]] | None = None,
-    ):
+    def __init__(self, callbacks: Any, model: Any, mode: Task, mark: Mark | None = None):
         self._callbacks = callbacks
         self._model = model
-        self._group = group
+        self._group = model.steps_per_execution
         self._mark = mark
         self._is_async = is_served_by_threads(callbacks, mode)
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
@@ -59,6 +52,10 @@ class Ledger:
         wanted = {service for _, service in services}
         self.every_step = bool(wanted & {"replay", "cut"})
         self.single_steps = "step" in wanted
+        # Whether a callback can stop training at a step inside a chunk, after the chunk has run.
+        self.may_rewind = self.every_step and not self.single_steps
+        # Whether a callback may look at the model after a chunk, and wants each of its steps.
+        self.is_watched = self.every_step or self.single_steps
         self.keeps_outputs = mode == "predict"
         self._is_heard = wanted != {"none"}
         self._cutting = [callback for callback, service in services if service == "cut"]
@@ -78,25 +75,13 @@ class Ledger:
         self._seconds_per_step: float | None = None
 
     @property
-    def may_rewind(self) -> bool:
-        """Whether a callback can stop training at a step inside a chunk, after the chunk has run."""
-        return self.every_step and not self.single_steps
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether a callback may look at the model after a chunk, and wants each of its steps."""
-        return self.every_step or self.single_steps
-
-    @property
     def stopped(self) -> bool:
         return bool(getattr(self._model, self._flag))
 
     def next_stop(self, start: int, end: int, unit: int = 1, longest: int | None = None) -> int:
         """Where the chunk must stop that starts at step `start` of an epoch of `end` steps.
 
-        Args:
-            unit: The engine likes chunks whose length is a multiple of this.
-            longest: The engine can hold no more steps than this, or None.
+        The engine likes chunks whose length is a multiple of `unit`, and can hold `longest` steps, or any number.
         """
         self._chunk_began = time.perf_counter()
         if self.single_steps or self.stopped:
@@ -131,8 +116,7 @@ class Ledger:
     def end(self, start: int, stop: int, end: int, results: list[Any]) -> int:
         """Tell the callbacks about the steps `start` to `stop - 1`.
 
-        Returns:
-            The step after the last one that counts: less than `stop` if a callback stopped inside the chunk.
+        Returns the step after the last one that counts: less than `stop` if a callback stopped inside the chunk.
         """
         if self.single_steps or not self.every_step:
             if self._is_heard and self._is_due(stop == end):

@@ -14,13 +14,7 @@ from .preparing.prepared import Prepared
 
 @dataclass
 class Pass:
-    """What came of a pass.
-
-    Attributes:
-        logs: The last step's logs.
-        outputs: Every step's outputs, of predict.
-        steps: Steps taken.
-    """
+    """What came of a pass: the last step's logs, every step's outputs, of predict, and how many steps."""
 
     logs: Any = field(default_factory=dict)
     outputs: list[Any] = field(default_factory=list)
@@ -34,14 +28,9 @@ def run_pass(
     first_step: int = 0,
     take_outputs: Callable[[list[Any]], None] | None = None,
 ) -> Pass:
-    """Run all steps of an epoch, or those up to the one at which a callback stops it.
+    """Run all steps of an epoch from `first_step` on, or those up to the one at which a callback stops it.
 
-    Args:
-        model: The model.
-        prepared: Its compiled step, and what feeds it.
-        ledger: Tells the callbacks.
-        first_step: Those before it have been done, in another call.
-        take_outputs: Takes the outputs of predict, chunk by chunk; by default all are kept.
+    Outputs of predict are given to `take_outputs` chunk by chunk; by default all are kept.
     """
     program, feed = prepared.program, prepared.feed
     done = Pass(steps=first_step)

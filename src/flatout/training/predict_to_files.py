@@ -25,7 +25,7 @@ from flatout.data.output.output_paths import OutputPaths
 from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader, as_host_array
+from flatout.data.stream.chunks import RowReader, as_host_array, leaves_of
 from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
 from flatout.seam import stock_methods as stock
 from flatout.seam.keras_names import is_of_keras
@@ -35,9 +35,8 @@ from flatout.seam.symbolic_build import has_built_layers
 from .arguments import bound, resolved
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
-from .planning.engine_choice import engine_named
+from .planning.engine_choice import refuse_stock
 from .planning.plan import Plan
-from .planning.strict_mode import refuse_stock
 from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows
@@ -62,7 +61,8 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     call = {**call, "x": tree.map_structure(unmapped, call["x"])}
     paths = OutputPaths(out, call["x"])
     with options(data="streamed") as wishes:
-        prepared, source = _prepare(model, call, wishes)
+        source = describe_call("predict", call)
+        prepared = _prepare(model, call, source, wishes)
         try:
             if not prepared.plan.accelerated:
                 refuse_stock("predict", prepared.plan.reasons)
@@ -78,27 +78,23 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     return files.result()
 
 
-def _prepare(model: Any, call: dict[str, Any], wishes: Options) -> tuple[Prepared, Source]:
-    """Everything up to step 0, with an engine or, where none can, with Keras' own step; and the described data."""
-    source = describe_call("predict", call)
-    plan = plan_call("predict", model, call, wishes, source).plan
+def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options) -> Prepared:
+    """Everything up to step 0, with an engine or, where none can, with Keras' own step."""
+    plan, _ = plan_call("predict", model, call, wishes, source)
     if plan.facts.backend not in BACKENDS:
         raise FlatoutError(
             f"`out` needs one of the Keras backends {', '.join(BACKENDS)}. Received: {plan.facts.backend}. "
             "Call `model.predict` without `out`."
         )
-    if not plan.accelerated:
-        return _prepare_stock(model, call, plan, source), source
     try:
-        if isinstance(source, ArraySource):
-            order = _order(model, call, source)
-            return stream_rows(model, plan, source, order, output_bytes=_OUTPUT_BYTES), source
-        assert isinstance(source, BatchSource)
-        return stream_batches(model, call, plan, source, _OUTPUT_BYTES), source
+        if plan.accelerated and isinstance(source, ArraySource):
+            return stream_rows(model, plan, source, _order(model, call, source), output_bytes=_OUTPUT_BYTES)
+        if plan.accelerated and isinstance(source, BatchSource):
+            return stream_batches(model, call, plan, source, _OUTPUT_BYTES)
     except Refusal as refusal:
         plan = replace(plan, engine="stock", data="host", reasons=(refusal.reason,))
         call = call if refusal.x is None else {**call, "x": refusal.x}
-        return _prepare_stock(model, call, plan, source), source
+    return _prepare_stock(model, call, plan, source)
 
 
 def _order(model: Any, call: dict[str, Any], source: ArraySource) -> FileOrder:
@@ -113,29 +109,21 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source)
         feed = StockBatches(program, batches_of_rows(source, reader, order.count), order.count)
     else:
         feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))
-    return Prepared(plan, engine_named(backend), program, feed)
+    return Prepared(plan, program, feed)
 
 
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
     """As Keras converts arrays before it cuts them into batches."""
     import keras
-    from keras import tree
 
-    def converted(dtype: np.dtype[Any]) -> np.dtype[Any]:
-        return np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype
-
-    return [converted(as_host_array(leaf).dtype) for leaf in tree.flatten(source.inputs) if leaf is not None]
+    dtypes = [as_host_array(leaf).dtype for leaf in leaves_of(source.inputs)]
+    return [np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype for dtype in dtypes]
 
 
 def _open_files(
     model: Any, call: dict[str, Any], prepared: Prepared, source: Source, paths: OutputPaths, wishes: Options
 ) -> OutputFiles:
-    """The files of a prediction: new ones, or those of an interrupted prediction of the same rows by the same model.
-
-    Raises:
-        ValueError: `out` has another structure than the model's outputs.
-        OSError: The disk is too small, or another process is writing there.
-    """
+    """The files of a prediction: new ones, or those of an interrupted prediction of the same rows by the same model."""
     obstacle = None
     parts: dict[str, str] = {}
     if not isinstance(source, ArraySource):

@@ -12,38 +12,30 @@ from flatout.tables.loss.key_checks import check_inputs
 
 from .fit_loop import fit_epochs
 from .loss_reasons import with_losses
-from .planning.strict_mode import refuse_stock
+from .planning.engine_choice import refuse_stock
 from .preparing.prepared import Prepared
 from .single_pass import evaluate_pass, predict_all
 from .validation import Validation
 
+# Method, whether accelerated, engine, placement and steps: how a `RunReport` begins.
+_What = tuple[str, bool, str, str, int]
+
 
 def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float) -> Any:
-    """Run what was prepared, from the first callback on; returns what Keras' method returns.
-
-    Args:
-        model: The model.
-        call: The arguments by name.
-        prepared: The run at step 0.
-        validation: Of the fit; nothing is validated elsewhere.
-        started: When the call began.
-    """
+    """Run what was prepared, from the first callback on; returns what Keras' method returns."""
+    ended_by = ""
     try:
         check_inputs(model, call["x"])
         if prepared.plan.task == "train":
-            result = fit_epochs(model, call, prepared, validation)
-        elif prepared.plan.task == "test":
-            result = evaluate_pass(model, call, prepared)
-        else:
-            result = predict_all(model, call, prepared)
+            return fit_epochs(model, call, prepared, validation)
+        return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)
     except BaseException as error:
-        if prepared.steps:
-            report(model, prepared, prepared.steps, started, validation.reasons, type(error).__name__)
+        ended_by = type(error).__name__
         raise
     finally:
         prepared.feed.close()
-    report(model, prepared, prepared.steps, started, validation.reasons)
-    return result
+        if prepared.steps or not ended_by:
+            report(model, prepared, prepared.steps, started, validation.reasons, ended_by)
 
 
 def report(
@@ -57,30 +49,21 @@ def report(
 
 
 def run_stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason, ...], started: float) -> Any:
-    """Let stock Keras run a call, and report why.
-
-    Raises:
-        FallbackRefused: In strict mode.
-    """
+    """Let stock Keras run a call, and report why; not in strict mode."""
     refuse_stock(method, why)
     what = (method, False, "stock", "host", 0)
     try:
         result = stock.original(method)(model, *args, **kwargs)
     except KeyboardInterrupt as error:
         # Whoever stops a long run asks why it took long; an error is the program's own affair.
-        _record(model, what, started, why, (), type(error).__name__)
+        _record(model, what, started, why, ended_by=type(error).__name__)
         raise
-    _record(model, what, started, why, (), "")
+    _record(model, what, started, why)
     return result
 
 
 def _record(
-    model: Any,
-    what: tuple[str, bool, str, str, int],
-    started: float,
-    why: tuple[Reason, ...],
-    loads: tuple[Any, ...],
-    ended_by: str,
+    model: Any, what: _What, started: float, why: tuple[Reason, ...], loads: tuple[Any, ...] = (), ended_by: str = ""
 ) -> None:
     seconds = time.perf_counter() - started
     reasons, unchecked = with_losses(model, why) if what[0] == "fit" else (why, ())

@@ -42,7 +42,7 @@ def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: 
     callbacks.on_test_begin()
     engine.reset_metrics(model)
     try:
-        ledger = ledger or Ledger(callbacks, model, "test", model.steps_per_execution)
+        ledger = ledger or Ledger(callbacks, model, "test")
         done = run_pass(model, prepared, ledger)
     finally:
         prepared.program.end_pass()
@@ -75,7 +75,7 @@ def predict_pass(
     model.stop_predicting = False
     callbacks.on_predict_begin()
     try:
-        ledger = Ledger(callbacks, model, "predict", model.steps_per_execution)
+        ledger = Ledger(callbacks, model, "predict")
         done = run_pass(model, prepared, ledger, first_step, take_outputs)
     finally:
         prepared.program.end_pass()

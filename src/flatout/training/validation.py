@@ -11,7 +11,8 @@ from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_
 from flatout.seam.trainers import validates_after
 
 from .ledger import Ledger
-from .planning.call_facts import PlannedCall, Source, plan_call
+from .planning.call_facts import Source, plan_call
+from .planning.plan import Plan
 from .preparing.prepare import prepare
 from .preparing.prepared import Prepared
 from .single_pass import evaluate_pass
@@ -21,11 +22,7 @@ _LINK = "_flatout_validation"
 
 
 class Validation:
-    """The validation of one fit; there is none if the call has no `validation_data`.
-
-    Args:
-        model: The model that is fitted.
-        call: The arguments of `fit`, `validation_split` already taken off.
+    """The validation of one fit, `validation_split` already taken off; there is none without `validation_data`.
 
     Attributes:
         reasons: Why stock Keras validates; empty if it does not.
@@ -46,16 +43,13 @@ class Validation:
         """Why stock Keras would validate, as far as that can be said before the fit; empty if it would not."""
         if self._call.get("validation_data") is None:
             return ()
-        plan = self._planned(self._evaluation(None), current().engine).plan
+        plan = self._plan(self._evaluation(None), current().engine)
         return () if plan.accelerated else plan.reasons
 
     def after_epoch(self, epoch: int, callbacks: Any, engine: str) -> dict[str, Any]:
         """The logs of the validation after an epoch, empty where none is due.
 
-        Args:
-            epoch: Its number.
-            callbacks: Of the fit.
-            engine: The engine that trains, which validates too unless another was asked for.
+        The engine that trains validates too, unless another was asked for.
         """
         model, call = self._model, self._call
         if call["validation_data"] is None or not validates_after(model, epoch, call["validation_freq"]):
@@ -67,7 +61,7 @@ class Validation:
         # A callback may have fitted the same model meanwhile.
         keep_validation(model, self._iterator)
         if self._prepared is not None and not stock.is_overridden("evaluate", model):
-            self._ledger = self._ledger or Ledger(callbacks, model, "test", model.steps_per_execution)
+            self._ledger = self._ledger or Ledger(callbacks, model, "test")
             logs = evaluate_pass(model, {**evaluation, "verbose": "auto"}, self._prepared, self._ledger)
         else:
             logs = model.evaluate(**evaluation, **{KEPT_VALIDATION: True})
@@ -101,24 +95,23 @@ class Validation:
             "return_dict": True,
         }
 
-    def _planned(self, evaluation: dict[str, Any], engine: str) -> PlannedCall:
+    def _plan(self, evaluation: dict[str, Any], engine: str) -> Plan:
         options = Options(engine=engine, force=True)
-        planned = plan_call("evaluate", self._model, evaluation, options, self._source)
-        self._source = planned.source
-        return planned
+        plan, self._source = plan_call("evaluate", self._model, evaluation, options, self._source)
+        return plan
 
     def _prepare(self, evaluation: dict[str, Any], engine: str) -> None:
         """Make the data ready, for an engine or, where none can take them, for stock Keras."""
         # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
         if stock.are_replaced() or not stock.is_overridden("evaluate", self._model):
             try:
-                planned = self._planned(evaluation, engine)
-                if planned.plan.accelerated:
-                    self._prepared = prepare(self._model, evaluation, planned, force=True)
+                plan = self._plan(evaluation, engine)
+                if plan.accelerated:
+                    self._prepared = prepare(self._model, evaluation, plan, self._source, force=True)
                     self._iterator = self._prepared.feed.iterator
                     setattr(self._iterator, _LINK, self)
                     return
-                self._refuse(planned.plan.reasons)
+                self._refuse(plan.reasons)
             except Refusal as refusal:
                 self._refuse((refusal.reason,))
             except ValueError:

@@ -69,11 +69,6 @@ def test_slots_start_on_pages_and_do_not_overlap() -> None:
     assert [set(slot.tolist()) for slot in slots] == [{0}, {1}, {2}]
 
 
-def test_too_many_slots_are_refused() -> None:
-    with pytest.raises(ValueError, match="The slab is too small"):
-        Slab(mmap.PAGESIZE).slots(2, mmap.PAGESIZE)
-
-
 def test_views_share_the_slot() -> None:
     (slot,) = Slab(mmap.PAGESIZE).slots(1, mmap.PAGESIZE)
     rows = view(slot, 128, (3, 5), np.dtype("float32"))

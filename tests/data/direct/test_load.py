@@ -22,14 +22,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.base.errors import FlatoutError, InvalidOption, UnreadableFile
+from flatout.base.errors import UnreadableFile
 from flatout.data.device.sinks import DeviceMemory, HostSink
 from flatout.data.direct import cufile_reader as direct_cufile
 from flatout.data.direct import kvikio_reader as direct_kvikio
+from flatout.data.direct import load as direct_load
 from flatout.data.direct import posix_reader as direct_posix
-from flatout.data.direct.load import load
 from flatout.data.direct.load_report import BUFFERED, CUFILE, KVIKIO, POSIX_DIRECT
-from flatout.data.direct.reader_threads import share_out
+from flatout.data.direct.slots import share_out
+from flatout.data.files.file_rows import open_rows
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 
 DTYPES = ["u1", "i1", "?", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", ">f4", ">i8", "<U3", "<M8[s]"]
@@ -42,6 +43,18 @@ def save(path: Path, array: np.ndarray, version: int = 1, padding: int = 0) -> P
     length = len(text).to_bytes(2 if version == 1 else 4, "little")
     path.write_bytes(b"\x93NUMPY" + bytes([version, 0]) + length + text.encode() + array.tobytes())
     return path
+
+
+def load(
+    paths: Path | list[Path], make_sink: Any = HostSink, start: int = 0, stop: int | None = None, **settings: Any
+) -> Any:
+    """`load` of the rows `start` to `stop - 1` of .npy files."""
+    files, parts, before = [open_rows(path) for path in ([paths] if isinstance(paths, Path) else paths)], [], 0
+    for file in files:
+        first, last = max(start - before, 0), file.shape[0] if stop is None else min(stop - before, file.shape[0])
+        parts += [file.part(first, last)] if first < last else []
+        before += file.shape[0]
+    return direct_load.load(parts or [files[0].part(0, 0)], make_sink, **settings)
 
 
 def make_cold(path: Path) -> None:
@@ -165,12 +178,6 @@ def test_rows_go_into_a_memory_map(tmp_path: Path) -> None:
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), array)
 
 
-def test_an_output_of_another_shape_is_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((4, 2)))
-    with pytest.raises(ValueError, match="`out` has the wrong shape"):
-        load(tmp_path / "x.npy", functools.partial(HostSink, out=np.zeros((2, 4))))
-
-
 # Damaged and unfit files
 
 
@@ -228,12 +235,17 @@ def test_fortran_order_objects_and_scalars_are_refused(tmp_path: Path) -> None:
 
 
 def test_files_that_are_not_there_or_no_files_are_named(tmp_path: Path) -> None:
-    with pytest.raises(UnreadableFile, match=r"nothing.npy is not there"):
+    with pytest.raises(UnreadableFile, match=r"nothing.npy cannot be read: No such file"):
         load(tmp_path / "nothing.npy")
-    with pytest.raises(UnreadableFile, match="is not a file"):
+    with pytest.raises(UnreadableFile, match="cannot be read: Is a directory"):
         load(tmp_path)
-    with pytest.raises(UnreadableFile, match="names no files"):
-        load([])
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
+    file = open_rows(save(tmp_path / "x.npy", np.zeros(3)))
+    file.path.unlink()
+    with pytest.raises(UnreadableFile, match=r"x.npy cannot be read: No such file"):
+        direct_load.load([file])
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may read everything")
@@ -244,39 +256,18 @@ def test_a_file_without_permission_is_named(tmp_path: Path) -> None:
         load(path)
 
 
-def test_shards_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "1.npy", np.zeros((3, 4), "float32"))
-    np.save(tmp_path / "2.npy", np.zeros((3, 5), "float32"))
-    with pytest.raises(UnreadableFile, match=r"must hold rows of one shape and dtype.*\(4,\) float32 in .*\(5,\)"):
-        load([tmp_path / "1.npy", tmp_path / "2.npy"])
-
-
-@pytest.mark.parametrize(("start", "stop"), [(-1, None), (0, 4), (3, 2), (4, None)])
-def test_rows_that_are_not_there_are_refused(tmp_path: Path, start: int, stop: int | None) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((3, 4)))
-    with pytest.raises(ValueError, match="There are no such rows"):
-        load(tmp_path / "x.npy", start=start, stop=stop)
-
-
-def test_unknown_settings_are_refused(tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((3, 4)))
-    with pytest.raises(InvalidOption, match=r"Unknown engine. Received: 'gds'"):
-        load(tmp_path / "x.npy", engine="gds")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"Invalid value for `threads`. Received: 0"):
-        load(tmp_path / "x.npy", threads=0)
-
-
 # The paths
 
 
 def test_cold_files_are_read_past_the_page_cache_and_warm_ones_from_it(tmp_path: Path) -> None:
     array = np.ones((3000, 1000), "u1")
     np.save(tmp_path / "x.npy", array)
-    _, warm = load(tmp_path / "x.npy")
+    files = [open_rows(tmp_path / "x.npy")]
+    _, warm = direct_load.load(files)
     assert warm.paths == {BUFFERED: array.nbytes}
     assert [why.code for why in warm.reasons] == ["warm"]
     make_cold(tmp_path / "x.npy")
-    _, cold = load(tmp_path / "x.npy")
+    _, cold = direct_load.load(files)
     assert cold.paths == {POSIX_DIRECT: array.nbytes}
     assert cold.reasons == ()
     assert (cold.cached_before, cold.cached_after) == (0, 0)
@@ -482,7 +473,7 @@ def test_cufile_reads_past_the_host_or_gives_way_to_our_reader(
     tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake = FakeCuFile(fails)
-    monkeypatch.setattr(direct_cufile, "unavailable", lambda insist: "")
+    monkeypatch.setattr(direct_cufile, "unavailable", lambda: "")
     monkeypatch.setattr(direct_cufile, "cuda_driver", FakeDriver)
     monkeypatch.setattr(direct_cufile, "_opened", lambda: fake)
     monkeypatch.setattr(direct_cufile, "_PIECE", 100_000)
@@ -498,13 +489,15 @@ def test_cufile_reads_past_the_host_or_gives_way_to_our_reader(
         assert (report.engine, report.paths) == ("cufile", {CUFILE: rows.nbytes})
 
 
-@pytest.mark.parametrize("engine", ["cufile", "kvikio"])
-def test_an_engine_that_was_insisted_on_says_why_it_cannot(tmp_path: Path, engine: Any) -> None:
-    np.save(tmp_path / "x.npy", np.zeros((3, 4)))
-    with pytest.raises(
-        FlatoutError, match=f"engine='{engine}' cannot read these files: the array has no device memory"
-    ):
-        load(tmp_path / "x.npy", engine=engine)
+def test_an_array_without_an_address_is_read_by_way_of_the_host(tmp_path: Path) -> None:
+    class Pinned(HostSink):
+        wants_pinned = True
+
+    array = numbers((3, 4), "<f8")
+    _, report = load(save(tmp_path / "x.npy", array), Pinned)
+    assert report.engine == "posix"
+    why = "The array has no device memory that may be written by its address."
+    assert [(one.code, one.message) for one in report.reasons][:2] == [("cufile", why), ("kvikio", why)]
 
 
 # Host memory
@@ -513,6 +506,7 @@ _MEASURE = """
 import sys
 import numpy as np
 from flatout.data.direct.load import load
+from flatout.data.files.file_rows import open_rows
 
 class Counting:
     wants_pinned, device_memory = False, None
@@ -524,7 +518,7 @@ class Counting:
     def finish(self):
         return self.sums
 
-sums, report = load(sys.argv[1], Counting)
+sums, report = load([open_rows(sys.argv[1])], Counting)
 print(report, file=sys.stderr)
 print(int(sums.sum()), report.peak_rss_growth, report.cached_after)
 """

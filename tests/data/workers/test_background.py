@@ -10,6 +10,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -58,22 +59,17 @@ class Counted:
     items=st.integers(0, 9),
     nbytes=st.integers(0, 400),
     limit=st.none() | st.integers(0, 50),
-    chunks=st.lists(st.integers(1, 7), min_size=1, max_size=20),
     at_once=st.booleans(),
 )
-def test_items_come_in_order_whatever_the_bounds_and_chunks(
-    length: int, items: int, nbytes: int, limit: int | None, chunks: list[int], at_once: bool
+def test_items_come_in_order_whatever_the_bounds(
+    length: int, items: int, nbytes: int, limit: int | None, at_once: bool
 ) -> None:
     rows = (np.full(10, number) for number in range(length))
-    seen: list[int] = []
-    with Background(rows, items=items, nbytes=nbytes, limit=limit, at_once=at_once) as background:
-        for most in itertools.cycle(chunks):
-            taken = background.take(most)
-            assert len(taken) <= most
-            if not taken:
-                break
-            seen += [int(item[0]) for item in taken]
-        assert background.take(3) == []
+    bytes_ahead = patch("flatout.data.workers.background.BYTES_AHEAD", nbytes)
+    with bytes_ahead, Background(rows, items=items, at_once=at_once) as background:
+        background.limit = limit
+        seen = [int(item[0]) for item in background]
+        assert background.take() == []
         assert background.taken == length
     assert seen == list(range(length))
 
@@ -82,7 +78,7 @@ def test_nothing_is_pulled_before_the_first_take_and_one_item_for_it() -> None:
     source = Counted()
     with Background(source) as background:
         assert source.asked == 0
-        assert background.take(5) == [0]
+        assert background.take() == [0]
         time.sleep(0.05)
         assert source.asked == 1
 
@@ -95,12 +91,14 @@ def test_look_ahead_is_bounded_in_items() -> None:
         assert until(lambda: source.asked == 6)
         time.sleep(0.05)
         assert source.asked == 6
-        assert background.take(10) == [2, 3, 4, 5]
+        assert background.ready == 4
+        assert [next(background) for _ in range(4)] == [2, 3, 4, 5]
 
 
-def test_look_ahead_is_bounded_in_bytes() -> None:
+def test_look_ahead_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("flatout.data.workers.background.BYTES_AHEAD", 400)
     batches = ((np.zeros(100, np.uint8), {"y": np.zeros(50, np.uint8)}) for _ in itertools.count())
-    with Background(batches, items=64, nbytes=400) as background:
+    with Background(batches, items=64) as background:
         background.take()
         background.take()
         assert until(lambda: background.ready == 3)
@@ -114,11 +112,12 @@ def test_size_counts_the_arrays_of_a_nest() -> None:
 
 def test_limit_holds_look_ahead_back_but_not_what_is_asked_for() -> None:
     source = Counted()
-    with Background(source, limit=3) as background:
+    with Background(source) as background:
+        background.limit = 3
         assert [next(background) for _ in range(3)] == [0, 1, 2]
         time.sleep(0.05)
         assert source.asked == 3
-        assert background.take(5) == [3]
+        assert background.take() == [3]
         background.limit = 6
         assert until(lambda: source.asked == 6)
 
@@ -141,7 +140,7 @@ def test_without_look_ahead_there_is_no_thread() -> None:
     caller: list[threading.Thread] = []
     numbers = (caller.append(threading.current_thread()) or number for number in range(3))
     with Background(numbers, items=0) as background:
-        assert background.take(5) == [0]
+        assert background.take() == [0]
         assert list(background) == [1, 2]
     assert set(caller) == {threading.current_thread()}
 
@@ -202,11 +201,6 @@ def test_waiting_is_interrupted_by_ctrl_c() -> None:
         with pytest.raises(KeyboardInterrupt):
             background.take()
         go_on.set()
-
-
-def test_take_of_nothing_is_refused() -> None:
-    with Background(iter([1])) as background, pytest.raises(ValueError, match="Received: most=0"):
-        background.take(0)
 
 
 def test_a_pause_does_not_wait_for_an_item_to_grow() -> None:

@@ -155,26 +155,20 @@ def _nothing_is_left() -> Iterator[None]:
     numbers=st.lists(st.integers(0, 7), max_size=25),
     count=st.integers(1, 4),
     ahead=st.integers(1, 12),
-    chunks=st.lists(st.integers(1, 6), min_size=1, max_size=10),
     limit=st.none() | st.integers(0, 30),
     pool_class=st.sampled_from(POOLS),
 )
-def test_batches_come_in_order_whatever_the_workers_and_chunks(
-    numbers: list[int], count: int, ahead: int, chunks: list[int], limit: int | None, pool_class: Any
+def test_batches_come_in_order_whatever_the_workers(
+    numbers: list[int], count: int, ahead: int, limit: int | None, pool_class: Any
 ) -> None:
     pool = pool_class(Rows(), count)
     batches = InOrder(pool, iter(numbers), ahead)
     batches.limit = limit
     seen: list[int] = []
-    for most in itertools.cycle(chunks):
-        items = batches.take(most)
-        assert len(items) <= most
-        if not items:
-            break
-        for x, y in items:
-            assert x.shape == (2, 3)
-            assert np.all(x == y[0])
-            seen.append(int(y[0]))
+    for x, y in batches:
+        assert x.shape == (2, 3)
+        assert np.all(x == y[0])
+        seen.append(int(y[0]))
     pool.close()
     assert seen == numbers
 
@@ -283,7 +277,7 @@ def test_workers_see_attributes_set_and_deleted_by_others_and_are_not_started_an
 def test_the_users_exception_arrives_with_type_arguments_and_frames(pool_class: Any) -> None:
     pool = pool_class(Failing(), 2)
     batches = InOrder(pool, iter(range(8)), 8)
-    seen = [int(item[1][0]) for _ in range(3) for item in batches.take(1)]
+    seen = [int(item[1][0]) for _ in range(3) for item in batches.take()]
     assert seen == [0, 1, 2]
     with pytest.raises(LookupError) as caught:
         batches.take()
@@ -291,19 +285,6 @@ def test_the_users_exception_arrives_with_type_arguments_and_frames(pool_class: 
     frames = {frame.name: frame for frame in traceback.extract_tb(caught.tb)}
     assert frames["look_up"].filename == __file__
     assert frames["look_up"].line == 'raise LookupError("no such sample", index)'
-    batches.close()
-    pool.close()
-
-
-def test_a_chunk_ends_before_a_batch_that_failed(pool_class: Any) -> None:
-    pool = pool_class(Failing(), 2)
-    batches = InOrder(pool, iter(range(8)), 8)
-    seen = len(batches.take())
-    while seen < 3:
-        seen += len(batches.take(8))
-    assert seen == 3
-    with pytest.raises(LookupError):
-        batches.take(8)
     batches.close()
     pool.close()
 

@@ -94,11 +94,11 @@ class FromGenerator(Source):
     def is_stalled(self) -> bool:
         return not self._again and self._background.is_stalled
 
-    def take(self, most: int = 1) -> list[Any]:
+    def take(self) -> list[Any]:
         if self._again:
-            return [self._again.popleft() for _ in range(min(most, len(self._again)))]
+            return [self._again.popleft()]
         self._background.limit = self.limit
-        items = self._background.take(most)
+        items = self._background.take()
         if self._remembered is not None:
             self._remembered = [*self._remembered, *items] if items and self.taken <= REMEMBERED else None
         return items

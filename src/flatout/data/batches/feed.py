@@ -216,11 +216,11 @@ class Feed:
         self._newest = weakref.ref(puller)
         return Batches(self, puller, convert if self._source.gives_raw(form) else None)
 
-    def _take(self, puller: Any, most: int) -> list[Any]:
+    def _take(self, puller: Any) -> list[Any]:
         allowed = [left for left in (self._left_in_epoch, self._left) if left is not None]
         puller.limit = puller.taken + min(allowed) if allowed else None
         try:
-            items = puller.take(most)
+            items = puller.take()
             if not self._has_given:
                 check_first(items, self._source.adapter)
         except BaseException as error:
@@ -238,26 +238,21 @@ class Feed:
 
 
 class Batches:
-    """Iterates over the batches of a pass; `take` gives as many as are ready."""
+    """Iterates over the batches of a pass."""
 
     def __init__(self, owner: Feed, puller: Any, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
         self._feed = owner
         self._puller = puller
         self._convert = convert
 
-    def take(self, most: int = 1) -> list[Any]:
-        """Wait for a batch, and return it with all others that are ready, `most` at most; `[]` at the end."""
-        items = self._feed._take(self._puller, most)
-        return items if self._convert is None else list(self._convert(items))
-
     def __iter__(self) -> Batches:
         return self
 
     def __next__(self) -> Any:
-        items = self.take()
+        items = self._feed._take(self._puller)
         if not items:
             raise StopIteration
-        return items[0]
+        return items[0] if self._convert is None else next(self._convert(items))
 
     def close(self) -> None:
         """Give this pass up."""

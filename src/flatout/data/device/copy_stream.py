@@ -87,11 +87,7 @@ def _kernel(driver: Driver, unit: int) -> int:
 
 
 class CopyStream:
-    """Copies to device memory, one after the other, on a stream of their own; may be used from any thread.
-
-    Raises:
-        CudaError: There is no GPU, or the driver refuses.
-    """
+    """Copies to device memory, in order, on a stream of their own, from any thread; `CudaError` without a GPU."""
 
     def __init__(self) -> None:
         self._driver = cuda_driver()
@@ -107,14 +103,7 @@ class CopyStream:
             self._driver.copy_to_device(target.pointer, address, nbytes, self._stream)
 
     def gather(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
-        """Start to copy rows.
-
-        Args:
-            target: Where to, one row after the other.
-            address: Of row 0, in locked host memory.
-            row_bytes: A multiple of `NARROWEST`, as the address is.
-            numbers: Which rows.
-        """
+        """Start to copy rows of locked host memory; address and length of a row are multiples of `NARROWEST`."""
         if row_bytes >= _LONG_ROW and self._copies_rows:
             try:
                 self._copy_rows(target, address, row_bytes, numbers)
@@ -132,8 +121,7 @@ class CopyStream:
 
     def _fetch_rows(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
         numbers = np.ascontiguousarray(numbers, np.int32)
-        fitting = (unit for unit in _UNITS if not (row_bytes % unit or address % unit or target.pointer % unit))
-        unit = max(fitting)
+        unit = max(unit for unit in _UNITS if not (row_bytes % unit or address % unit or target.pointer % unit))
         per_row = row_bytes // unit
         at_once = _MOST_UNITS // per_row
         with self._lock:

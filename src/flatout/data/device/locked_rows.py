@@ -19,18 +19,7 @@ _SHARE_OF_MEMORY = 0.5
 
 
 class LockedRows:
-    """An array whose pages are locked until it is closed.
-
-    Args:
-        array: C-contiguous; whoever writes into it meanwhile changes what is fetched.
-
-    Raises:
-        CudaError: The driver does not lock it.
-
-    Attributes:
-        address: Of its first row.
-        row_bytes: Of each row.
-    """
+    """A C-contiguous array whose pages are locked until it is closed; who writes into it changes what is fetched."""
 
     def __init__(self, array: np.ndarray):
         cuda_driver().register(array.ctypes.data, array.nbytes)
@@ -47,14 +36,7 @@ class LockedRows:
 
 @dataclass(frozen=True)
 class Wanted:
-    """Rows of a locked array that are to be fetched.
-
-    Attributes:
-        rows: The array.
-        numbers: Which rows.
-        shape: Of the result, which may have more rows; those behind the wanted ones are not to be read.
-        dtype: Of the array.
-    """
+    """Rows of a locked array that are to be fetched, to the beginning of an array of this shape."""
 
     rows: LockedRows
     numbers: np.ndarray | slice
@@ -63,12 +45,7 @@ class Wanted:
 
 
 def is_lockable(leaf: Any, dtype: np.dtype[Any]) -> bool:
-    """Whether a GPU could fetch the rows of an array as they lie in memory, and would gain by it.
-
-    Args:
-        leaf: The array.
-        dtype: What its rows become on the device.
-    """
+    """Whether a GPU could fetch the rows of an array as they lie in memory, where they become this dtype, and gain."""
     if type(leaf) is not np.ndarray or leaf.dtype != dtype or not leaf.flags.c_contiguous:
         return False
     row_bytes = leaf.nbytes // max(1, len(leaf))

@@ -28,19 +28,10 @@ class Slab:
     The mapping is shared, not private: after a `fork`, copy-on-write would move the parent's pages away from under
     the GPU.
 
-    Args:
-        nbytes: Size; rounded up to whole pages.
-        pin: Whether to register it with the CUDA driver.
-
     Attributes:
         memory: The bytes, as an array of uint8.
         is_pinned: Whether the GPU may read it by itself.
         why_not: What the driver said if it was asked to pin and did not.
-
-    Example:
-        >>> slab = Slab(3 * mmap.PAGESIZE)
-        >>> [slot.size for slot in slab.slots(3, mmap.PAGESIZE)] == [mmap.PAGESIZE] * 3
-        True
     """
 
     def __init__(self, nbytes: int, pin: bool = False):
@@ -57,10 +48,6 @@ class Slab:
     def slots(self, count: int, slot_bytes: int) -> list[np.ndarray]:
         """Cut the slab into slots, each starting on a page."""
         size = whole_pages(slot_bytes)
-        if count * size > self.memory.size:
-            raise ValueError(
-                f"The slab is too small. Received: {count} slots of {size} bytes. Expected: {self.memory.size} in all."
-            )
         return [self.memory[number * size : (number + 1) * size] for number in range(count)]
 
     def unpin(self) -> None:
@@ -78,19 +65,7 @@ def view(slot: np.ndarray, offset: int, shape: tuple[int, ...], dtype: np.dtype[
 
 @contextlib.contextmanager
 def borrowed(nbytes: int, pin: bool = False) -> Iterator[Slab]:
-    """Lend the process' slab, or a new one where it is lent out, too small or not pinned.
-
-    Args:
-        nbytes: At least this much.
-        pin: Whether a GPU will read from it.
-
-    Example:
-        >>> with borrowed(1_000_000) as slab:
-        ...     first = slab.memory.ctypes.data
-        >>> with borrowed(500_000) as slab:
-        ...     slab.memory.ctypes.data == first
-        True
-    """
+    """Lend the process' slab, or a new one where it is lent out, too small or not pinned."""
     slab = _take_idle(nbytes, pin) or Slab(nbytes, pin)
     try:
         yield slab
@@ -109,10 +84,8 @@ def _take_idle(nbytes: int, pin: bool) -> Slab | None:
 
 def _keep_largest(slab: Slab) -> None:
     with _lock:
-        _idle.append(slab)
-        _idle.sort(key=lambda slab: (slab.is_pinned, slab.memory.size))
-        superfluous = _idle[:-1]
-        del _idle[:-1]
+        *superfluous, largest = sorted([*_idle, slab], key=lambda slab: (slab.is_pinned, slab.memory.size))
+        _idle[:] = [largest]
     for other in superfluous:
         other.unpin()
 

@@ -36,26 +36,20 @@ class Sink(Protocol):
     @property
     def wants_pinned(self) -> bool:
         """Whether a GPU will read the blocks, from page-locked memory if it can."""
-        ...
 
     @property
     def device_memory(self) -> DeviceMemory | None:
         """The array's own memory on a GPU, if it may be written by its address and holds just the file's bytes."""
-        ...
 
     def write(self, at: tuple[int, ...], block: np.ndarray) -> Wait:
-        """Start to copy a block.
+        """Start to copy a contiguous block, whose memory is used again once the returned function has returned.
 
-        Args:
-            at: Where: `(row,)` for whole rows; a longer index for a part of one row too long for a block, which then
-                has as many axes fewer. The last number is the first position along the block's first axis.
-            block: Native byte order, contiguous. Its memory is used again once the returned function has returned.
+        It goes to `(row,)`; a part of a row that is too long for a block, and has fewer axes, to a longer index. The
+        last number is the first position along the block's first axis.
         """
-        ...
 
     def finish(self) -> Any:
         """The array, complete. Called once, after all blocks were waited for."""
-        ...
 
 
 class MakeSink(Protocol):
@@ -64,13 +58,9 @@ class MakeSink(Protocol):
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], page_offset: int) -> Sink:
         """Make a sink.
 
-        Args:
-            shape: Of the whole array.
-            dtype: Of the file, in native byte order.
-            page_offset: Where in a page the file's first byte lies; device memory that starts at the same place in
-                a page of its own can be read into without a copy. Other sinks ignore it.
+        Device memory that starts where the file's first byte lies in a page, `page_offset`, can be read into without a
+        copy. Other sinks ignore it.
         """
-        ...
 
 
 def position(at: tuple[int, ...], block: np.ndarray) -> tuple[int | slice, ...]:
@@ -83,20 +73,7 @@ def nothing_to_wait_for() -> None:
 
 
 class HostSink:
-    """Rows in a NumPy array.
-
-    Args:
-        shape: Of the whole array.
-        dtype: Of the file.
-        page_offset: Ignored.
-        out: An array of this shape to fill, such as a `numpy.memmap`; by default a new one is made.
-
-    Example:
-        >>> sink = HostSink((4, 2), np.dtype("float32"))
-        >>> sink.write((1,), np.ones((3, 2), "float32"))()
-        >>> sink.finish().sum(axis=1)[1:].tolist()
-        [2.0, 2.0, 2.0]
-    """
+    """Rows in a NumPy array: in `out`, or in a new one."""
 
     wants_pinned = False
     device_memory: DeviceMemory | None = None
@@ -105,8 +82,6 @@ class HostSink:
         self, shape: tuple[int, ...], dtype: np.dtype[Any], page_offset: int = 0, *, out: np.ndarray | None = None
     ):
         self._array = np.empty(shape, dtype) if out is None else out
-        if self._array.shape != shape:
-            raise ValueError(f"`out` has the wrong shape. Received: {self._array.shape}. Expected: {shape}.")
 
     def write(self, at: tuple[int, ...], block: np.ndarray) -> Wait:
         self._array[position(at, block)] = block
@@ -117,11 +92,7 @@ class HostSink:
 
 
 def require_numbers(dtype: np.dtype[Any], backend: str) -> None:
-    """Refuse what no tensor can hold.
-
-    Raises:
-        UnreadableFile: Text, dates, records, or numbers that NumPy saved as raw bytes.
-    """
+    """Refuse what no tensor can hold: text, dates, records, or numbers that NumPy saved as raw bytes."""
     if dtype.kind not in "biufc":
         raise UnreadableFile(
             f"These values cannot become a {backend} tensor. Received: dtype {dtype}. Expected booleans, integers, "

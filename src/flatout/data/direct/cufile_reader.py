@@ -7,10 +7,11 @@ nvidia-fs or PCI peer-to-peer DMA is there. Its own statistics then tell which w
 from __future__ import annotations
 
 import atexit
+import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,54 +19,47 @@ from flatout.data.device.cuda_driver import CudaError, cuda_driver
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.file_rows import FileRows
 
-from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P
-from .reader_threads import share_out
-from .tally import Tally
+from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P, Tally
+from .slots import share_out
 
 _PIECE = 16 * 2**20
 _COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}
 
 
-def unavailable(insist: bool = False) -> str:
-    """Why cuFile would bring nothing here, or "" if it may.
-
-    Args:
-        insist: Ask only whether it can run at all.
-    """
+def cannot_run() -> str:
+    """Why cuFile cannot be used here at all, or "" if it can."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda-bindings is not installed (pip install flatout[gpu])"
     try:
         # Asked first: without a GPU, opening cuFile's driver waits for ever (nvidia-cufile 1.19).
         cuda_driver()
+        return ""
     except CudaError as error:
         return str(error)
-    if insist or Path("/dev/nvidia-fs0").exists() or _peer_to_peer_is_enabled():
-        return ""
+
+
+def unavailable() -> str:
+    """Why cuFile would bring nothing here, or "" if it may."""
+    if (why := cannot_run()) or Path("/dev/nvidia-fs0").exists():
+        return why
+    with contextlib.suppress(OSError):
+        if "RMForceStaticBar1=1" in Path("/proc/driver/nvidia/params").read_text():
+            return ""
     return (
         "neither nvidia-fs (/dev/nvidia-fs0) nor PCI peer-to-peer DMA (RMForceStaticBar1=1) is set up on this machine"
     )
 
 
-def _peer_to_peer_is_enabled() -> bool:
-    try:
-        settings = Path("/proc/driver/nvidia/params").read_text()
-    except OSError:
-        return False
-    return "RMForceStaticBar1=1" in settings
-
-
-def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory, one after the other.
-
-    Raises:
-        GpuDirectFailed: cuFile refused; nothing is known of the memory's contents.
-    """
+def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
+    if why := unavailable():
+        raise GpuDirectFailed(why)
     try:
         cufile = _opened()
         before = _counts(cufile)
         done = 0
         for file in files:
-            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally, look)
+            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
             done += file.nbytes
         after = _counts(cufile)
     except Exception as error:
@@ -79,29 +73,23 @@ def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: T
         tally.add_bytes(path, round(done * count / sum(requests.values())))
 
 
-def _read_file(
-    cufile: Any, file: FileRows, memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]
-) -> None:
-    descriptor = _open_file(file.path)
-    try:
+def _read_file(cufile: Any, file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    with contextlib.ExitStack() as opened:
         description = cufile.Descr()
         description.type = cufile.FileHandleType.OPAQUE_FD
-        description.handle.fd = descriptor
+        description.handle.fd = _open_file(file.path)
+        opened.callback(os.close, description.handle.fd)
         description.fs_ops = 0
         handle = cufile.handle_register(description.ptr)
-        try:
+        opened.callback(cufile.handle_deregister, handle)
 
-            def worker(number: int, pieces: Iterator[tuple[int, int]]) -> None:
-                with cuda_driver().in_context():
-                    for first, last in pieces:
-                        with tally.timed("reading"):
-                            _read_piece(cufile, handle, file, memory, first, last)
+        def worker(number: int, pieces: Iterator[tuple[int, int]]) -> None:
+            with cuda_driver().in_context():
+                for first, last in pieces:
+                    with tally.timed("reading"):
+                        _read_piece(cufile, handle, file, memory, first, last)
 
-            share_out(_pieces(file), worker, threads, look)
-        finally:
-            cufile.handle_deregister(handle)
-    finally:
-        os.close(descriptor)
+        share_out(_pieces(file), worker, threads, tally.memory.sample)
 
 
 def _open_file(path: Path) -> int:
@@ -135,12 +123,10 @@ def _opened() -> Any:
     with cuda_driver().in_context():
         cufile.driver_open()
     atexit.register(cufile.driver_close)
-    try:
+    # Libraries before 1.15 keep no such statistics; the report then says that cuFile did not say.
+    with contextlib.suppress(Exception):
         cufile.set_stats_level(3)
         cufile.stats_start()
-    except Exception:
-        # Libraries before 1.15 keep no such statistics; the report then says that cuFile did not say.
-        return cufile
     return cufile
 
 

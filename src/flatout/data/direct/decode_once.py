@@ -8,6 +8,7 @@ the rows are no longer used, or the process is gone.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import shutil
 import tempfile
@@ -18,7 +19,7 @@ import numpy as np
 
 from flatout.base.sizes import as_size
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for
+from flatout.data.device.sinks import DeviceMemory, HostSink, Wait, nothing_to_wait_for
 from flatout.data.files.file_rows import FileRows
 
 from .load import load
@@ -26,14 +27,7 @@ from .load_report import DirectReport
 
 
 class FileSink:
-    """Rows of an array into a file, at their places; see `HostSink`.
-
-    Args:
-        shape: Of the whole array.
-        dtype: Of the rows.
-        page_offset: Ignored.
-        folder: Where the file is made, without a name.
-    """
+    """Rows of an array into a file without a name, at their places; see `HostSink`."""
 
     wants_pinned = False
     device_memory: DeviceMemory | None = None
@@ -79,18 +73,7 @@ def table_bytes(inputs: Any) -> int:
 
 
 def with_places(inputs: Any, on_disk: bool) -> tuple[Any, list[DirectReport]]:
-    """The same arrays, all of them with rows that can be read in any order.
-
-    Args:
-        inputs: A structure of arrays.
-        on_disk: Decode tables into a temporary file, not into memory.
-
-    Returns:
-        The structure, and how the bytes of each table came there.
-
-    Raises:
-        OSError: The disk is too small.
-    """
+    """The same arrays, tables decoded into memory or a temporary file; and how the bytes of each came there."""
     from keras import tree
 
     folder, reports = folder_for_rows(), list[DirectReport]()
@@ -102,13 +85,12 @@ def with_places(inputs: Any, on_disk: bool) -> tuple[Any, list[DirectReport]]:
             f"{str(folder)!r} has {as_size(free)} left. Set TMPDIR to a folder with more, or pass shuffle=False",
         )
 
+    make_sink = functools.partial(FileSink, folder=folder) if on_disk else HostSink
+
     def placed(leaf: Any) -> Any:
         if not isinstance(leaf, TableRows):
             return leaf
-        if not on_disk:
-            rows, report = load(leaf)
-        else:
-            rows, report = load(leaf, lambda *arguments: FileSink(*arguments, folder=folder))
+        rows, report = load(leaf, make_sink)
         reports.append(report)
         return rows
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -17,20 +17,15 @@ from flatout.data.device.sinks import Sink
 from flatout.data.files.lazy_rows import DecodedRows, Fill
 from flatout.data.files.npy_files import SideBySide
 
-from .load_report import COLUMNS, DECODED
+from .load_report import COLUMNS, DECODED, Tally
 from .slots import FillSlot, pass_through
-from .tally import Tally
 
 # For all threads together. Of a wide table, few pieces are decoded at a time, with several columns of each at once.
 _DECODERS_BYTES = 256 * 2**20
 
 
-def read(rows: DecodedRows, sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Decode rows into a sink, by at most one thread for each core and task, and no more than memory is set aside for.
-
-    Raises:
-        ValueError: A file is damaged, or no longer what it was.
-    """
+def read(rows: DecodedRows, sink: Sink, threads: int, slot_bytes: int, tally: Tally) -> None:
+    """Decode rows into a sink, by at most one thread for each core and task, and as many as memory is set aside for."""
     row_bytes = max(rows.row_bytes, 1)
     rows_per_slot = max(slot_bytes // row_bytes, 1)
     tasks = rows.tasks(rows_per_slot)
@@ -49,4 +44,4 @@ def read(rows: DecodedRows, sink: Sink, threads: int, slot_bytes: int, tally: Ta
         tally.add_bytes(way, block.nbytes)
         return (at,), block
 
-    pass_through(tasks, fills, sink, whole_pages(rows_per_slot * row_bytes), tally, look)
+    pass_through(tasks, fills, sink, whole_pages(rows_per_slot * row_bytes), tally)

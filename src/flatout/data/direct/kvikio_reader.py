@@ -6,30 +6,25 @@ Elsewhere its fallback waits for each copy before the next read (rapidsai/kvikio
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
 from flatout.data.files.file_rows import FileRows
 from flatout.data.files.page_cache import cached_bytes
 
-from .load_report import KVIKIO
-from .tally import Tally
+from .load_report import KVIKIO, Tally
 
 _TASK = 16 * 2**20
 
 
-def unavailable(insist: bool = False) -> str:
-    """Why KvikIO would bring nothing here, or "" if it may.
-
-    Args:
-        insist: Ask only whether it can run at all.
-    """
+def unavailable() -> str:
+    """Why KvikIO would bring nothing here, or "" if it may."""
     if importlib.util.find_spec("kvikio") is None:
         return "KvikIO is not installed"
     try:
         import kvikio.cufile_driver
 
-        if insist or kvikio.cufile_driver.get("is_gds_available"):
+        if kvikio.cufile_driver.get("is_gds_available"):
             return ""
     except Exception as error:
         # Without libcuda.so.1 the import itself fails, with an error of the C++ library's.
@@ -37,12 +32,10 @@ def unavailable(insist: bool = False) -> str:
     return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
 
 
-def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally, look: Callable[[], None]) -> None:
-    """Read files into device memory, one after the other; KvikIO's own pool has one thread by default.
-
-    Raises:
-        GpuDirectFailed: KvikIO refused; nothing is known of the memory's contents.
-    """
+def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
+    if why := unavailable():
+        raise GpuDirectFailed(why)
     try:
         import kvikio
         import kvikio.defaults
@@ -50,6 +43,7 @@ def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: T
         done = 0
         for file in files:
             is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
+            # Its pool has one thread by default.
             settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
             with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
                 target = DeviceMemory(memory.pointer + done, file.nbytes)
@@ -57,7 +51,7 @@ def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: T
             if count != file.nbytes:
                 raise OSError(f"{file.path} gave {count:,} bytes instead of {file.nbytes:,}")
             done += file.nbytes
-            look()
+            tally.memory.sample()
     except Exception as error:
         raise GpuDirectFailed(f"KvikIO failed: {type(error).__name__}: {error}") from error
     tally.threads = threads

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flatout.base.errors import Reason
 from flatout.base.sizes import as_size
+from flatout.data.files.page_cache import MemoryWatch
 
 P2P = "GPUDirect, PCI peer to peer"
 NVFS = "GPUDirect, nvidia-fs"
@@ -16,6 +21,42 @@ CUFILE = "cuFile, which did not say how"
 KVIKIO = "KvikIO, which does not say how"
 DECODED = "Arrow, decoded on the host"
 COLUMNS = "Arrow, plain columns put side by side on the host"
+
+
+class Tally:
+    """What reader threads count while they work, from any thread; of reasons with one code the first is kept."""
+
+    def __init__(self) -> None:
+        self.memory = MemoryWatch()
+        self.paths: dict[str, int] = {}
+        self.reasons: dict[str, Reason] = {}
+        self.is_pinned = False
+        self.threads = 0
+        self._seconds: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    def add_bytes(self, path: str, nbytes: int) -> None:
+        with self._lock:
+            self.paths[path] = self.paths.get(path, 0) + nbytes
+
+    def add_reason(self, code: str, message: str) -> None:
+        with self._lock:
+            self.reasons.setdefault(code, Reason(code, message))
+
+    @contextlib.contextmanager
+    def timed(self, activity: str) -> Iterator[None]:
+        """Count the time of a `with` block as this activity's."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            elapsed = time.perf_counter() - start
+            with self._lock:
+                self._seconds[activity] = self._seconds.get(activity, 0.0) + elapsed
+
+    def share(self, activity: str, seconds: float) -> float:
+        """The part of all threads' time that an activity took, of a run of so many seconds."""
+        return min(self._seconds.get(activity, 0.0) / (seconds * self.threads), 1.0) if seconds * self.threads else 0.0
 
 
 @dataclass(frozen=True)
@@ -77,12 +118,7 @@ class DirectReport:
 
 @dataclass(frozen=True)
 class StreamReport:
-    """What was decoded from files while a model ran.
-
-    Attributes:
-        files: How many.
-        nbytes: Of the rows, once decoded, over all passes.
-    """
+    """What was decoded of so many files while a model ran: bytes of decoded rows, over all passes."""
 
     files: int
     nbytes: int

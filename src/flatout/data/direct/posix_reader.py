@@ -11,7 +11,7 @@ import functools
 import itertools
 import os
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -21,9 +21,8 @@ from flatout.data.device.sinks import Sink
 from flatout.data.files.file_rows import Block, FileRows, blocks
 from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
 
-from .load_report import BUFFERED, POSIX_DIRECT
+from .load_report import BUFFERED, POSIX_DIRECT, Tally
 from .slots import SLOTS_PER_THREAD, FillSlot, pass_through
-from .tally import Tally
 
 # O_DIRECT wants offsets, lengths and addresses to be multiples of this; no file system in use wants more.
 ALIGNMENT = max(PAGE, 4096)
@@ -33,14 +32,8 @@ _WARM_SHARE = 0.5
 _SMALLEST_BLOCK = 2**20
 
 
-def read(
-    files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, tally: Tally, look: Callable[[], None]
-) -> None:
-    """Read files into a sink.
-
-    Raises:
-        UnreadableFile: A file cannot be read, or shrank while it was read.
-    """
+def read(files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, tally: Tally) -> None:
+    """Read files into a sink; `UnreadableFile` if one cannot be read, or shrinks meanwhile."""
     # A page before and one after the data, which O_DIRECT reads along.
     itemsize = max((file.dtype.itemsize for file in files), default=1)
     payload = max(slot_bytes - 2 * ALIGNMENT, 1)
@@ -54,7 +47,7 @@ def read(
         tasks += [(opened, piece) for piece in pieces]
     tally.threads = min(threads, max(len(tasks), 1))
     try:
-        pass_through(tasks, _fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally, look)
+        pass_through(tasks, _fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally)
     finally:
         for opened, _ in tasks:
             opened.close()
@@ -62,15 +55,8 @@ def read(
 
 def _fills(tasks: Iterator[tuple[_OpenFile, Block]]) -> Iterator[FillSlot]:
     for opened, block in tasks:
-        yield functools.partial(_filled, opened, block)
+        yield functools.partial(opened.fill, block)
         opened.one_done()
-
-
-def _filled(opened: _OpenFile, block: Block, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
-    values = opened.read(block, slot)
-    if block.file.is_swapped:
-        values = values.byteswap(inplace=True).view(block.file.native_dtype)
-    return block.at, values
 
 
 class _OpenFile:
@@ -83,8 +69,14 @@ class _OpenFile:
         self._is_cold = False
         self._lock = threading.Lock()
 
-    def read(self, block: Block, slot: np.ndarray) -> np.ndarray:
-        """Fill a slot with a block and return the view of it."""
+    def fill(self, block: Block, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:
+        """Fill a slot with a block, in native byte order."""
+        values = self._read(block, slot)
+        if block.file.is_swapped:
+            values = values.byteswap(inplace=True).view(block.file.native_dtype)
+        return block.at, values
+
+    def _read(self, block: Block, slot: np.ndarray) -> np.ndarray:
         try:
             buffered, direct = self._open()
             lead = block.offset % ALIGNMENT

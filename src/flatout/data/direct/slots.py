@@ -1,9 +1,14 @@
-"""Rows on their way through host memory: each thread fills one of its two slots while the other is copied."""
+"""Rows on their way through host memory: each thread fills one of its two slots while the other is copied.
+
+The threads share out a list of tasks: the first failure stops all of them, and none outlives the call.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from typing import TypeVar
 
 import numpy as np
@@ -11,11 +16,11 @@ import numpy as np
 from flatout.data.device.pinned_memory import borrowed
 from flatout.data.device.sinks import Sink, Wait, nothing_to_wait_for
 
-from .reader_threads import share_out
-from .tally import Tally
+from .load_report import Tally
 
 T = TypeVar("T")
 SLOTS_PER_THREAD = 2
+_LOOK_EVERY_SECONDS = 0.05
 # Fills a slot; returns where its block goes, and the block, which is a view of the slot.
 FillSlot = Callable[[np.ndarray], tuple[tuple[int, ...], np.ndarray]]
 
@@ -26,18 +31,8 @@ def pass_through(
     sink: Sink,
     slot_bytes: int,
     tally: Tally,
-    look: Callable[[], None],
 ) -> None:
-    """Read into slots and copy from there into a sink, by as many threads as the tally says.
-
-    Args:
-        tasks: Each goes to one thread.
-        fills: What a thread has to do for its tasks.
-        sink: Where the blocks go.
-        slot_bytes: Size of a slot.
-        tally: Takes what happens.
-        look: Called by the thread that waits, every now and then.
-    """
+    """Read into slots, by what `fills` gives for tasks, and copy to a sink, by as many threads as the tally says."""
     count = tally.threads * SLOTS_PER_THREAD
     with borrowed(count * slot_bytes, pin=sink.wants_pinned) as slab:
         tally.is_pinned = slab.is_pinned
@@ -49,7 +44,7 @@ def pass_through(
             own = slots[number * SLOTS_PER_THREAD : (number + 1) * SLOTS_PER_THREAD]
             _fill_and_copy(own, fills(mine), sink, tally)
 
-        share_out(tasks, worker, tally.threads, look)
+        share_out(tasks, worker, tally.threads, tally.memory.sample)
 
 
 def _fill_and_copy(slots: list[np.ndarray], fills: Iterator[FillSlot], sink: Sink, tally: Tally) -> None:
@@ -69,5 +64,42 @@ def _fill_and_copy(slots: list[np.ndarray], fills: Iterator[FillSlot], sink: Sin
     finally:
         # A copy that is still under way would read a slot that somebody else has borrowed.
         with tally.timed("copying"):
-            for wait in pending:
-                wait()
+            for copied in pending:
+                copied()
+
+
+def share_out(
+    tasks: Iterable[T], worker: Callable[[int, Iterator[T]], None], threads: int, look: Callable[[], None]
+) -> None:
+    """Run a worker in each of several threads over one common stream of tasks, which ends early once one has failed.
+
+    A worker is called with the number of its thread and the stream; `look` every now and then by who waits for them.
+    What a worker raised, or an interruption of this thread, is raised once all threads have ended.
+    """
+    lock, stream, stopped = threading.Lock(), iter(tasks), threading.Event()
+
+    def until_stopped() -> Iterator[T]:
+        while not stopped.is_set():
+            with lock:
+                try:
+                    task = next(stream)
+                except StopIteration:
+                    return
+            yield task
+
+    def run(number: int) -> None:
+        try:
+            worker(number, until_stopped())
+        except BaseException:
+            stopped.set()
+            raise
+
+    with ThreadPoolExecutor(threads, "flatout-direct") as crew:
+        try:
+            jobs = [crew.submit(run, number) for number in range(threads)]
+            while wait(jobs, _LOOK_EVERY_SECONDS).not_done:
+                look()
+        finally:
+            stopped.set()
+    for job in jobs:
+        job.result()

@@ -15,7 +15,7 @@ import numpy as np
 from flatout.data.columnar.table_rows import TableRows
 from flatout.data.files.lazy_rows import files_of
 from flatout.data.files.npy_files import SideBySide, extents
-from flatout.data.stream.chunks import as_host_array
+from flatout.data.stream.chunks import as_host_array, leaves_of
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
 
@@ -57,20 +57,12 @@ def of_variables(variables: list[Any]) -> str:
 
 
 def of_arrays(inputs: Any) -> str:
-    """A hash of arrays: of where they lie, for files, and of what they hold, for arrays in memory.
-
-    Example:
-        >>> of_arrays(np.zeros((3, 2))) == of_arrays(np.zeros((3, 2)))
-        True
-        >>> of_arrays(np.zeros((3, 2))) == of_arrays(np.ones((3, 2)))
-        False
-    """
+    """A hash of arrays: of where they lie, for files, and of what they hold, for arrays in memory."""
     from keras import tree
 
     digest = hashlib.sha256(str(tree.map_structure(lambda _: 0, inputs)).encode())
-    for leaf in tree.flatten(inputs):
-        if leaf is not None:
-            _add_leaf(digest, leaf)
+    for leaf in leaves_of(inputs):
+        _add_leaf(digest, leaf)
     return digest.hexdigest()
 
 

@@ -14,14 +14,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileProgress:
-    """Rows that are safely on disk.
-
-    Attributes:
-        path: Of the finished file.
-        rows: Rows on disk.
-        row_shape: Shape of a row.
-        dtype: In NumPy's notation, such as `"<f4"`.
-    """
+    """Rows of a finished file that are safely on disk; the dtype is in NumPy's notation, such as `"<f4"`."""
 
     path: str
     rows: int
@@ -73,12 +66,7 @@ def load(path: Path) -> Progress | None:
 
 
 def packed(structure: Any) -> Any:
-    """A structure of outputs without the outputs, as JSON can hold it.
-
-    Example:
-        >>> packed({"a": 1, "b": (2, 3)})
-        ['dict', {'a': None, 'b': ['tuple', [None, None]]}]
-    """
+    """A structure without its leaves, as JSON can hold it: `{"a": (1,)}` is `["dict", {"a": ["tuple", [None]]}]`."""
     if isinstance(structure, dict):
         return ["dict", {key: packed(part) for key, part in structure.items()}]
     if isinstance(structure, (list, tuple)):
@@ -87,12 +75,7 @@ def packed(structure: Any) -> Any:
 
 
 def unpacked(structure: Any, leaves: Iterator[Any]) -> Any:
-    """The leaves, in the order in which Keras flattens them, in a structure that `packed` gave.
-
-    Example:
-        >>> unpacked(packed({"b": 1, "a": [2]}), iter("xy"))
-        {'a': ['x'], 'b': 'y'}
-    """
+    """The leaves, in the order in which Keras flattens them, in a structure that `packed` gave."""
     if structure is None:
         return next(leaves)
     kind, parts = structure

@@ -14,6 +14,7 @@ import math
 import os
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -32,12 +33,7 @@ BYTES_BETWEEN_SYNCS = 10**9
 
 
 def size_on_disk(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of a `.npy` file, its header included.
-
-    Example:
-        >>> size_on_disk((1000, 10), "float32")
-        40128
-    """
+    """Bytes of a `.npy` file, its header included."""
     return len(_header(shape, np.dtype(dtype))) + math.prod(shape) * np.dtype(dtype).itemsize
 
 
@@ -58,14 +54,6 @@ class OutputFiles:
 
     Attributes:
         started_anew: Why an interrupted prediction is not gone on with, or None if there was none.
-
-    Example:
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     with OutputFiles(OutputPaths(f"{folder}/out.npy"), {}) as files:
-        ...         files.append([np.zeros((2, 3)), np.ones((1, 3))])
-        ...     np.load(f"{folder}/out.npy").sum(axis=1).tolist()
-        [0.0, 0.0, 3.0]
     """
 
     def __init__(self, paths: OutputPaths, fingerprint: dict[str, str], obstacle: str | None = None):
@@ -84,7 +72,12 @@ class OutputFiles:
         if before is not None and (before.steps or before.obstacle):
             self.started_anew = obstacle or _difference(before, fingerprint)
             if self.started_anew is None:
-                self._go_on(before)
+                try:
+                    self._go_on(before.steps, before.files, before.structure)
+                except BaseException:
+                    self._close()
+                    raise
+                self._is_saved = True
 
     @property
     def steps(self) -> int:
@@ -168,22 +161,18 @@ class OutputFiles:
         self._paths.make_folder()
         # The rows of an earlier prediction go now.
         self._paths.manifest.unlink(missing_ok=True)
-        for path, array in zip(paths, arrays, strict=True):
-            self._files.append(_PartialFile(path, array.shape[1:], array.dtype, 0))
-        self._done = (0, (0,) * len(arrays))
-        self._structure = manifest.packed(outputs)
-        self._is_open = True
+        files = [
+            FileProgress(str(path), 0, array.shape[1:], array.dtype.str)
+            for path, array in zip(paths, arrays, strict=True)
+        ]
+        self._go_on(0, files, manifest.packed(outputs))
 
-    def _go_on(self, before: Progress) -> None:
-        try:
-            for file in before.files:
-                self._files.append(_PartialFile(Path(file.path), file.row_shape, np.dtype(file.dtype), file.rows))
-        except BaseException:
-            self._close()
-            raise
-        self._done = (before.steps, tuple(file.rows for file in before.files))
-        self._structure = before.structure
-        self._is_open = self._is_saved = True
+    def _go_on(self, steps: int, files: Sequence[FileProgress], structure: Any) -> None:
+        for file in files:
+            self._files.append(_PartialFile(file))
+        self._done = (steps, tuple(file.rows for file in files))
+        self._structure = structure
+        self._is_open = True
 
 
 def _difference(before: Progress, fingerprint: dict[str, str]) -> str | None:
@@ -204,16 +193,16 @@ def _difference(before: Progress, fingerprint: dict[str, str]) -> str | None:
 class _PartialFile:
     """The rows of one output, in a file whose header is written last: only then is it known how many rows there are."""
 
-    def __init__(self, path: Path, row_shape: tuple[int, ...], dtype: np.dtype[Any], rows: int):
-        self.path = path
-        self._row_shape = row_shape
-        self._dtype = dtype
-        self._file = os.open(partial(path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    def __init__(self, begun: FileProgress):
+        self.path = Path(begun.path)
+        self._begun = begun
+        self._row_shape, self._dtype = begun.row_shape, np.dtype(begun.dtype)
+        self._file = os.open(partial(self.path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             self._lock()
-            if rows and os.fstat(self._file).st_size < self._end(rows):
-                raise OSError(f"{str(partial(path))!r} was changed by another process. Predict again.")
-            os.ftruncate(self._file, self._end(rows))
+            if begun.rows and os.fstat(self._file).st_size < self._end(begun.rows):
+                raise OSError(f"{str(partial(self.path))!r} was changed by another process. Predict again.")
+            os.ftruncate(self._file, self._end(begun.rows))
         except BaseException:
             os.close(self._file)
             raise
@@ -222,7 +211,7 @@ class _PartialFile:
         return size_on_disk((rows, *self._row_shape), self._dtype)
 
     def progress(self, rows: int) -> FileProgress:
-        return FileProgress(str(self.path), rows, self._row_shape, self._dtype.str)
+        return replace(self._begun, rows=rows)
 
     def write(self, arrays: list[np.ndarray], row: int) -> int:
         """Write rows from this one on, and say how many."""

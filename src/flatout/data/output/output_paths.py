@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,52 +23,31 @@ class OutputPaths:
 
     A path that ends in .npy is the file of a single output. Any other path is a folder, which gets a file for each of
     several outputs, named after its key or position: `{"a": ..., "b": ...}` gives `a.npy` and `b.npy`. A dict, list or
-    tuple of paths names the file of each output.
-
-    Args:
-        out: What the user passed.
-        inputs: The structure of arrays that are read, none of which may be written.
-
-    Raises:
-        ValueError: `out` names no such files, or one that is read.
-        OSError: A file cannot be written there.
+    tuple of paths names the file of each output. None of them may be a file of `inputs`, which are read.
     """
 
     def __init__(self, out: Any, inputs: Any = None):
         from keras import tree
 
-        if tree.is_nested(out):
-            self._paths = tree.map_structure(_as_path, out)
-            self._folder = None
-        else:
-            path = _as_path(out)
-            is_file = path.suffix.lower() == ".npy"
-            self._paths = path if is_file else None
-            self._folder = None if is_file else path
+        self._paths = tree.map_structure(_as_path, out)
+        self._named: list[Path] = tree.flatten(self._paths)
+        is_folder = not tree.is_nested(out) and self._paths.suffix.lower() != ".npy"
+        self._folder: Path | None = self._paths if is_folder else None
         self._check(out, inputs)
 
     def __str__(self) -> str:
-        from keras import tree
-
-        named = [self._folder] if self._folder is not None else tree.flatten(self._paths)
-        return ", ".join(repr(str(path)) for path in named)
+        return ", ".join(repr(str(path)) for path in self._named)
 
     @property
     def manifest(self) -> Path:
         """The record of how far an unfinished prediction has come; it lies beside the first file."""
-        from keras import tree
-
         if self._folder is not None:
             return self._folder / "predictions.partial.json"
-        first = tree.flatten(self._paths)[0]
+        first = self._named[0]
         return first.with_name(f"{first.name}.partial.json")
 
     def of(self, outputs: Any) -> list[Path]:
-        """The file of each output, in the order in which Keras flattens them.
-
-        Raises:
-            ValueError: The outputs have another structure than `out`.
-        """
+        """The file of each output, in the order in which Keras flattens them; `ValueError` if `out` does not fit."""
         from keras import tree
 
         if self._folder is not None:
@@ -84,7 +62,7 @@ class OutputPaths:
         except (ValueError, TypeError) as error:
             shape = tree.map_structure(lambda _: "...", outputs)
             raise ValueError(f"`out` is {self}, and the outputs of the model are {shape}. {_EXPECTED}") from error
-        return tree.flatten(self._paths)
+        return self._named
 
     def make_folder(self) -> None:
         """Make the folder of several outputs, if that is what `out` is."""
@@ -92,11 +70,7 @@ class OutputPaths:
             self._folder.mkdir(exist_ok=True)
 
     def check_space(self, sizes: dict[Path, int]) -> None:
-        """Look whether files of so many bytes still fit on their disks.
-
-        Raises:
-            OSError: They do not.
-        """
+        """Look whether files of so many bytes still fit on their disks; `OSError` if not."""
         wanted: dict[int, int] = defaultdict(int)
         folders: dict[int, Path] = {}
         for path, size in sizes.items():
@@ -115,10 +89,10 @@ class OutputPaths:
     def _check(self, out: Any, inputs: Any) -> None:
         from keras import tree
 
-        paths: list[Path] = [self._folder] if self._folder is not None else tree.flatten(self._paths)
-        if not paths or len(set(paths)) < len(paths):
+        if not self._named or len(set(self._named)) < len(self._named):
             raise ValueError(f"`out` must name different files. Received: out={out!r}. {_EXPECTED}")
-        for path in paths:
+        read = [file for leaf in tree.flatten(inputs) for file in files_of(leaf) if file.exists()]
+        for path in self._named:
             if self._folder is None and path.suffix.lower() != ".npy":
                 raise ValueError(f"`out` names {str(path)!r}, which does not end in .npy. {_EXPECTED}")
             if self._folder is not None and path.suffix and not path.is_dir():
@@ -131,7 +105,7 @@ class OutputPaths:
                     f"`out` names {str(path)!r}, and there is no folder {str(path.parent)!r}. Make it first."
                 )
             _check_writable(path if path.is_dir() else path.parent)
-            if path.exists() and any(path.samefile(read) for read in _files_of(inputs) if read.exists()):
+            if path.exists() and any(map(path.samefile, read)):
                 raise ValueError(f"`out` names {str(path)!r}, which is read as `x`. Expected another file.")
 
 
@@ -150,13 +124,6 @@ def _places(outputs: Any) -> list[tuple[Any, ...]]:
     else:
         return [()]
     return [(key, *place) for key, part in parts for place in _places(part)]
-
-
-def _files_of(inputs: Any) -> Iterator[Path]:
-    from keras import tree
-
-    for leaf in tree.flatten(inputs):
-        yield from files_of(leaf)
 
 
 def _check_writable(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from flatout.data.device.sinks import MakeSink
@@ -10,43 +11,36 @@ from flatout.data.direct.load_report import DirectReport
 from flatout.data.files.file_rows import FileRows
 from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.npy_files import extents, unmapped
-from flatout.data.stream.chunks import packed
+from flatout.data.stream.chunks import leaves_of, packed
 
 
 def lies_in_files(inputs: Any) -> bool:
     """Whether some of the arrays are rows of files, which need not pass through the host's heap."""
-    from keras import tree
-
-    return any(_in_files(leaf) is not None for leaf in tree.flatten(inputs) if leaf is not None)
+    return any(_in_files(leaf) is not None for leaf in leaves_of(inputs))
 
 
-def place_files(inputs: Any, place: Any, sink_for: Any, dtypes: list[str]) -> tuple[Any, list[DirectReport]]:
-    """Put a structure of arrays on the device, those in files by reading the files.
+def place_files(
+    inputs: Any, place: Any, sink_for: Callable[[str], MakeSink], dtypes: list[str]
+) -> tuple[Any, list[DirectReport]]:
+    """Put a structure of arrays on the device, those in files by reading the files; and how those came there.
 
     Args:
         inputs: The arrays.
         place: Puts a structure of arrays on the device, as Keras converts them.
         sink_for: Gives a `MakeSink` for an array that becomes a dtype of that name.
         dtypes: What each of the arrays becomes.
-
-    Returns:
-        The structure on the device, and how the bytes of each file came there.
     """
-    from keras import tree
-
     reports: list[DirectReport] = []
 
     def placed(leaf: Any, dtype: str) -> Any:
         rows = _in_files(leaf)
         if rows is None:
             return place(leaf)
-        make_sink: MakeSink = sink_for(dtype)
-        array, report = load(rows, make_sink)
+        array, report = load(rows, sink_for(dtype))
         reports.append(report)
         return array
 
-    leaves = [leaf for leaf in tree.flatten(inputs) if leaf is not None]
-    return packed(inputs, list(map(placed, leaves, dtypes))), reports
+    return packed(inputs, list(map(placed, leaves_of(inputs), dtypes))), reports
 
 
 def _in_files(leaf: Any) -> list[FileRows] | DecodedRows | None:

@@ -18,8 +18,7 @@ from flatout.data.workers.background import Background
 from flatout.seam.adapters import as_numpy_batches
 from flatout.seam.epoch_iterators import batches_of_pass, passes, steps_seen
 
-from .chunk_memory import Memory
-from .chunks import Chunk, packed, steps_per_chunk
+from .chunks import Chunk, leaves_of, packed, steps_per_chunk
 from .sender import Sender
 
 
@@ -35,7 +34,6 @@ class BatchStream:
         group: The model's `steps_per_execution`.
         stretch: Chunks are of one group, `stretch` groups, `stretch**2` groups and so on.
         sender: Puts chunks on the device.
-        memory: Gives host memory for a chunk.
 
     Attributes:
         end: Steps of the current epoch, or None while nobody knows.
@@ -45,7 +43,7 @@ class BatchStream:
     placement = "streamed"
     loads: tuple[StreamReport, ...] = ()
 
-    def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender, memory: Memory):
+    def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender):
         self.iterator = iterator
         self.program: Any = None
         self.end: int | None = None
@@ -53,7 +51,7 @@ class BatchStream:
         self._group = group
         self._stretch = stretch
         self._sender = sender
-        self._memory = memory
+        self._memory = sender.memory()
         self._enumerator: Any = None
         self._batches: Iterator[Any] = iter(())
         self._unused: list[Any] = []
@@ -136,25 +134,19 @@ class BatchStream:
         return step - self._begin, self._begin + self._chunk.steps - step
 
     def _hold(self, chunk: Chunk, step: int) -> None:
-        from keras import tree
-
         self._chunk, self._begin = chunk, step
-        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in tree.flatten(chunk.data) if leaf is not None))
-        with contextlib.nullcontext() if layout in self._known else self._paused():
+        layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in leaves_of(chunk.data)))
+        with contextlib.ExitStack() as paused:
+            if layout not in self._known:
+                # A step that is captured leaves the generators as they were: nobody else may draw meanwhile.
+                for drawing in (self._chunks, self._source):
+                    if drawing is not None:
+                        paused.enter_context(drawing.paused())
             self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
         self._known.add(layout)
         if self._held is not None and self._held is not chunk:
             self._sender.give_back(self._held)
         self._held = chunk
-
-    @contextlib.contextmanager
-    def _paused(self) -> Iterator[None]:
-        """While a step is captured, the generators are saved before and restored afterwards: nobody else may draw."""
-        with contextlib.ExitStack() as stack:
-            if self._chunks is not None:
-                stack.enter_context(self._chunks.paused())
-            stack.enter_context(self._source.paused())
-            yield
 
     def draw_ahead(self) -> None:
         """Batches are fetched ahead all the time."""
@@ -240,17 +232,11 @@ class UnfitBatch(ValueError):
 
 
 class _Batch:
-    """A batch in host memory.
-
-    Raises:
-        UnfitBatch: Its rows cannot be put together with those of others.
-    """
+    """A batch in host memory; `UnfitBatch` if its rows cannot be put together with those of others."""
 
     def __init__(self, structure: Any):
-        from keras import tree
-
         self.structure = structure
-        self.leaves = [leaf for leaf in tree.flatten(structure) if leaf is not None]
+        self.leaves = leaves_of(structure)
         lengths = {leaf.shape[0] if _is_of_numbers(leaf) else None for leaf in self.leaves}
         if len(lengths) != 1 or None in lengths:
             kinds = ", ".join(f"{type(leaf).__name__} of shape {getattr(leaf, 'shape', '?')}" for leaf in self.leaves)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from typing import Protocol
 
 import numpy as np
 
@@ -15,15 +14,6 @@ from flatout.data.device.pinned_memory import borrowed, view, whole_pages
 _ALIGNMENT = 128
 
 Arrays = list[tuple[tuple[int, ...], np.dtype]]
-
-
-class Memory(Protocol):
-    """Gives host memory for arrays of given shapes and dtypes."""
-
-    def __call__(self, arrays: Arrays) -> list[np.ndarray]: ...
-    def close(self) -> None:
-        """Give back what is kept for the next call."""
-        ...
 
 
 class FreshMemory:
@@ -65,3 +55,7 @@ class Ring:
         self._lent.close()
 
     __del__ = close
+
+
+# Gives host memory for arrays of given shapes and dtypes, and gives back what it keeps for the next call.
+Memory = FreshMemory | Ring

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import concurrent.futures
-import itertools
 import math
 import os
 import statistics
@@ -95,10 +94,8 @@ class RowReader:
         stretches: bool = False,
         fetches: bool = False,
     ):
-        from keras import tree
-
         self._structure = inputs
-        self._leaves = [as_host_array(leaf) for leaf in tree.flatten(inputs) if leaf is not None]
+        self._leaves = [as_host_array(leaf) for leaf in leaves_of(inputs)]
         self._dtypes = dtypes
         self._memory = memory
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
@@ -181,19 +178,15 @@ class RowReader:
         if length == self.batch_size:
             room *= self.short if stop - first <= self.short else self.long
         numbers = slice(begin, end) if order is None else order[begin:end]
-        through_host = [
-            (leaf, dtype)
-            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
-            if rows is None
-        ]
-        arrays = self._memory([((room, *leaf.shape[1:]), dtype) for leaf, dtype in through_host])
-        for (leaf, _), array in zip(through_host, arrays, strict=True):
-            self._gather(leaf, numbers, array[: end - begin])
-        gathered = iter(arrays)
-        parts = [
-            next(gathered) if rows is None else Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype)
-            for leaf, dtype, rows in zip(self._leaves, self._dtypes, self._locked, strict=True)
-        ]
+        leaves = list(zip(self._leaves, self._dtypes, self._locked, strict=True))
+        on_host = [((room, *leaf.shape[1:]), dtype) for leaf, dtype, rows in leaves if rows is None]
+        arrays, parts = iter(self._memory(on_host)), list[Any]()
+        for leaf, dtype, rows in leaves:
+            if rows is None:
+                parts.append(next(arrays))
+                self._gather(leaf, numbers, parts[-1][: end - begin])
+            else:
+                parts.append(Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype))
         return Chunk(packed(self._structure, parts), room, length, stop - first)
 
     def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
@@ -205,18 +198,22 @@ class RowReader:
         if self._threads is None:
             self._threads = concurrent.futures.ThreadPoolExecutor(_THREADS, thread_name_prefix="flatout-gather")
         bounds = np.linspace(0, len(out), pieces + 1).astype(int)
-        base = numbers.start if isinstance(numbers, slice) else 0
-        jobs = [
-            self._threads.submit(
-                _gather_piece,
-                leaf,
-                slice(base + begin, base + end) if isinstance(numbers, slice) else numbers[begin:end],
-                out[begin:end],
-            )
-            for begin, end in itertools.pairwise(bounds)
-        ]
-        for job in jobs:
-            job.result()
+
+        def gather(begin: int, end: int) -> None:
+            if isinstance(numbers, slice):
+                _gather_piece(leaf, slice(numbers.start + begin, numbers.start + end), out[begin:end])
+            else:
+                _gather_piece(leaf, numbers[begin:end], out[begin:end])
+
+        for _ in self._threads.map(gather, bounds[:-1], bounds[1:]):
+            pass
+
+
+def leaves_of(structure: Any) -> list[Any]:
+    """The arrays of a structure, in the order in which Keras flattens it; without the `None`s."""
+    from keras import tree
+
+    return [leaf for leaf in tree.flatten(structure) if leaf is not None]
 
 
 def packed(structure: Any, leaves: list[Any]) -> Any:

@@ -15,14 +15,15 @@ from flatout.data.device.locked_rows import Wanted
 from flatout.data.device.sinks import DeviceMemory, Wait
 from flatout.data.workers.background import Background
 
-from .chunks import Chunk, packed
+from .chunk_memory import FreshMemory, Memory, Ring
+from .chunks import Chunk, leaves_of, packed
 
 # Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
-CHUNKS_AHEAD = 4
+_CHUNKS_AHEAD = 4
 # Where the device uses the host's memory nothing is on its way.
 _CHUNKS_READY = 2
 # Chunks in host memory at once: one being filled, one filled, one being sent, those on their way and one that arrives.
-CHUNKS_ON_HOST = CHUNKS_AHEAD + 4
+_CHUNKS_ON_HOST = _CHUNKS_AHEAD + 4
 
 
 class Landing(Protocol):
@@ -30,15 +31,12 @@ class Landing(Protocol):
 
     def takes(self, dtype: np.dtype[Any]) -> bool:
         """Whether rows of this dtype arrive as they are; the backend converts others on their way."""
-        ...
 
     def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[Any, DeviceMemory]:
         """An array that nobody uses, and where it is."""
-        ...
 
     def give_back(self, array: Any) -> None:
         """Steps that are dispatched from now on do not use this array any more."""
-        ...
 
 
 class Sender:
@@ -66,6 +64,10 @@ class Sender:
         """Whether the device can fetch rows of locked arrays by itself."""
         return self._stream is not None
 
+    def memory(self) -> Memory:
+        """Host memory to put chunks together in."""
+        return Ring(_CHUNKS_ON_HOST) if self._copies else FreshMemory()
+
     def one(self, chunk: Chunk) -> Chunk:
         """The chunk on the device, arrived."""
         sent = self._start(chunk)
@@ -77,9 +79,8 @@ class Sender:
 
         What is in them is there when their `arrived` has returned.
         """
-        return Background(
-            self._sent(chunks, at_once), items=CHUNKS_AHEAD if self._copies else _CHUNKS_READY, at_once=at_once
-        )
+        items = _CHUNKS_AHEAD if self._copies else _CHUNKS_READY
+        return Background(self._sent(chunks, at_once), items=items, at_once=at_once)
 
     def give_back(self, chunk: Chunk) -> None:
         """Another chunk has taken its place."""
@@ -106,13 +107,10 @@ class Sender:
             yield from map(self._start, filled)
 
     def _start(self, chunk: Chunk) -> Chunk:
-        from keras import tree
-
         if self._stream is None:
             return dataclasses.replace(chunk, data=self._send(chunk.data))
-        leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
         placed, landed = [], []
-        for leaf in leaves:
+        for leaf in leaves_of(chunk.data):
             if isinstance(leaf, Wanted) or self._can_land(leaf):
                 placed.append(self._land(leaf, self._stream))
                 landed.append(placed[-1])

@@ -32,30 +32,11 @@ class Background:
     Args:
         iterator: What to pull. If it has a `close` method, the thread calls it at the end.
         items: Most items to hold ready. With 0 there is no thread: `take` pulls one item itself.
-        nbytes: Most bytes to hold ready, exceeded by one item at most.
-        limit: Never run ahead of this many items in all; what is asked for is pulled all the same.
         at_once: Run ahead from the first `take` on.
-
-    Example:
-        >>> from flatout.data.workers.background import Background
-        >>> with Background(iter(range(5))) as numbers:
-        ...     first = numbers.take(most=2)
-        ...     rest = list(numbers)
-        >>> first, rest
-        ([0], [1, 2, 3, 4])
     """
 
-    def __init__(
-        self,
-        iterator: Iterator[Any],
-        *,
-        items: int = ITEMS_AHEAD,
-        nbytes: int = BYTES_AHEAD,
-        limit: int | None = None,
-        at_once: bool = False,
-    ):
-        self._shared = _Shared(iterator, items, nbytes, limit)
-        self._shared.ahead = items if at_once else 0
+    def __init__(self, iterator: Iterator[Any], *, items: int = ITEMS_AHEAD, at_once: bool = False):
+        self._shared = _Shared(iterator, items, at_once)
         self._thread: threading.Thread | None = None
         self._on_demand = items == 0
         # The thread knows only what is shared, so that it does not keep its consumer from being collected.
@@ -84,7 +65,7 @@ class Background:
 
     @property
     def limit(self) -> int | None:
-        """Items that may be pulled ahead of being asked for, counted from the first one."""
+        """Items that may be pulled ahead of being asked for, counted from the first one; None for any number."""
         return self._shared.limit
 
     @limit.setter
@@ -93,27 +74,15 @@ class Background:
             self._shared.limit = limit
             self._shared.changed.notify_all()
 
-    def take(self, most: int = 1) -> list[Any]:
-        """Wait for an item, and return all that are ready by then.
-
-        Args:
-            most: Return no more than this many.
-
-        Returns:
-            The next items in order; an empty list at the end.
-
-        Raises:
-            BaseException: What the iterator raised, once every item before it has been taken.
-        """
-        if most < 1:
-            raise ValueError(f"Invalid value for argument `most`. Received: most={most}. Expected 1 or more.")
+    def take(self) -> list[Any]:
+        """Wait for the next item; `[]` at the end. What the iterator raised is raised in the place of its item."""
         shared = self._shared
         if self._on_demand:
             return shared.pull_one()
         if self._thread is None and not shared.ended:
             self._thread = threading.Thread(target=_pull, args=(shared,), name="flatout-background", daemon=True)
             self._thread.start()
-        return shared.take(most)
+        return shared.take()
 
     def __iter__(self) -> Background:
         return self
@@ -126,7 +95,7 @@ class Background:
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
-        """Keep the thread from pulling anything meanwhile. Waits for the item that it is pulling, but not for ever."""
+        """Keep the thread from pulling anything meanwhile. Waits for the item in its hands, but not for ever."""
         shared = self._shared
         with shared.changed:
             shared.paused = True
@@ -158,17 +127,16 @@ class Background:
 class _Shared:
     """What the thread and its consumer share, guarded by `changed`."""
 
-    def __init__(self, iterator: Iterator[Any], items: int, nbytes: int, limit: int | None):
+    def __init__(self, iterator: Iterator[Any], items: int, at_once: bool):
         self.iterator = iterator
         self.items = items
-        self.nbytes = nbytes
-        self.limit = limit
+        self.ahead = items if at_once else 0
+        self.limit: int | None = None
         # An RLock beneath: `close` may be called by the garbage collector while its thread holds the lock.
         self.changed = threading.Condition()
         self.ready: deque[tuple[Any, int]] = deque()
         self.ready_bytes = 0
         self.taken = 0
-        self.ahead = 0
         self.is_waited_for = False
         self.ended = False
         self.closed = False
@@ -176,7 +144,7 @@ class _Shared:
         self.is_pulling = False
         self.error: BaseException | None = None
 
-    def take(self, most: int) -> list[Any]:
+    def take(self) -> list[Any]:
         with self.changed:
             if self.taken:
                 self.ahead = self.items
@@ -186,17 +154,16 @@ class _Shared:
                 self.changed.wait_for(lambda: self.ready or self.ended or self.closed)
             finally:
                 self.is_waited_for = False
-            items: list[Any] = []
-            while self.ready and len(items) < most:
+            if self.ready:
                 item, size = self.ready.popleft()
                 self.ready_bytes -= size
-                items.append(item)
-            if not items and self.error is not None:
+                self.taken += 1
+                self.changed.notify_all()
+                return [item]
+            if self.error is not None:
                 error, self.error = self.error, None
                 raise error
-            self.taken += len(items)
-            self.changed.notify_all()
-            return items
+            return []
 
     def pull_one(self) -> list[Any]:
         if self.ended or self.closed:
@@ -212,7 +179,7 @@ class _Shared:
     def has_room(self) -> bool:
         if not self.ready:
             return self.is_waited_for or (self.ahead > 0 and self._is_within_limit())
-        return len(self.ready) < self.ahead and self.ready_bytes < self.nbytes and self._is_within_limit()
+        return len(self.ready) < self.ahead and self.ready_bytes < BYTES_AHEAD and self._is_within_limit()
 
     def _is_within_limit(self) -> bool:
         return self.limit is None or self.taken + len(self.ready) < self.limit

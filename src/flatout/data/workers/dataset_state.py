@@ -19,12 +19,6 @@ def state_of(dataset: Any) -> dict[str, Any]:
     return {name: _fingerprint(value, has_hooks) for name, value in vars(dataset).items()}
 
 
-def difference(before: dict[str, Any], now: dict[str, Any]) -> tuple[list[str], list[str]]:
-    """The attributes that are new or have changed between two states, and those that are gone."""
-    changed = [name for name in now if name not in before or now[name] != before[name]]
-    return changed, [name for name in before if name not in now]
-
-
 def _has_hooks(dataset: Any) -> bool:
     from keras.utils import PyDataset
 

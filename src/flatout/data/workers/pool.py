@@ -24,7 +24,7 @@ import numpy as np
 from flatout.base.errors import WorkerDied
 
 from .background import PATIENCE
-from .dataset_state import difference, state_of
+from .dataset_state import state_of
 from .remote_errors import Raised, rebuilt
 from .worker_process import Ticket, Worker, end, start
 from .worker_slots import dump, load, new_memory, room_for, write
@@ -33,13 +33,8 @@ from .worker_slots import dump, load, new_memory, room_for, write
 class InOrder:
     """Batches of given numbers in the order of the numbers, whoever makes them and however long each takes.
 
-    As in `Background`, the first `take` orders one batch, and later ones run ahead.
-
-    Args:
-        pool: `Threads` or `Processes`.
-        numbers: Which batches to make. A number is asked for when its batch is ordered.
-        ahead: Most batches to have ordered.
-        finish: Applied to each batch as it is taken.
+    As in `Background`, the first `take` orders one batch, and later ones run ahead: at most `ahead` are ordered. A
+    number is asked for when its batch is ordered; `finish` is applied to each batch as it is taken.
     """
 
     def __init__(
@@ -67,27 +62,23 @@ class InOrder:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""
         return contextlib.nullcontext()
 
-    def take(self, most: int = 1) -> list[Any]:
-        """Wait for a batch, and return it with all others that are ready, `most` at most; `[]` at the end."""
-        if most < 1:
-            raise ValueError(f"Invalid value for argument `most`. Received: most={most}. Expected 1 or more.")
+    def take(self) -> list[Any]:
+        """Wait for the next batch; `[]` at the end."""
         ahead = self._ahead if self.taken else 1
         self._order(ahead, at_least=1)
-        items: list[Any] = []
-        while self._tickets and len(items) < most:
-            if items and not self._pool.has_made(self._tickets[0]):
-                break
-            try:
-                items.append(self._pool.result(self._tickets.popleft()))
-            except WorkerDied:
-                # Closed by another thread while this one waited, it is an end like any other.
-                if self._finalizer.alive:
-                    raise
-                break
-            self.taken += 1
+        if not self._tickets:
+            return []
+        try:
+            batch = self._pool.result(self._tickets.popleft())
+        except WorkerDied:
+            # Closed by another thread while this one waited, it is an end like any other.
+            if self._finalizer.alive:
+                raise
+            return []
+        self.taken += 1
         if ahead > 1:
             self._order(ahead, at_least=0)
-        return [self._finish(item) for item in items]
+        return [self._finish(batch)]
 
     def _order(self, ahead: int, at_least: int) -> None:
         if self.limit is not None:
@@ -186,19 +177,6 @@ class Processes:
 
     The start method is the user's (`multiprocessing.set_start_method`), or Python's default. When an epoch begins,
     `refresh` brings the workers the attributes of the dataset that have changed, where stock Keras starts new workers.
-
-    Example:
-        >>> import keras, numpy as np
-        >>> from flatout.data.workers.pool import InOrder, Processes
-        >>> class Squares(keras.utils.PyDataset):
-        ...     def __len__(self):
-        ...         return 4
-        ...     def __getitem__(self, index):
-        ...         return (np.full(3, index**2),)
-        >>> workers = Processes(Squares(), count=2)
-        >>> [int(batch[0][0]) for batch in InOrder(workers, iter(range(4)), ahead=3)]
-        [0, 1, 4, 9]
-        >>> workers.close()
     """
 
     def __init__(self, dataset: Any, count: int):
@@ -244,7 +222,8 @@ class Processes:
         if not self._workers:
             return
         state = state_of(self._dataset)
-        changed, removed = difference(self._state, state)
+        changed = [name for name in state if name not in self._state or state[name] != self._state[name]]
+        removed = [name for name in self._state if name not in state]
         if not changed and not removed:
             return
         try:

@@ -8,6 +8,9 @@ import traceback
 import types
 from dataclasses import dataclass
 
+# The file, the function, and where in the file.
+_Frame = tuple[str, str, dict[str, int]]
+
 
 @dataclass(frozen=True)
 class Raised:
@@ -15,7 +18,7 @@ class Raised:
 
     pickled: bytes | None
     text: str
-    frames: list[tuple[str, str, int, int, int, int]]
+    frames: list[_Frame]
     cause: Raised | None
     context: Raised | None
     hides_context: bool
@@ -23,25 +26,22 @@ class Raised:
 
 def described(error: BaseException, skip: int = 0) -> Raised:
     """Take an exception down, without the outermost `skip` frames."""
-    frames = [
-        (
-            frame.filename,
-            frame.name,
-            frame.lineno or 1,
-            frame.end_lineno or frame.lineno or 1,
-            frame.colno or 0,
-            frame.end_colno or 0,
-        )
-        for frame in traceback.extract_tb(error.__traceback__)[skip:]
-    ]
+    tracebacks = traceback.extract_tb(error.__traceback__)[skip:]
     return Raised(
         _pickled(error),
         "".join(traceback.format_exception_only(error)).strip(),
-        frames,
+        [(frame.filename, frame.name, _place(frame)) for frame in tracebacks],
         None if error.__cause__ is None else described(error.__cause__),
         None if error.__context__ is None else described(error.__context__),
         error.__suppress_context__,
     )
+
+
+def _place(frame: traceback.FrameSummary) -> dict[str, int]:
+    """As a node of a syntax tree says it."""
+    line = frame.lineno or 1
+    ends = {"end_lineno": frame.end_lineno or line, "end_col_offset": frame.end_colno or 0}
+    return {"lineno": line, "col_offset": frame.colno or 0, **ends}
 
 
 def rebuilt(raised: Raised) -> BaseException:
@@ -78,12 +78,9 @@ def _unpickled(pickled: bytes) -> BaseException:
     return error
 
 
-def _traceback_entry(
-    frame: tuple[str, str, int, int, int, int], below: types.TracebackType | None
-) -> types.TracebackType:
+def _traceback_entry(frame: _Frame, below: types.TracebackType | None) -> types.TracebackType:
     """A traceback entry that shows a line of the user's file, as if it had run here."""
-    filename, name, line, end_line, column, end_column = frame
-    place = {"lineno": line, "end_lineno": end_line, "col_offset": column, "end_col_offset": end_column}
+    filename, name, place = frame
     statement = ast.Raise(exc=ast.Name("error", ctx=ast.Load(), **place), cause=None, **place)
     code = compile(ast.Module([statement], type_ignores=[]), filename, "exec").replace(co_name=name)
     try:

@@ -51,15 +51,12 @@ class Worker:
     count: int = 0
 
     def order(self, number: int) -> Ticket:
-        ticket = Ticket(number, self, self._free_slot())
-        self.tickets.append(ticket)
-        return ticket
-
-    def _free_slot(self) -> int:
-        with contextlib.suppress(IndexError):
-            return self.free.popleft()
-        self.count += 1
-        return self.count
+        try:
+            slot = self.free.popleft()
+        except IndexError:
+            slot = self.count = self.count + 1
+        self.tickets.append(Ticket(number, self, slot))
+        return self.tickets[-1]
 
     def send(self, message: Any, handle: int | None = None) -> None:
         self.connection.send(message)
@@ -102,7 +99,8 @@ def end(workers: list[Worker], owner: int) -> None:
         # Closing would not do: workers that were forked later hold this end of the connection, too.
         with contextlib.suppress(OSError), socket.socket(fileno=os.dup(worker.connection.fileno())) as ours:
             ours.shutdown(socket.SHUT_RDWR)
-    for ask in (_wait_for, multiprocessing.Process.terminate, multiprocessing.Process.kill):
+    # The connection is shut: first a worker is left to end after the batch that it makes.
+    for ask in (lambda process: None, multiprocessing.Process.terminate, multiprocessing.Process.kill):
         alive = [worker.process for worker in workers if worker.process.is_alive()]
         for process in alive:
             ask(process)
@@ -111,10 +109,6 @@ def end(workers: list[Worker], owner: int) -> None:
     for worker in workers:
         worker.connection.close()
     workers.clear()
-
-
-def _wait_for(process: Any) -> None:
-    """The connection is shut: a worker ends after the batch that it makes."""
 
 
 # In the worker process.

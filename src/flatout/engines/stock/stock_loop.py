@@ -9,7 +9,7 @@ import numpy as np
 
 from flatout.base.errors import Reason
 from flatout.data.sources.description import ArraySource
-from flatout.data.stream.chunks import RowReader, packed
+from flatout.data.stream.chunks import RowReader, leaves_of, packed
 from flatout.data.workers.background import Background
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import iterator_class, passes
@@ -110,12 +110,11 @@ class StockBatches:
 
 def batches_of_rows(source: ArraySource, reader: RowReader, steps: int) -> Callable[[int], Iterator[Any]]:
     """Batches of arrays, read ahead in chunks, from any step on."""
-    from keras import tree
 
     def batches(first: int) -> Iterator[Any]:
         with Background(reader.chunks(None, first, steps), items=1, at_once=True) as chunks:
             for chunk in chunks:
-                leaves = [leaf for leaf in tree.flatten(chunk.data) if leaf is not None]
+                leaves = leaves_of(chunk.data)
                 for begin in range(0, chunk.steps * chunk.batch_size, chunk.batch_size):
                     yield packed(source.inputs, [leaf[begin : begin + chunk.batch_size] for leaf in leaves])
 

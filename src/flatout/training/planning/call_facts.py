@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from flatout.base.errors import InvalidOption, Reason, Refusal, reason
@@ -17,7 +17,6 @@ from flatout.seam.symbolic_build import has_built_layers
 
 from .callback_services import services_of
 from .decision import decide
-from .engine_choice import native_obstacle
 from .model_obstacles import obstacles_of_model
 from .plan import CallFacts, Plan
 
@@ -25,30 +24,12 @@ from .plan import CallFacts, Plan
 Source = ArraySource | BatchSource | Reason
 
 
-@dataclass(frozen=True)
-class PlannedCall:
-    """A plan, and the data that it was made for.
-
-    Attributes:
-        plan: Which engine, which placement, and why.
-        source: The data; None if nobody had to look at them.
-    """
-
-    plan: Plan
-    source: Source | None
-
-
 def plan_call(
     method: str, model: Any, call: dict[str, Any], options: Options, source: Source | None = None
-) -> PlannedCall:
-    """Plan a call without changing anything.
+) -> tuple[Plan, Source | None]:
+    """Plan a call, whose `validation_split` is already taken off, without changing anything.
 
-    Args:
-        method: `"fit"`, `"evaluate"` or `"predict"`.
-        model: A Keras model.
-        call: Its arguments by name, `validation_split` already taken off.
-        options: The user's wishes.
-        source: The data, if they were described before.
+    Returns the plan, and the data: described here unless they were before, or None if nobody had to look at them.
     """
     import keras
 
@@ -61,14 +42,18 @@ def plan_call(
     facts = CallFacts(method, backend, keras.__version__)
     early = decide(facts, Options(enabled=options.enabled, engine=options.engine, force=True))
     if early.reasons:
-        return PlannedCall(early, source)
+        return early, source
     engine = engine_for(backend)
     obstacles = obstacles_of_model(model, method, backend, options.precision == "fast" or engine.reuses_memory)
     source = source or describe_call(method, call)
     if isinstance(source, Reason):
-        return PlannedCall(decide(replace(facts, obstacles=(*obstacles, source)), options), source)
+        return decide(replace(facts, obstacles=(*obstacles, source)), options), source
     obstacles.extend(_obstacles_of_call(method, model, call, backend))
-    native = native_obstacle(model, method) if options.engine == "native" and not obstacles else None
+    native = None
+    if options.engine == "native" and not obstacles:
+        from flatout.native.run.native_engine import obstacle
+
+        native = obstacle(model, method)
     per_epoch = steps_of(method, call) or source.batches
     facts = replace(
         facts,
@@ -79,7 +64,7 @@ def plan_call(
         shuffles=method == "fit" and bool(call.get("shuffle")),
         obstacles=tuple(obstacles),
     )
-    return PlannedCall(decide(_with_data(facts, source, engine), options), source)
+    return decide(_with_data(facts, source, engine), options), source
 
 
 def describe_call(method: str, call: dict[str, Any]) -> Source:
@@ -98,11 +83,7 @@ def describe_call(method: str, call: dict[str, Any]) -> Source:
 
 
 def steps_of(method: str, call: dict[str, Any]) -> int | None:
-    """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`.
-
-    Raises:
-        Refusal: It is no number of steps.
-    """
+    """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`."""
     import keras
 
     steps = call.get("steps_per_epoch" if method == "fit" else "steps")

@@ -82,16 +82,9 @@ def _refusals(facts: CallFacts, options: Options) -> list[Reason]:
     why.extend(facts.obstacles)
     if why:
         return why
-    if facts.rows is None and options.data in ("resident", "direct"):
-        return [reason("placement", options.data, facts.source)]
-    if options.data == "direct" and not facts.is_file:
+    can_be = {"resident": facts.rows is not None, "direct": facts.is_file}
+    if not can_be.get(options.data, True):
         return [reason("placement", options.data, facts.source)]
     # Kernels are soon compiled, and were asked for.
-    if (
-        not facts.native
-        and facts.steps is not None
-        and facts.steps < WORTHWHILE_STEPS[facts.backend]
-        and not options.force
-    ):
-        return [reason("small", facts.steps)]
-    return []
+    is_small = facts.steps is not None and facts.steps < WORTHWHILE_STEPS[facts.backend]
+    return [reason("small", facts.steps)] if is_small and not facts.native and not options.force else []

@@ -1,7 +1,8 @@
 """Which engine it is: the name in a plan becomes an engine here, and nobody above or below asks again.
 
 Most of the choice is made with the plan. Whether a fit is one that a single kernel trains faster can only be said of
-a model that is built, and building draws random numbers: so `choose_engine` finishes the plan afterwards.
+a model that is built, and building draws random numbers: so `choose_engine` finishes the plan afterwards. In strict
+mode whoever would get less than was asked for gets an error instead, before anything has run.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import functools
 from dataclasses import replace
 from typing import Any, cast
 
-from flatout.base.errors import Reason
+from flatout.base.errors import FallbackRefused, Reason
 from flatout.base.options import current
 from flatout.data.sources.description import ArraySource
 from flatout.engines.contract import Engine
@@ -18,7 +19,10 @@ from flatout.engines.select import engine_for
 
 from .callback_services import services_of
 from .plan import Plan
-from .strict_mode import refuse_other_engine
+
+_REMEDY = "Change the call, or run without --strict / FLATOUT_STRICT."
+# Stock Keras was asked for, or nothing is to be run.
+_WISHED = {"disabled", "asked_for_stock", "no_epochs"}
 
 
 @functools.cache
@@ -33,13 +37,6 @@ def engine_named(name: str) -> Engine:
     return cast(Engine, NativeEngine(engine_for(keras.config.backend())))
 
 
-def native_obstacle(model: Any, method: str) -> Reason | None:
-    """What speaks against the native engine that was asked for, as far as can be said before the model is built."""
-    from flatout.native.run.native_engine import obstacle
-
-    return obstacle(model, method)
-
-
 def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -> Plan:
     """The plan with the engine that shall run it, which may be a faster one than the backend's. The model is built."""
     if plan.facts.method != "fit" or current().engine != "auto" or plan.data not in ("resident", "direct"):
@@ -52,14 +49,26 @@ def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -
 
 
 def choose_instead(plan: Plan, why: Reason) -> Plan | None:
-    """The plan for the backend's own engine after another one could not compile the step; None if it was that one.
-
-    Raises:
-        FallbackRefused: The other one was asked for, in strict mode.
-    """
+    """The plan for the backend's own engine after another one could not compile the step; None if it was that one."""
     if plan.engine == plan.facts.backend:
         return None
     if current().engine != plan.engine:
         return replace(plan, engine=plan.facts.backend)
-    refuse_other_engine(plan, why)
+    if current().strict:
+        raise FallbackRefused(
+            f"Strict mode: engine={plan.engine!r} was asked for, and cannot run this {plan.task} step. {why}"
+        )
     return replace(plan, engine=plan.facts.backend, reasons=(*plan.reasons, why))
+
+
+def refuse_stock(method: str, why: tuple[Reason, ...]) -> None:
+    """Refuse to let stock Keras run a call in strict mode, unless the user wants it to."""
+    if current().strict and not _WISHED & {reason.code for reason in why}:
+        told = " ".join(map(str, why))
+        raise FallbackRefused(f"Strict mode: `{method}` would run on stock Keras. {told} {_REMEDY}")
+
+
+def refuse_obstacle(plan: Plan) -> None:
+    """Refuse a plan for another engine than the one that was asked for."""
+    if current().strict and plan.facts.native_obstacle is not None:
+        raise FallbackRefused(f"Strict mode: engine='native' was asked for. {plan.facts.native_obstacle} {_REMEDY}")

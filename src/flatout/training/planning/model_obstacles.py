@@ -11,14 +11,7 @@ from flatout.seam.trainers import is_made_by_torch_compile, is_under_strategy, r
 
 
 def obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) -> list[Reason]:
-    """What a model itself puts in the way of an engine.
-
-    Args:
-        model: A Keras model.
-        method: `"fit"`, `"evaluate"` or `"predict"`.
-        backend: Keras' backend.
-        may_round: Whether results need be equal up to rounding only.
-    """
+    """What a model itself puts in the way of an engine; `may_round` if equal up to rounding will do."""
     import keras
 
     why: list[Reason] = []

@@ -10,16 +10,16 @@ from flatout.data.batches.feed import Feed
 from flatout.data.batches.feed import feed as feed_of
 from flatout.data.sources.description import BatchSource
 from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
+from flatout.data.stream.sender import Sender
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
+from flatout.seam.symbolic_build import build_on_iterator
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of, steps_of
 from flatout.training.planning.engine_choice import engine_named
 from flatout.training.planning.plan import Plan
 
-from .building import build_before_reading, build_on_chunk
-from .compiling import compile_step
-from .prepared import Prepared
-from .sending import chunk_memory_of, sender_to
+from .building import build_on_chunk
+from .prepared import Prepared, compile_step
 
 
 def stream_batches(
@@ -32,22 +32,27 @@ def stream_batches(
     """
     method, engine = plan.facts.method, engine_named(plan.engine)
     steps = steps_of(method, call)
-    batches = source.x if isinstance(source.x, Feed) else _feed(method, call, source, steps)
+    batches = source.x
+    if not isinstance(batches, Feed):
+        shuffle, limit = method == "fit" and call["shuffle"], steps and steps * epochs_of(call)
+        batches = feed_of(
+            batches, shuffle=shuffle, class_weight=source.class_weight, steps_per_epoch=steps, limit=limit
+        )
     stream = BatchStream(
         _epoch_iterator(model, plan.facts.backend, source, batches, steps),
         batches,
         model.steps_per_execution,
         engine.chunk_stretch,
-        sender_to(engine),
-        chunk_memory_of(engine),
+        Sender(engine.send, engine.reuses_memory, engine.landing),
     )
     try:
-        if method != "predict":
-            build_before_reading(model, engine, stream)
+        if method != "predict" and engine.peeks_to_build:
+            # Where stock Keras takes a batch away from a source to build on, take it away too.
+            build_on_iterator(model, stream.iterator)
         first = stream.first_chunk()
-        if method != "predict":
+        if method != "predict" and not engine.peeks_to_build:
             build_on_chunk(model, engine, first)
-        compiled = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
+        plan, stream.program = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
     except (Refusal, UnfitBatch) as error:
         why = error.reason if isinstance(error, Refusal) else reason("sparse", "a batch")
         if isinstance(source.x, types.GeneratorType):
@@ -57,18 +62,7 @@ def stream_batches(
     except BaseException:
         stream.close()
         raise
-    stream.program = compiled.program
-    return Prepared(compiled.plan, compiled.engine, compiled.program, stream)
-
-
-def _feed(method: str, call: dict[str, Any], source: BatchSource, steps: int | None) -> Feed:
-    return feed_of(
-        source.x,
-        shuffle=call["shuffle"] if method == "fit" else False,
-        class_weight=source.class_weight,
-        steps_per_epoch=steps,
-        limit=steps and steps * epochs_of(call),
-    )
+    return Prepared(plan, stream.program, stream)
 
 
 def _epoch_iterator(model: Any, backend: str, source: BatchSource, batches: Any, steps: int | None) -> Any:

@@ -10,10 +10,9 @@ from typing import Any
 from flatout.base.errors import Refusal, reason
 from flatout.data.order.row_order import Order
 from flatout.data.sources.description import ArraySource
-from flatout.data.stream.batch_stream import BatchStream
 from flatout.data.stream.chunks import Chunk
 from flatout.engines.contract import Engine
-from flatout.seam.symbolic_build import build_on_batch, build_on_iterator, is_unbuilt
+from flatout.seam.symbolic_build import build_on_batch, is_unbuilt
 
 
 def build_on_rows(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
@@ -28,19 +27,13 @@ def build_on_rows(model: Any, engine: Engine, source: ArraySource, order: Order)
     _build(model, engine, engine.place(source.head(source.batch_size)) if unbuilt else ())
 
 
-def build_before_reading(model: Any, engine: Engine, stream: BatchStream) -> None:
-    """Where stock Keras takes a batch away from a source to build on, take it away too."""
-    if engine.peeks_to_build:
-        build_on_iterator(model, stream.iterator)
-
-
 def build_on_chunk(model: Any, engine: Engine, chunk: Chunk) -> None:
-    """Else build on the first batch that was read, which is trained on later."""
+    """Build on the first batch that was read, which is trained on later."""
     from keras import tree
 
-    if not engine.peeks_to_build:
-        rows = chunk.batch_size
-        _build(model, engine, tree.map_structure(lambda leaf: leaf if leaf is None else leaf[:rows], chunk.data))
+    _build(
+        model, engine, tree.map_structure(lambda leaf: leaf if leaf is None else leaf[: chunk.batch_size], chunk.data)
+    )
 
 
 def _build(model: Any, engine: Engine, batch: Any) -> None:

@@ -10,8 +10,9 @@ from typing import Any
 
 from flatout.base.errors import Refusal, reason
 from flatout.data.sources.description import ArraySource, BatchSource
-from flatout.training.planning.call_facts import PlannedCall
+from flatout.training.planning.call_facts import Source
 from flatout.training.planning.engine_choice import choose_engine, engine_named
+from flatout.training.planning.plan import Plan
 
 from .batch_feeds import stream_batches
 from .building import build_on_rows
@@ -19,14 +20,13 @@ from .prepared import Prepared
 from .row_feeds import hold_rows, order_of_rows
 
 
-def prepare(model: Any, call: dict[str, Any], planned: PlannedCall, force: bool = False) -> Prepared:
+def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None, force: bool = False) -> Prepared:
     """Build the model, settle the engine, have the data ready and compile the step.
 
     Raises:
         Refusal: The step cannot be compiled, or (unless `force`) would gain nothing. The model may have been built, as
             stock Keras would have built it.
     """
-    plan, source = planned.plan, planned.source
     if isinstance(source, BatchSource):
         return stream_batches(model, call, plan, source)
     assert isinstance(source, ArraySource)

@@ -3,33 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from flatout.data.direct.load_report import DirectReport, StreamReport
-from flatout.engines.contract import Engine, StepProgram
+from flatout.base.errors import Refusal
+from flatout.data.direct.load_report import DirectReport
+from flatout.data.resident.resident_feed import ResidentFeed
+from flatout.data.stream.array_stream import ArrayStream
+from flatout.data.stream.batch_stream import BatchStream
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
+from flatout.engines.stock.stock_loop import StockBatches
+from flatout.training.planning.engine_choice import choose_instead, engine_named
 from flatout.training.planning.plan import Plan
 
-
-class StepFeed(Protocol):
-    """Has the rows of each step in the program when they are needed, in the order in which stock Keras takes them."""
-
-    placement: str
-    end: int | None
-
-    @property
-    def iterator(self) -> Any: ...
-    @property
-    def steps(self) -> int | None: ...
-    @property
-    def is_exhausted(self) -> bool: ...
-    @property
-    def loads(self) -> tuple[StreamReport, ...]: ...
-    def reset(self) -> None: ...
-    def begin_epoch(self) -> None: ...
-    def ready(self, step: int) -> tuple[int, int] | None: ...
-    def draw_ahead(self) -> None: ...
-    def end_epoch(self, steps: int, finished: bool) -> None: ...
-    def close(self) -> None: ...
+# Has the rows of each step in the program when they are needed, in the order in which stock Keras takes them.
+StepFeed = ResidentFeed | ArrayStream | BatchStream | StockBatches
 
 
 @dataclass(eq=False)
@@ -37,8 +24,7 @@ class Prepared:
     """A run at step 0.
 
     Attributes:
-        plan: What was decided; its engine is that of `engine` and of `program`.
-        engine: What is done around the steps.
+        plan: What was decided; its engine is that of `program`.
         program: The compiled step.
         feed: What feeds it.
         loads: How the bytes of files came to the device before the first step.
@@ -46,8 +32,32 @@ class Prepared:
     """
 
     plan: Plan
-    engine: Engine
     program: StepProgram
     feed: StepFeed
     loads: tuple[DirectReport, ...] = ()
     steps: int = 0
+
+    @property
+    def engine(self) -> Engine:
+        """What is done around the steps, also those of stock Keras."""
+        return engine_named(self.plan.engine if self.plan.accelerated else self.plan.facts.backend)
+
+
+def compile_step(
+    plan: Plan,
+    model: Any,
+    data: Any,
+    rows: int,
+    batch_size: int,
+    any_length: bool = False,
+    output_bytes: int | None = None,
+) -> tuple[Plan, StepProgram]:
+    """Compile the step that a plan asks for, by the engine that the plan returned names; `Refusal` if no engine can."""
+    limits = (any_length, OUTPUT_BYTES_PER_CHUNK if output_bytes is None else output_bytes)
+    try:
+        return plan, engine_named(plan.engine).prepare(model, plan.task, data, rows, batch_size, *limits)
+    except Refusal as refusal:
+        other = choose_instead(plan, refusal.reason)
+        if other is None:
+            raise
+    return other, engine_named(other.engine).prepare(model, other.task, data, rows, batch_size, *limits)

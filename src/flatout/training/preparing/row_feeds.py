@@ -17,7 +17,8 @@ from flatout.data.resident import placing
 from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.array_stream import ArrayStream
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import RowReader, leaves_of
+from flatout.data.stream.sender import Sender
 from flatout.engines.contract import Engine
 from flatout.seam.trainers import strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of
@@ -25,9 +26,7 @@ from flatout.training.planning.decision import with_notes
 from flatout.training.planning.engine_choice import engine_named
 from flatout.training.planning.plan import Plan
 
-from .compiling import compile_step
-from .prepared import Prepared
-from .sending import chunk_memory_of, sender_to
+from .prepared import Prepared, compile_step
 
 
 def order_of_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource) -> Order:
@@ -49,9 +48,8 @@ def hold_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource,
         placed = _placed(plan, source)
         if placed is not None:
             data, loads = placed
-            compiled = compile_step(plan, model, data, source.rows, source.batch_size)
-            feed = ResidentFeed(order, compiled.program, plan.data)
-            return Prepared(compiled.plan, compiled.engine, compiled.program, feed, loads)
+            plan, program = compile_step(plan, model, data, source.rows, source.batch_size)
+            return Prepared(plan, program, ResidentFeed(order, program, plan.data), loads)
         plan = with_notes(replace(plan, data="streamed"))
     loads = ()
     if plan.tables in ("memory", "disk"):
@@ -88,13 +86,13 @@ def stream_rows(
 ) -> Prepared:
     """Compile the step for rows that are sent to the device chunk by chunk."""
     engine = engine_named(plan.engine)
-    sender = sender_to(engine)
+    sender = Sender(engine.send, engine.reuses_memory, engine.landing)
     reader = RowReader(
         source.inputs,
         _dtypes_on_device(engine, source),
         source.batch_size,
         model.steps_per_execution,
-        chunk_memory_of(engine),
+        sender.memory(),
         stretches=engine.reuses_memory,
         # Locking takes as long as a pass saves.
         fetches=sender.fetches and passes > 1,
@@ -102,22 +100,20 @@ def stream_rows(
     try:
         first = sender.one(reader.first_chunk())
         any_length = source.rows % source.batch_size != 0
-        compiled = compile_step(plan, model, first.data, first.rows, first.batch_size, any_length, output_bytes)
+        plan, program = compile_step(plan, model, first.data, first.rows, first.batch_size, any_length, output_bytes)
     except BaseException:
         # Stock Keras may run instead: no thread, and no page of the user's that is locked, must be left over.
         sender.close()
         reader.close()
         raise
-    feed = ArrayStream(order, reader, sender, compiled.program)
-    return Prepared(compiled.plan, compiled.engine, compiled.program, feed)
+    return Prepared(plan, program, ArrayStream(order, reader, sender, program))
 
 
 def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype[Any]]:
     """What a row's parts become on the device, seen on the first one."""
     import keras
-    from keras import tree
 
-    leaves = [leaf for leaf in tree.flatten(engine.place(source.head(1))) if leaf is not None]
+    leaves = leaves_of(engine.place(source.head(1)))
     try:
         return [np.dtype(keras.backend.standardize_dtype(leaf.dtype)) for leaf in leaves]
     except TypeError as error:

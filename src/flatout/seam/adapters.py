@@ -141,13 +141,6 @@ def torch_tensor(value: Any) -> Any:
     return convert_to_tensor(value)
 
 
-def torch_device() -> str:
-    """The device that Keras' torch backend puts tensors on."""
-    from keras.src.backend.torch.core import get_device
-
-    return str(get_device())
-
-
 def tf_signature(batch: Any, batches: int | None) -> Any:
     """The signature of a `tf.data.Dataset` of batches, of which Keras looks at the first few.
 

@@ -46,8 +46,8 @@ class FrameColumn:
     is_index: bool = False
 
 
-def read_frame(frame: Any) -> dict[str, FrameColumn]:
-    """The columns of a frame by name; the named index of a pandas object is among them.
+def read_frame(frame: Any, needs_index: bool) -> dict[str, FrameColumn]:
+    """The columns of a frame by name; the index of a pandas object is among them, or the row number if it is needed.
 
     Raises:
         FileNotFoundError: No such file.
@@ -72,6 +72,8 @@ def read_frame(frame: Any) -> dict[str, FrameColumn]:
     lengths = {name: len(column.values) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise TableError(f"The columns of a table must have the same length. Received: {lengths}.")
+    if needs_index and INDEX not in columns:
+        columns[INDEX] = FrameColumn(np.arange(max(lengths.values(), default=0)))
     return columns
 
 
@@ -194,11 +196,3 @@ def _objects(values: np.ndarray) -> FrameColumn:
                 f"Lists in a column must be of one length. Received: {np.asarray(example).tolist()!r} and others."
             ) from error
     return _numpy_column(values)
-
-
-def with_row_numbers(read: dict[str, FrameColumn], key: Any) -> dict[str, FrameColumn]:
-    """With the row number as the key where there is neither a key nor an index."""
-    if key is None and INDEX not in read:
-        rows = len(next(iter(read.values())).values) if read else 0
-        return {**read, INDEX: FrameColumn(np.arange(rows))}
-    return read

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.tables.joins.device_keys import whole_numbers
+from flatout.tables.joins.device_rows import whole_numbers
 
 
 def group_sum(values: Any, groups: Any, num_groups: int) -> Any:

@@ -14,9 +14,8 @@ from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame
 from flatout.tables.columns.value_columns import AGGREGATES, aggregated, converted, describe_values
 from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable, with_default_rows
 from flatout.tables.joins.product_join import ProductJoin
-from flatout.tables.loss.step_context import current_step
 from flatout.tables.loss.table_state import attach, bring_home, is_frozen
-from flatout.tables.loss.trainer_hooks import install
+from flatout.tables.loss.trainer_hooks import current_step, install
 
 from . import table_report
 from .index import TableIndex

@@ -101,19 +101,11 @@ def _read_file(path: Path) -> Any:
     if suffix not in _SUFFIXES:
         raise TableError(f"`frame` names a file of an unknown kind. Received: {str(path)!r}. Expected {_SUFFIXES}.")
     try:
-        if suffix == ".csv":
-            import pyarrow.csv
-
-            return pyarrow.csv.read_csv(path)
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path)
-        import pyarrow.feather
-
-        return pyarrow.feather.read_table(path)
+        from pyarrow import csv, feather, parquet
     except ImportError as error:
         raise MissingExtra(f"{path.name} is read by pyarrow. It is not installed: pip install flatout[data]") from error
+    read = {".csv": csv.read_csv, ".parquet": parquet.read_table}.get(suffix, feather.read_table)
+    return read(path)
 
 
 def _numpy_column(values: np.ndarray) -> FrameColumn:

@@ -64,12 +64,10 @@ def device() -> Device:
                 return _processor()
             details = tensorflow.config.experimental.get_device_details(gpus[0])
             return Device(details.get("device_name", "GPU"), True)
-        case "torch":
+        case _:
             import torch
 
             return Device(torch.cuda.get_device_name(), True) if torch.cuda.is_available() else _processor()
-        case other:
-            return Device(other, False)
 
 
 def _processor() -> Device:
@@ -82,8 +80,12 @@ def _is_installed(backend: str) -> bool:
 
 
 def _configured() -> str | None:
-    home = os.environ.get("KERAS_HOME")
     try:
-        return json.loads(((Path(home) if home else Path.home() / ".keras") / "keras.json").read_text()).get("backend")
+        return json.loads((keras_home() / "keras.json").read_text()).get("backend")
     except (OSError, ValueError):
         return None
+
+
+def keras_home() -> Path:
+    """Where Keras keeps its settings and data sets."""
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")

@@ -69,14 +69,8 @@ def _run(arguments: argparse.Namespace) -> int:
     console.print(_verdict(stock, flatout, difference, weights))
     for why in flatout.report.reasons:
         console.print(f"flatout says: {why}", style="yellow")
-    story = picture.Story(
-        stock=picture.Line(stock.history["loss"], stock.history["val_loss"], stock.epoch_ends, stock.seconds),
-        flatout=picture.Line(flatout.history["loss"], flatout.history["val_loss"], flatout.epoch_ends, flatout.seconds),
-        difference=difference,
-        setting=f"784-128-10, Adam, batch 32, {len(x)} images. Keras on {chosen}, {on.name}.",
-        origin=data.origin,
-        is_stand_in=data.is_stand_in,
-    )
+    setting = f"784-128-10, Adam, batch 32, {len(x)} images. Keras on {chosen}, {on.name}."
+    story = picture.Story(stock, flatout, difference, setting, data.origin, data.is_stand_in)
     for file in picture.write(story, arguments.out):
         console.print(f"wrote {file}")
     return 0

@@ -13,13 +13,14 @@ import os
 import socket
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from flatout.base.errors import FlatoutError, InvalidOption
+
+from .bench_device import keras_home
 
 VARIABLE = "FLATOUT_FASHION_MNIST"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -58,18 +59,22 @@ def load() -> FashionMNIST:
     """
     if named := os.environ.get(VARIABLE):
         folder = Path(named).expanduser()
-        if missing := [name for name in FILES if not (folder / name).is_file()]:
+        if missing := _missing_in(folder):
             raise InvalidOption(
                 f"Invalid value for {VARIABLE}. Received: {named!r}, which lacks {', '.join(missing)}. "
                 "Expected a folder with the four .gz files of Fashion-MNIST."
             )
         return _from_folder(folder)
-    for folder in (_keras_cache(), DEBIAN):
-        if all((folder / name).is_file() for name in FILES):
+    cache = keras_home() / "datasets" / "fashion-mnist"
+    for folder in (cache, DEBIAN):
+        if not _missing_in(folder):
             return _from_folder(folder)
-    if _download():
-        return _from_folder(_keras_cache())
-    return stand_in()
+    _download()
+    return stand_in() if _missing_in(cache) else _from_folder(cache)
+
+
+def _missing_in(folder: Path) -> list[str]:
+    return [name for name in FILES if not (folder / name).is_file()]
 
 
 def read_idx(path: Path) -> np.ndarray:
@@ -132,28 +137,16 @@ def _damaged(path: Path, what: str) -> FlatoutError:
     return FlatoutError(f"{path} is damaged: {what}. Delete it, or name a folder with whole files in {VARIABLE}.")
 
 
-def _keras_cache() -> Path:
-    home = os.environ.get("KERAS_HOME")
-    return (Path(home) if home else Path.home() / ".keras") / "datasets" / "fashion-mnist"
-
-
 @functools.cache
-def _download() -> bool:
-    """Whether it could be had; asked once, because Keras reports every attempt."""
+def _download() -> None:
+    """Try to; once, because Keras reports every attempt."""
     import keras
 
-    # Keras' download reports every kind of network trouble as a bare Exception.
-    with _socket_timeout(_DOWNLOAD_TIMEOUT), contextlib.suppress(Exception):
-        keras.datasets.fashion_mnist.load_data()
-        return all((_keras_cache() / name).is_file() for name in FILES)
-    return False
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
+    socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)
     try:
-        yield
+        # Keras' download reports every kind of network trouble as a bare Exception.
+        with contextlib.suppress(Exception):
+            keras.datasets.fashion_mnist.load_data()
     finally:
         socket.setdefaulttimeout(before)

@@ -6,6 +6,7 @@ import importlib.util
 import itertools
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +24,7 @@ from flatout.native.staged.staged_program import staged_program
 from .bench_device import device
 from .comparison import SEED, train
 from .workloads import WORKLOADS, Workload
+from .yardsticks import lax_scan, seconds_of, torch_graph
 
 
 @dataclass(frozen=True)
@@ -74,18 +76,13 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[MeasuredWay]:
     for precision, data in kernels:
         lines.append(_one_kernel_alone(precision, data, x, y, batch_size, steps, epochs))
     if backend == "jax":
-        from . import jax_scan as scan
-
-        lines.append(MeasuredWay("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+        lines.append(MeasuredWay("plain lax.scan", lax_scan(workload, steps, epochs, repeats), None, None))
     if default_launcher() == "cpu":
         # The emulation is for tests; what comes now needs a GPU, or its speed.
         return lines
     if importlib.util.find_spec("torch") is not None:
-        from . import torch_by_hand as torch_graph
-
-        lines.append(
-            MeasuredWay("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None)
-        )
+        by_hand = torch_graph(x, y, batch_size, epochs)
+        lines.append(MeasuredWay("torch by hand, a CUDA graph", by_hand, None, None))
     lines.append(_whole_training(workload, x, y, steps))
     return lines
 
@@ -110,13 +107,13 @@ def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> 
     began = time.perf_counter()
     program.run(x, y)
     until_first = time.perf_counter() - began
-    session, random, timed = program.load(), np.random.default_rng(SEED), []
-    for _ in range(max(3, epochs)):
-        start = time.perf_counter()
+    session, random = program.load(), np.random.default_rng(SEED)
+
+    def train_epoch() -> None:
         session.set_order(random.permutation(len(x)))
         session.advance("train", 0, steps, len(x))
-        timed.append(time.perf_counter() - start)
-    return MeasuredWay("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
+
+    return MeasuredWay("a kernel a stage, alone", _us_per_step(train_epoch, steps, epochs), until_first, None)
 
 
 def _one_kernel_alone(
@@ -141,14 +138,17 @@ def _one_kernel_alone(
     runner = session.fused
     if runner is None:
         return MeasuredWay(way, None, None, None, str(session.form))
-    timed = []
-    for _ in range(max(3, epochs)):
-        session.launcher.synchronize()
-        start = time.perf_counter()
+    session.launcher.synchronize()
+
+    def train_epoch() -> None:
         runner.launch_steps()
         session.launcher.synchronize()
-        timed.append(time.perf_counter() - start)
-    return MeasuredWay(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
+
+    return MeasuredWay(way, _us_per_step(train_epoch, steps, epochs), until_first, None, runner.plan.title)
+
+
+def _us_per_step(train_epoch: Callable[[], None], steps: int, epochs: int) -> float:
+    return statistics.median(seconds_of(train_epoch) for _ in range(max(3, epochs))) / steps * 1e6
 
 
 def as_json(lines: list[MeasuredWay], steps: int | None) -> dict[str, Any]:

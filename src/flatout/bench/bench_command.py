@@ -42,12 +42,9 @@ decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would l
 
 def main(argv: list[str] | None = None) -> int:
     """Run `flatout bench`; returns the exit status."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     try:
-        if arguments.backends:
-            return _in_processes(arguments)
-        return _here(arguments)
+        return _in_processes(arguments) if arguments.backends else _here(arguments)
     except FlatoutError as error:
         print(f"flatout bench: {error}", file=sys.stderr)
         return 2
@@ -82,10 +79,8 @@ def _positive(text: str) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
-    if arguments.names == [_NATIVE]:
-        return [_NATIVE]
     for name in arguments.names:
-        if name not in WORKLOADS:
+        if name not in WORKLOADS and arguments.names != [_NATIVE]:
             raise FlatoutError(f"Unknown workload. Received: {name!r}. Expected one of {', '.join(WORKLOADS)}.")
     if arguments.epochs < 2:
         raise FlatoutError(f"Too few epochs. Received: {arguments.epochs}. Expected at least 2: the first warms up.")

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import platform
 import statistics
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any, Literal
+from typing import Any
 
 import keras
 import numpy as np
@@ -25,9 +24,8 @@ from flatout.fit import fit
 from .bench_device import device
 from .workloads import Workload
 
-Side = Literal["stock", "flatout"]
-SIDES: tuple[Side, Side] = ("stock", "flatout")
-ENGINES: dict[Side, str] = {"stock": "stock", "flatout": "auto"}
+# The engine of each side.
+SIDES = {"stock": "stock", "flatout": "auto"}
 SEED = 7
 REAL_EPOCHS = 10
 # Relative; float32 sums in another order differ by less after a few epochs of any of the six.
@@ -36,13 +34,7 @@ AGREEMENT = 1e-3
 
 @dataclass(frozen=True)
 class Timing:
-    """One side of a comparison.
-
-    Attributes:
-        us_per_step: The median of `epochs_us_per_step`: the epochs after the first of all repeats.
-        first_epoch_seconds: From the first call of `fit` to the end of its first epoch, compilation included.
-        loss: At the end of training.
-    """
+    """One side: a step in the epochs after the first of all repeats, the first with its compilation, the end's loss."""
 
     us_per_step: float
     first_epoch_seconds: float
@@ -52,15 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One workload on one backend.
-
-    Attributes:
-        ratio: How many times faster flatout is.
-        largest_difference: Over every number of the two histories.
-        agrees: Whether the histories are equal up to rounding.
-        accelerated: False where flatout left the work to stock Keras; `reasons` say why.
-        scan_us_per_step: A plain `lax.scan` over `train_step`, where asked for.
-    """
+    """One workload on one backend; the histories of the two sides agree if they are equal up to rounding."""
 
     workload: str
     title: str
@@ -113,15 +97,7 @@ class Run:
 
 
 def train(
-    side: Side,
-    workload: Workload,
-    x: Any,
-    y: Any,
-    epochs: int,
-    planned: int | None = None,
-    precision: str = "exact",
-    engine: str | None = None,
-    **arguments: Any,
+    engine: str, workload: Workload, x: Any, y: Any, epochs: int, planned: int | None = None, **arguments: Any
 ) -> Run:
     """Build the workload's model from the seed and fit it for `epochs`, the first ones of `planned`."""
     keras.utils.set_random_seed(SEED)
@@ -136,8 +112,7 @@ def train(
         epochs=planned or epochs,
         verbose=0,
         callbacks=[timer],
-        engine=engine or ENGINES[side],
-        precision=precision,
+        engine=engine,
         **arguments,
     )
     seconds = time.perf_counter() - began
@@ -175,10 +150,10 @@ def compare(
     x, y = workload.data(steps)
     # flatout weighs compiling against the whole training. A few steps must be judged as the start of a real one.
     planned = max(epochs, REAL_EPOCHS * workload.gpu_steps // steps)
-    runs: dict[Side, list[Run]] = {"stock": [], "flatout": []}
-    for _, order in zip(range(repeats), itertools.cycle((SIDES, SIDES[::-1])), strict=False):
-        for side in order:
-            runs[side].append(train(side, workload, x, y, epochs, planned, precision))
+    runs: dict[str, list[Run]] = {side: [] for side in SIDES}
+    for repeat in range(repeats):
+        for side in SIDES if repeat % 2 == 0 else reversed(SIDES):
+            runs[side].append(train(SIDES[side], workload, x, y, epochs, planned, precision=precision))
     stock, flatout = (_timing(runs[side], steps) for side in SIDES)
     histories = [runs[side][0].history for side in SIDES]
     report = runs["flatout"][0].report

@@ -20,7 +20,7 @@ from . import fashion_mnist, picture
 from .workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from .comparison import Run, Side
+    from .comparison import Run
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,14 +55,14 @@ def _run(arguments: argparse.Namespace) -> int:
     console.print(f"784-128-10, Adam, batch 32, {len(x)} images, {arguments.epochs} epochs: {chosen} on {on.name}")
     console.print(f"data: {data.origin}", style="bold yellow" if data.is_stand_in else "")
 
-    from .comparison import largest_difference, train
+    from .comparison import SIDES, largest_difference, train
 
-    def run(side: Side) -> Run:
+    runs = []
+    for side, engine in SIDES.items():
         with console.status(f"{side} ..."):
             validation = (data.x_test, data.y_test)
-            return train(side, WORKLOADS["seed"], x, y, arguments.epochs, validation_data=validation)
-
-    stock, flatout = run("stock"), run("flatout")
+            runs.append(train(engine, WORKLOADS["seed"], x, y, arguments.epochs, validation_data=validation))
+    stock, flatout = runs
     difference = largest_difference(stock.history, flatout.history)
     weights = max(float(np.max(np.abs(a - b))) for a, b in zip(stock.weights, flatout.weights, strict=True))
     console.print(_table(stock, flatout))

@@ -1,8 +1,4 @@
-"""Fashion-MNIST, from wherever this machine has it, or a stand-in of the same shape that says so.
-
-In this order: the folder that FLATOUT_FASHION_MNIST names, Keras' own cache, Debian's package
-dataset-fashion-mnist, Keras' download, a generated stand-in.
-"""
+"""Fashion-MNIST, from wherever this machine has it, or a stand-in of the same shape that says so."""
 
 from __future__ import annotations
 
@@ -51,12 +47,7 @@ class FashionMNIST:
 
 
 def load() -> FashionMNIST:
-    """Load the data set from the first place that has it.
-
-    Raises:
-        InvalidOption: FLATOUT_FASHION_MNIST names a folder without the four files.
-        FlatoutError: A file is damaged.
-    """
+    """Load the data set from the first place that has it."""
     if named := os.environ.get(VARIABLE):
         folder = Path(named).expanduser()
         if missing := _missing_in(folder):
@@ -78,11 +69,7 @@ def _missing_in(folder: Path) -> list[str]:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read a gzipped idx file of unsigned bytes.
-
-    Raises:
-        FlatoutError: The file is damaged or holds something else; says what, and what to do.
-    """
+    """Read a gzipped idx file of unsigned bytes; one that is damaged is refused, with what to do."""
     try:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -126,11 +113,8 @@ def _from_folder(folder: Path) -> FashionMNIST:
     for (images, labels), name in zip(((x_train, y_train), (x_test, y_test)), FILES[::2], strict=True):
         if images.shape != (len(labels), 28, 28):
             raise _damaged(folder / name, f"it holds {images.shape} for {len(labels)} labels, not (rows, 28, 28)")
-    return FashionMNIST(_scaled(x_train), y_train, _scaled(x_test), y_test, str(folder))
-
-
-def _scaled(images: np.ndarray) -> np.ndarray:
-    return images.astype(np.float32) / np.float32(255)
+    x_train, x_test = (images.astype(np.float32) / np.float32(255) for images in (x_train, x_test))
+    return FashionMNIST(x_train, y_train, x_test, y_test, str(folder))
 
 
 def _damaged(path: Path, what: str) -> FlatoutError:

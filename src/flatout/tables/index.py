@@ -47,11 +47,7 @@ class TableIndex:
         self.duplicates = 0
 
     def take(self, frame: Mapping[str, FrameColumn], may_repeat: bool) -> np.ndarray:
-        """Take the keys of a frame in the place of all; returns the slot of each row.
-
-        Raises:
-            TableError: A key is missing or (unless `may_repeat`) occurs twice, or there is no room for it.
-        """
+        """Take the keys of a frame in the place of all, or refuse them all; returns the slot of each row."""
         keys = self._keys_of(frame)
         if not may_repeat:
             check_distinct(keys, self.names)
@@ -75,11 +71,7 @@ class TableIndex:
         return self._found(values, must_be_present=False)[1]
 
     def codes(self, values: Sequence[Any], must_be_present: bool) -> np.ndarray:
-        """What stands for keys in the step, as int32.
-
-        Raises:
-            TableError: A key is not in the table, and must be.
-        """
+        """What stands for keys in the step, as int32."""
         columns, slots = self._found(values, must_be_present)
         return slots.astype(np.int32) if self.codes_are_slots else self.join.codes(columns[0])
 
@@ -106,13 +98,11 @@ class TableIndex:
     def check_looked_up(self, arrays: Sequence[np.ndarray]) -> None:
         """Raise if arrays hold keys or codes that `locate` would not find."""
         if self.codes_are_slots and len(arrays) == 1:
-            codes = arrays[0].astype(np.int64)
-            inside = (codes >= 0) & (codes < self.join.size)
-            found = inside & self.present[np.where(inside, codes, 0)]
-            if not found.all():
-                examples = np.unique(codes[~found])[:5].tolist()
+            unknown = arrays[0][~np.isin(arrays[0], self.rows)]
+            if len(unknown):
+                examples = np.unique(unknown)[:5].astype(np.int64).tolist()
                 raise TableError(
-                    f"{int((~found).sum())} of {len(found)} codes are not of {self._table}. Received: {examples}. Put "
+                    f"{len(unknown)} of {len(arrays[0])} codes are not of {self._table}. Received: {examples}. Put "
                     "`table.codes(values)` into x, made of this table."
                 )
         elif not any(isinstance(part, CodedJoin) for part in getattr(self.join, "parts", ())):

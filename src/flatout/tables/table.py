@@ -12,7 +12,7 @@ import numpy as np
 from flatout.base.errors import TableError
 from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame
 from flatout.tables.columns.value_columns import AGGREGATES, aggregated, converted, describe_values
-from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable, with_default_rows
+from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable
 from flatout.tables.joins.product_join import ProductJoin
 from flatout.tables.loss.table_state import attach, bring_home, is_frozen
 from flatout.tables.loss.trainer_hooks import current_step, install
@@ -22,6 +22,8 @@ from .index import TableIndex
 from .row import Row, add_missed, write_rows
 
 JOINS = ("auto", "dense", "searchsorted", "codes")
+# Rows before and after those of the slots.
+_RESERVED = (1, 2)
 _numbers = itertools.count(1)
 
 
@@ -101,7 +103,7 @@ class Table:
         self.columns = describe_values(read, chosen, missing, takes_means=aggregate == "mean")
         self._mutable = _mutable_names(mutable, chosen)
         arrays = self._arranged(read)
-        self._present = variable(with_default_rows(self.index.present, False), "bool", "present")
+        self._present = variable(np.pad(self.index.present, _RESERVED), "bool", "present")
         self._values = {name: variable(arrays[name], spec.dtype, name) for name, spec in self.columns.items()}
         self._missed = variable(np.zeros((), np.int32), "int32", "missed")
         install()
@@ -232,7 +234,7 @@ class Table:
         arrays = self._arranged(read)
         for name, values in arrays.items():
             self._values[name].assign(values)
-        self._present.assign(with_default_rows(self.index.present, False))
+        self._present.assign(np.pad(self.index.present, _RESERVED))
         self._missed.assign(np.zeros((), np.int32))
 
     def attach(self, model: Any) -> None:
@@ -266,11 +268,7 @@ class Table:
         return int(on_host(self._missed))
 
     def refuse_missed(self) -> None:
-        """Raise if a step has looked up keys that are not in the table.
-
-        Raises:
-            TableError: It has; the count starts anew.
-        """
+        """Raise if a step has looked up keys that are not in the table; the count starts anew."""
         if self.raises and (count := self.missed()):
             self._missed.assign(np.zeros((), np.int32))
             raise TableError(
@@ -346,9 +344,8 @@ class Table:
         arrays = {}
         for name, spec in self.columns.items():
             own = aggregated(values[name], slots, self._aggregate) if self.duplicates else values[name]
-            column = np.full((self.size, *spec.shape), spec.default, own.dtype)
-            column[self.index.rows] = own
-            arrays[name] = with_default_rows(column, spec.default)
+            arrays[name] = np.full((self.size + sum(_RESERVED), *spec.shape), spec.default, own.dtype)
+            arrays[name][self.index.rows + 1] = own
         return arrays
 
 

@@ -65,13 +65,10 @@ class TableReport:
         ]
         if self.coverage is not None:
             examples = f", such as {', '.join(map(repr, self.examples))}" if self.examples else ""
-            lines.append(
-                f"  coverage    {self.coverage:.2%} of {self.checked:,} keys; {self.missing:,} missing{examples}"
-            )
-        lines.append(
-            f"  cost        {self.microseconds:.1f} us for a batch of {self.batch_size:,} keys on {self.device}"
-        )
-        return "\n".join(lines)
+            found = f"{self.coverage:.2%} of {self.checked:,} keys; {self.missing:,} missing{examples}"
+            lines.append(f"  coverage    {found}")
+        cost = f"{self.microseconds:.1f} us for a batch of {self.batch_size:,} keys on {self.device}"
+        return "\n".join([*lines, f"  cost        {cost}"])
 
 
 def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport:

@@ -47,13 +47,7 @@ class FrameColumn:
 
 
 def read_frame(frame: Any, needs_index: bool) -> dict[str, FrameColumn]:
-    """The columns of a frame by name; the index of a pandas object is among them, or the row number if it is needed.
-
-    Raises:
-        FileNotFoundError: No such file.
-        MissingExtra: A package that reads the file is not installed.
-        TableError: The frame is something else, or its columns differ in length.
-    """
+    """The columns of a frame by name; the index of a pandas object is among them, or the row number if it is needed."""
     if isinstance(frame, (str, Path)):
         frame = _read_file(Path(frame))
     if is_of(frame, "pandas", "Series"):
@@ -145,7 +139,7 @@ def _index_columns(index: Any) -> dict[str, FrameColumn]:
 def _series_column(series: Any) -> FrameColumn:
     """A column of pandas, polars or Arrow."""
     found = read_column(series)
-    if found.categories is not None and hasattr(series, "cat") and is_of(series, "pandas", "Series"):
+    if found.categories is not None and is_of(series, "pandas", "Series"):
         codes, names = np.asarray(found.values, np.int32), series.cat.categories
         if hasattr(names, "closed"):
             return FrameColumn(codes, _or_none(codes < 0), intervals=_ends(names[np.maximum(codes, 0)]))

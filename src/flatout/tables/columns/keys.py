@@ -54,11 +54,7 @@ class Keys:
 
 
 def read_keys(column: FrameColumn, name: str) -> Keys:
-    """The keys of a column.
-
-    Raises:
-        TableError: Some are missing, or of a type that is no key.
-    """
+    """The keys of a column; some that are missing, or of a type that is no key, are refused."""
     if column.missing is not None:
         rows = np.flatnonzero(column.missing)
         raise TableError(
@@ -127,11 +123,7 @@ def _refuse_inexact(values: np.ndarray, name: str) -> None:
 
 
 def check_distinct(keys: Sequence[Keys], names: Sequence[str]) -> None:
-    """Raise if a key occurs twice.
-
-    Raises:
-        TableError: With examples.
-    """
+    """Raise if a key occurs twice, with examples."""
     numbers = np.zeros(len(keys[0].values), np.int64)
     for part in keys:
         ends = part.intervals

@@ -38,11 +38,7 @@ class ValueColumn:
 def describe_values(
     frame: Mapping[str, FrameColumn], names: Sequence[str], missing: Any, takes_means: bool
 ) -> dict[str, ValueColumn]:
-    """Decide each column's type and default.
-
-    Raises:
-        TableError: A column is unknown or no numbers, or a default is absent, unknown or unfit.
-    """
+    """Decide each column's type and default."""
     import keras
 
     columns = {}
@@ -105,11 +101,7 @@ def _categories(column: FrameColumn, name: str) -> tuple[Any, ...] | None:
 
 
 def converted(column: FrameColumn, spec: ValueColumn, allow_nan: bool) -> np.ndarray:
-    """A column's values in its type on the device.
-
-    Raises:
-        TableError: They do not fit it.
-    """
+    """A column's values in its type on the device; those that do not fit it are refused."""
     values, missing = column.values, column.missing
     if spec.categories is not None:
         names = values.tolist()

@@ -13,12 +13,6 @@ from flatout.tables.columns.keys import INT32
 _EXACT_UP_TO = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64": 2**53}
 
 
-def with_default_rows(column: np.ndarray, default: float) -> np.ndarray:
-    """A column with its reserved rows: one before all slots, two after them."""
-    before, after = (np.full((count, *column.shape[1:]), default, column.dtype) for count in (1, 2))
-    return np.concatenate([before, column, after])
-
-
 def variable(values: np.ndarray, dtype: str, name: str) -> Any:
     import keras
 
@@ -32,10 +26,7 @@ def on_host(variable: Any) -> np.ndarray:
 
 
 def gather(variable: Any, rows: Any) -> Any:
-    """Entries of a variable at rows of any shape that are known to be in range: each backend's own gather.
-
-    On torch it takes a quarter of the time of `ops.take` (18 against 85 us).
-    """
+    """Entries of a variable at rows that are surely in range; on torch, `ops.take` takes 85 us in the place of 18."""
     import keras
     from keras import ops
 
@@ -52,10 +43,7 @@ def gather(variable: Any, rows: Any) -> Any:
 
 
 def search(known: Any, values: Any, side: str) -> Any:
-    """`ops.searchsorted` for values of any shape, as int32.
-
-    On jax in one kernel, too: as a loop it launches a kernel for each of its steps.
-    """
+    """`ops.searchsorted` for values of any shape, as int32."""
     import keras
     from keras import ops
 
@@ -63,6 +51,7 @@ def search(known: Any, values: Any, side: str) -> Any:
     if keras.config.backend() == "jax":
         import jax.numpy as jnp
 
+        # One kernel; as a loop it launches one for each of its steps.
         places = jnp.searchsorted(known, flat, side=side, method="scan_unrolled")
     else:
         places = ops.searchsorted(known, flat, side=side)
@@ -85,17 +74,9 @@ def rows_between(keys: Any, low: int, high: int, name: str) -> Any:
 
 
 def whole_numbers(keys: Any, low: int, high: int, name: str, largest: int | None = None) -> tuple[Any, Any]:
-    """Keys as int32 inside `low` to `high`, and which of them were: the others became `low`.
+    """Keys of any type as int32 inside `low` to `high`, and which of them were: the others became `low`.
 
-    Args:
-        keys: Of any type.
-        low: The lowest key.
-        high: The highest key.
-        name: Of the key, for messages.
-        largest: The largest key that there is, if it is not one of the bounds.
-
-    Raises:
-        TableError: They come as floats that cannot tell such keys apart.
+    Floats that cannot tell keys up to the `largest` apart are refused; by default, that is the larger bound.
     """
     import keras
     from keras import ops

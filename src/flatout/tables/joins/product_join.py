@@ -52,11 +52,7 @@ class ProductJoin(Join):
 
 
 def choose_join(names: Sequence[str], keys: Sequence[Keys], capacity: int | None, wish: str) -> Join:
-    """The join of a table: of one key, of the combinations of several, or of combinations coded as a whole.
-
-    Raises:
-        TableError: The wish cannot be fulfilled.
-    """
+    """The join of a table: of one key, of the combinations of several, or of combinations coded as a whole."""
     if len(names) == 1:
         return _single_join(names[0], keys[0], capacity, wish)
     most = _most_slots(max(len(keys[0].values), capacity or 0))

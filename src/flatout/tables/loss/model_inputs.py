@@ -23,11 +23,7 @@ from .table_state import tables_of
 
 
 def for_model(model: Any, x: Any) -> Any:
-    """The part of x that a model takes; x itself unless its loss reads x or uses tables.
-
-    Raises:
-        TableError: Nobody can say which entries are the model's.
-    """
+    """The part of x that a model takes; x itself unless its loss reads x or uses tables."""
     from keras import tree
 
     if not isinstance(x, (dict, list, tuple)):
@@ -91,11 +87,7 @@ def check_adapter(model: Any, adapter: Any) -> None:
 
 
 def check_inputs(model: Any, x: Any) -> None:
-    """Check on the host, before step 0, the arrays in x that the loss of a model was seen to look up.
-
-    Raises:
-        TableError: Keys are not in a table that says `missing="raise"`, or too large for the device.
-    """
+    """Check on the host, before step 0, the arrays in x that the loss of a model was seen to look up."""
     for table in tables_of(model):
         for paths in table.entries:
             arrays = [_entry(x, path) for path in paths]

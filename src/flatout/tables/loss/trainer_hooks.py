@@ -23,13 +23,7 @@ from .table_state import attach, tables_of
 
 @dataclass(frozen=True)
 class StepContext:
-    """What a loss or a table can know of the step that it runs in.
-
-    Attributes:
-        model: Whose loss it is.
-        x: This batch's inputs with all their entries, those that the model does not take among them.
-        training: False in evaluate.
-    """
+    """What a loss or a table can know of its step; `x` has also the entries that are not the model's."""
 
     model: Any
     x: Any

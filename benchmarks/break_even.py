@@ -53,12 +53,12 @@ def _in_a_process(name: str, side: str, steps: int) -> list[float]:
 
 
 def _train(name: str, side: Literal["stock", "flatout"], steps: int) -> None:
-    from flatout.bench.comparison import train
+    from flatout.bench.comparison import SIDES, train
     from flatout.bench.workloads import WORKLOADS
 
     workload = WORKLOADS[name]
     x, y = workload.data(EPOCH)
-    print(json.dumps(train(side, workload, x, y, steps // EPOCH).epoch_ends))
+    print(json.dumps(train(SIDES[side], workload, x, y, steps // EPOCH).epoch_ends))
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ import numpy as np
 
 import flatout
 from flatout.bench.bench_device import device
-from flatout.bench.comparison import ENGINES, SEED, SIDES, EpochTimer, Side, agree
+from flatout.bench.comparison import SEED, SIDES, EpochTimer, agree
 
 GOAL = 1.15
 SIDE_LENGTH = 28
@@ -61,10 +61,10 @@ def main() -> None:
     delay = _augmenting(step, batches[0][0]) if arguments.cpu_bound else _sleeping(step)
     wait = _alone(_generator(batches, delay), steps)
 
-    seconds: dict[Side, list[float]] = {side: [] for side in SIDES}
-    histories: dict[Side, dict[str, list[float]]] = {}
-    for _, order in zip(range(arguments.repeats), itertools.cycle((SIDES, SIDES[::-1])), strict=False):
-        for side in order:
+    seconds: dict[str, list[float]] = {side: [] for side in SIDES}
+    histories: dict[str, dict[str, list[float]]] = {}
+    for repeat in range(arguments.repeats):
+        for side in SIDES if repeat % 2 == 0 else reversed(SIDES):
             source = _generator(batches, delay)
             verbose = 1 if arguments.bar else 0
             timer, histories[side] = _train(side, width, source, steps_per_epoch=steps, epochs=epochs, verbose=verbose)
@@ -100,12 +100,12 @@ def _build(width: int) -> Any:
     return model
 
 
-def _train(side: Side, width: int, *data: Any, **arguments: Any) -> tuple[EpochTimer, dict[str, list[float]]]:
+def _train(side: str, width: int, *data: Any, **arguments: Any) -> tuple[EpochTimer, dict[str, list[float]]]:
     keras.utils.set_random_seed(SEED)
     model, timer = _build(width), EpochTimer(arguments["epochs"])
     arguments = {"verbose": 0, **arguments}
     with flatout.options(force=True), contextlib.redirect_stdout(io.StringIO()):
-        history = flatout.fit(model, *data, callbacks=[timer], engine=ENGINES[side], **arguments)
+        history = flatout.fit(model, *data, callbacks=[timer], engine=SIDES[side], **arguments)
     return timer, history.history
 
 

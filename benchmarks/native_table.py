@@ -50,7 +50,7 @@ def _us_per_step(engine: str, cell: tuple[int, int, int], x: Any, y: Any, epochs
             callbacks=[timer],
             engine=engine,
         )
-    seconds = [end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)][1:]
+    seconds = [end - begin for begin, end in itertools.pairwise(timer.ends)]
     return statistics.median(seconds) / (len(x) // batch_size) * 1e6, flatout.explain()[-1].engine
 
 

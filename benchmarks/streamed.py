@@ -60,10 +60,7 @@ def _compare(workload: Workload, epochs: int, times: int) -> None:
     nbytes = sum(leaf.nbytes for leaf in [*keras.tree.flatten(x), y])
     # One engine for both: left to itself flatout trains the seed model natively where its rows are resident.
     engine = keras.backend.backend()
-    runs = {
-        data: train("flatout", workload, x, y, epochs, epochs * 10, engine=engine, data=data)
-        for data in ("resident", "streamed")
-    }
+    runs = {data: train(engine, workload, x, y, epochs, epochs * 10, data=data) for data in ("resident", "streamed")}
     seconds = {data: statistics.median(run.epoch_seconds[1:]) for data, run in runs.items()}
     resident, streamed = (seconds[data] / steps * 1e6 for data in ("resident", "streamed"))
     same = runs["resident"].history == runs["streamed"].history

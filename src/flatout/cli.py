@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Literal
 
 from flatout.base.errors import FlatoutError
 from flatout.base.options import current
+from flatout.base.version import __version__
+from flatout.runner import closing, script, switch
+from flatout.runner.script import Target
 
 _DESCRIPTION = "Run a Keras 3 program, unchanged, at the speed of the device."
 _EXAMPLES = """\
@@ -55,9 +58,6 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    from flatout.runner import closing, script
-    from flatout.runner import switch as patch
-
     ours, target = _split(arguments)
     parser = _parser()
     flags = parser.parse_args(ours)
@@ -65,7 +65,7 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        patch.enable(**{name: True for name in ("strict", "vectorize") if getattr(flags, name)})
+        switch.enable(**{name: True for name in ("strict", "vectorize") if getattr(flags, name)})
     except FlatoutError as error:
         parser.error(str(error))
     if current().enabled:
@@ -78,10 +78,8 @@ def _run(arguments: list[str]) -> int:
     return 0
 
 
-def _split(arguments: list[str]) -> tuple[list[str], Any]:
+def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
     """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
-    from flatout.runner.script import Target
-
     for at, argument in enumerate(arguments):
         ours, rest = arguments[:at], tuple(arguments[at + 1 :])
         for flag, kind in _FLAGS.items():
@@ -114,11 +112,5 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vectorize", action="store_true", help="run losses and metrics that loop as array code, once verified"
     )
-    parser.add_argument("--version", action="version", version=f"flatout {_version()}")
+    parser.add_argument("--version", action="version", version=f"flatout {__version__}")
     return parser
-
-
-def _version() -> str:
-    from flatout.base.version import __version__
-
-    return __version__

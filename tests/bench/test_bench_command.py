@@ -116,6 +116,7 @@ def test_demo_prints_both_histories_and_writes_the_picture(tmp_path: Path, data:
     [
         (["sead"], "Unknown workload. Received: 'sead'. Expected one of seed,"),
         (["seed", "--epochs", "1"], "Expected at least 2"),
+        (["native", "--epochs", "1"], "Expected at least 2"),
         (["--backends", "theano"], "Unknown backend. Received: theano"),
     ],
 )

@@ -9,12 +9,15 @@ from xml.etree import ElementTree
 
 import pytest
 
-from flatout.bench.picture import Line, Story, page, svg, write
+from flatout.base.report import RunReport
+from flatout.bench.comparison import Run
+from flatout.bench.picture import Story, page, svg, write
 
-LOSSES = ([0.5, 0.38, 0.33], [0.42, 0.39, 0.36])
+HISTORY = {"loss": [0.5, 0.38, 0.33], "val_loss": [0.42, 0.39, 0.36]}
+REPORT = RunReport("fit", True, "jax", "resident", 3, 2.0, ())
 STORY = Story(
-    stock=Line(*LOSSES, [3.0, 5.0, 7.0], 7.1),
-    flatout=Line(*LOSSES, [1.0, 1.5, 2.0], 2.0),
+    stock=Run(HISTORY, [3.0, 5.0, 7.0], 7.1, REPORT, []),
+    flatout=Run(HISTORY, [1.0, 1.5, 2.0], 2.0, REPORT, []),
     difference=0.0,
     setting="784-128-10 <&>",
     origin="/data",

@@ -42,12 +42,9 @@ decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would l
 
 def main(argv: list[str] | None = None) -> int:
     """Run `flatout bench`; returns the exit status."""
-    parser = _parser()
-    arguments = parser.parse_args(argv)
+    arguments = _parser().parse_args(argv)
     try:
-        if arguments.backends:
-            return _in_processes(arguments)
-        return _here(arguments)
+        return _in_processes(arguments) if arguments.backends else _here(arguments)
     except FlatoutError as error:
         print(f"flatout bench: {error}", file=sys.stderr)
         return 2
@@ -82,10 +79,8 @@ def _positive(text: str) -> int:
 
 
 def _chosen(arguments: argparse.Namespace) -> list[str]:
-    if arguments.names == [_NATIVE]:
-        return [_NATIVE]
     for name in arguments.names:
-        if name not in WORKLOADS:
+        if name not in WORKLOADS and arguments.names != [_NATIVE]:
             raise FlatoutError(f"Unknown workload. Received: {name!r}. Expected one of {', '.join(WORKLOADS)}.")
     if arguments.epochs < 2:
         raise FlatoutError(f"Too few epochs. Received: {arguments.epochs}. Expected at least 2: the first warms up.")
@@ -99,15 +94,20 @@ def _here(arguments: argparse.Namespace) -> int:
     if arguments.against == "scan" and chosen != "jax":
         raise FlatoutError(f"--against scan needs the jax backend. Received: {chosen}. Set KERAS_BACKEND=jax.")
 
-    if names == [_NATIVE]:
-        return _native(arguments)
-
-    from .comparison import compare
-    from .comparison_table import as_json, print_table
-
     # Narrower than the table, rich would break its numbers.
     console = Console(width=max(130, Console().width))
     console.print(f"{chosen} on {backend.device().name}", highlight=False)
+    if names == [_NATIVE]:
+        from . import native_bench as native
+
+        with console.status("native ..."):
+            lines = native.measure(arguments.steps, arguments.epochs, arguments.repeats)
+        native.print_lines(console, lines)
+        _write(arguments.json, native.as_json(lines, arguments.steps))
+        return 0
+
+    from .comparison import as_json, compare, print_table
+
     comparisons = []
     for name in names:
         with console.status(f"{name} ..."):
@@ -119,26 +119,14 @@ def _here(arguments: argparse.Namespace) -> int:
                 precision=arguments.precision,
             )
             if arguments.against == "scan":
-                from . import jax_scan as scan
+                from .yardsticks import lax_scan
 
-                time = scan.us_per_step(WORKLOADS[name], one.steps, one.epochs, one.repeats)
+                time = lax_scan(WORKLOADS[name], one.steps, one.epochs, one.repeats)
                 one = dataclasses.replace(one, scan_us_per_step=time)
         comparisons.append(one)
         _write(arguments.json, as_json(comparisons))
     print_table(console, comparisons)
     return 0 if all(one.agrees for one in comparisons) else 1
-
-
-def _native(arguments: argparse.Namespace) -> int:
-    from . import native_bench as native
-
-    console = Console(width=max(130, Console().width))
-    console.print(f"{backend.choose()} on {backend.device().name}", highlight=False)
-    with console.status("native ..."):
-        lines = native.measure(arguments.steps, arguments.epochs, arguments.repeats)
-    native.print_lines(console, lines)
-    _write(arguments.json, native.as_json(lines, arguments.steps))
-    return 0
 
 
 def _in_processes(arguments: argparse.Namespace) -> int:

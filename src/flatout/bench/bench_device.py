@@ -23,12 +23,7 @@ class Device:
 
 
 def choose() -> str:
-    """Settle on a backend before Keras is imported: KERAS_BACKEND, keras.json, else the first one installed.
-
-    Raises:
-        MissingExtra: The backend is not installed.
-        InvalidOption: KERAS_BACKEND names none that flatout knows.
-    """
+    """Settle on a backend before Keras is imported: KERAS_BACKEND, keras.json, else the first one installed."""
     chosen = os.environ.get("KERAS_BACKEND")
     if not chosen:
         # Keras itself writes "tensorflow" into keras.json when it is first imported, installed or not.
@@ -55,26 +50,18 @@ def device() -> Device:
             import jax
 
             first = jax.devices()[0]
-            return Device(first.device_kind, True) if first.platform == "gpu" else _processor()
+            name = first.device_kind if first.platform == "gpu" else None
         case "tensorflow":
-            import tensorflow
+            import tensorflow as tf
 
-            gpus = tensorflow.config.list_physical_devices("GPU")
-            if not gpus:
-                return _processor()
-            details = tensorflow.config.experimental.get_device_details(gpus[0])
-            return Device(details.get("device_name", "GPU"), True)
-        case "torch":
+            gpus = tf.config.list_physical_devices("GPU")
+            name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else None
+        case _:
             import torch
 
-            return Device(torch.cuda.get_device_name(), True) if torch.cuda.is_available() else _processor()
-        case other:
-            return Device(other, False)
-
-
-def _processor() -> Device:
+            name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return Device(f"{cores}-core {platform.machine()} CPU", False)
+    return Device(name or f"{cores}-core {platform.machine()} CPU", is_gpu=name is not None)
 
 
 def _is_installed(backend: str) -> bool:
@@ -82,8 +69,12 @@ def _is_installed(backend: str) -> bool:
 
 
 def _configured() -> str | None:
-    home = os.environ.get("KERAS_HOME")
     try:
-        return json.loads(((Path(home) if home else Path.home() / ".keras") / "keras.json").read_text()).get("backend")
+        return json.loads((keras_home() / "keras.json").read_text()).get("backend")
     except (OSError, ValueError):
         return None
+
+
+def keras_home() -> Path:
+    """Where Keras keeps its settings and data sets."""
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")

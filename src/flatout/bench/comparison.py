@@ -1,15 +1,21 @@
-"""Train a workload with stock Keras and with flatout in one process, in turns, from the same seed."""
+"""Train a workload with stock Keras and with flatout in one process, in turns, from the same seed; tell the result."""
 
 from __future__ import annotations
 
-import itertools
+import dataclasses
+import platform
 import statistics
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from importlib import metadata
+from typing import Any
 
 import keras
 import numpy as np
+from rich import box
+from rich.console import Console
+from rich.table import Table
 
 from flatout.base.errors import Reason
 from flatout.base.report import RunReport, recorded
@@ -18,9 +24,8 @@ from flatout.fit import fit
 from .bench_device import device
 from .workloads import Workload
 
-Side = Literal["stock", "flatout"]
-SIDES: tuple[Side, Side] = ("stock", "flatout")
-ENGINES: dict[Side, str] = {"stock": "stock", "flatout": "auto"}
+# The engine of each side.
+SIDES = {"stock": "stock", "flatout": "auto"}
 SEED = 7
 REAL_EPOCHS = 10
 # Relative; float32 sums in another order differ by less after a few epochs of any of the six.
@@ -29,14 +34,7 @@ AGREEMENT = 1e-3
 
 @dataclass(frozen=True)
 class Timing:
-    """One side of a comparison.
-
-    Attributes:
-        us_per_step: The median over the epochs after the first of all repeats.
-        first_epoch_seconds: From the first call of `fit` to the end of its first epoch, compilation included.
-        loss: At the end of training.
-        epochs_us_per_step: What the median was taken of.
-    """
+    """One side: a step in the epochs after the first of all repeats, the first with its compilation, the end's loss."""
 
     us_per_step: float
     first_epoch_seconds: float
@@ -46,15 +44,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One workload on one backend.
-
-    Attributes:
-        ratio: How many times faster flatout is.
-        largest_difference: Over every number of the two histories.
-        agrees: Whether the histories are equal up to rounding.
-        accelerated: False where flatout left the work to stock Keras; `reasons` say why.
-        scan_us_per_step: A plain `lax.scan` over `train_step`, where asked for.
-    """
+    """One workload on one backend; the histories of the two sides agree if they are equal up to rounding."""
 
     workload: str
     title: str
@@ -76,20 +66,15 @@ class Comparison:
 
 
 class EpochTimer(keras.callbacks.Callback):
-    """When each epoch began and ended, validation included; adds nothing to a step. Stops after `epochs`."""
+    """When each epoch ended, validation included; adds nothing to a step. Stops after `epochs`."""
 
     def __init__(self, epochs: int) -> None:
         super().__init__()
         self.epochs = epochs
-        self.begins: list[float] = []
         self.ends: list[float] = []
 
-    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-        """Start the clock."""
-        self.begins.append(time.perf_counter())
-
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Stop the clock."""
+        """Look at the clock."""
         self.ends.append(time.perf_counter())
         if len(self.ends) == self.epochs:
             self.model.stop_training = True
@@ -97,35 +82,22 @@ class EpochTimer(keras.callbacks.Callback):
 
 @dataclass(frozen=True)
 class Run:
-    """One training of one side.
-
-    Attributes:
-        history: As `fit` returned it.
-        epoch_seconds: How long each epoch took.
-        epoch_ends: Seconds from the call of `fit` to the end of each epoch.
-        seconds: How long `fit` took.
-        report: What flatout says that it did.
-        weights: At the end.
-    """
+    """One training of one side; seconds count from the call of `fit`, to its epochs' ends and to its return."""
 
     history: dict[str, list[float]]
-    epoch_seconds: list[float]
     epoch_ends: list[float]
     seconds: float
     report: RunReport
     weights: list[np.ndarray]
 
+    @property
+    def epoch_seconds(self) -> list[float]:
+        """How long each epoch took, the first with all that came before it."""
+        return np.diff(self.epoch_ends, prepend=0.0).tolist()
+
 
 def train(
-    side: Side,
-    workload: Workload,
-    x: Any,
-    y: Any,
-    epochs: int,
-    planned: int | None = None,
-    precision: str = "exact",
-    engine: str | None = None,
-    **arguments: Any,
+    engine: str, workload: Workload, x: Any, y: Any, epochs: int, planned: int | None = None, **arguments: Any
 ) -> Run:
     """Build the workload's model from the seed and fit it for `epochs`, the first ones of `planned`."""
     keras.utils.set_random_seed(SEED)
@@ -140,19 +112,11 @@ def train(
         epochs=planned or epochs,
         verbose=0,
         callbacks=[timer],
-        engine=engine or ENGINES[side],
-        precision=precision,
+        engine=engine,
         **arguments,
     )
     seconds = time.perf_counter() - began
-    return Run(
-        history=history.history,
-        epoch_seconds=[end - begin for begin, end in zip(timer.begins, timer.ends, strict=True)],
-        epoch_ends=[end - began for end in timer.ends],
-        seconds=seconds,
-        report=recorded()[-1],
-        weights=model.get_weights(),
-    )
+    return Run(history.history, [end - began for end in timer.ends], seconds, recorded()[-1], model.get_weights())
 
 
 def largest_difference(one: dict[str, list[float]], other: dict[str, list[float]]) -> float:
@@ -178,22 +142,18 @@ def compare(
 ) -> Comparison:
     """Measure a workload on the backend that Keras runs on.
 
-    Args:
-        workload: What to train.
-        steps: Steps of an epoch; the workload's own number for this device if None.
-        epochs: Epochs of a training; the first one warms up and does not count.
-        repeats: Trainings of each side, in turns, so that a slow minute of the machine hits both.
-        precision: Of flatout's side, as `flatout.fit` takes it.
+    The first of `epochs` warms up and does not count. Trainings of the sides take turns, so that a slow minute of the
+    machine hits both. Without `steps`, an epoch has as many as the workload has on this device.
     """
     on = device()
     steps = steps or (workload.gpu_steps if on.is_gpu else workload.cpu_steps)
     x, y = workload.data(steps)
     # flatout weighs compiling against the whole training. A few steps must be judged as the start of a real one.
     planned = max(epochs, REAL_EPOCHS * workload.gpu_steps // steps)
-    runs: dict[Side, list[Run]] = {"stock": [], "flatout": []}
-    for _, order in zip(range(repeats), itertools.cycle((SIDES, SIDES[::-1])), strict=False):
-        for side in order:
-            runs[side].append(train(side, workload, x, y, epochs, planned, precision))
+    runs: dict[str, list[Run]] = {side: [] for side in SIDES}
+    for repeat in range(repeats):
+        for side in SIDES if repeat % 2 == 0 else reversed(SIDES):
+            runs[side].append(train(SIDES[side], workload, x, y, epochs, planned, precision=precision))
     stock, flatout = (_timing(runs[side], steps) for side in SIDES)
     histories = [runs[side][0].history for side in SIDES]
     report = runs["flatout"][0].report
@@ -221,3 +181,63 @@ def _timing(runs: list[Run], steps: int) -> Timing:
     measured = tuple(seconds / steps * 1e6 for run in runs for seconds in run.epoch_seconds[1:])
     first = runs[0]
     return Timing(statistics.median(measured), first.epoch_ends[0], first.history["loss"][-1], measured)
+
+
+def print_table(console: Console, comparisons: Sequence[Comparison]) -> None:
+    """Print one line for each comparison, and below it why something was not accelerated."""
+    with_scan = any(one.scan_us_per_step is not None for one in comparisons)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("model", no_wrap=True)
+    table.add_column("backend")
+    for heading in ("stock\nus/step", "flatout\nus/step", *(["scan\nus/step"] if with_scan else []), "times\nfaster"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for heading in ("1st epoch\nstock", "1st epoch\nflatout", "end loss\nstock", "end loss\nflatout"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("ran on")
+    for one in comparisons:
+        scan = [_microseconds(one.scan_us_per_step) if one.scan_us_per_step else ""] if with_scan else []
+        colour = "green" if one.ratio >= 1.05 else "red" if one.ratio < 0.95 else "default"
+        table.add_row(
+            one.workload,
+            one.backend,
+            _microseconds(one.stock.us_per_step),
+            _microseconds(one.flatout.us_per_step),
+            *scan,
+            f"[{colour}]{one.ratio:.2f}[/]",
+            f"{one.stock.first_epoch_seconds:.2f} s",
+            f"{one.flatout.first_epoch_seconds:.2f} s",
+            f"{one.stock.loss:.5f}",
+            f"{one.flatout.loss:.5f}" if one.agrees else f"[red]{one.flatout.loss:.5f}[/]",
+            one.engine if one.accelerated else "stock Keras: " + ", ".join(why.code for why in one.reasons),
+        )
+    console.print(table)
+    for one in comparisons:
+        for why in () if one.accelerated else one.reasons:
+            console.print(f"{one.workload} ran on stock Keras. {why.message}", highlight=False)
+        if not one.agrees:
+            console.print(
+                f"[red]{one.workload}: the histories differ by up to {one.largest_difference:.2g}[/]", highlight=False
+            )
+
+
+def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """What `--json` writes: versions, machine and one entry for each comparison."""
+    packages = ("flatout", "keras", "jax", "jaxlib", "tensorflow", "torch", "numpy")
+    return {
+        "format": 1,
+        "versions": {name: version for name in packages if (version := _version(name))},
+        "python": platform.python_version(),
+        "machine": platform.machine(),
+        "results": [dataclasses.asdict(one) for one in comparisons],
+    }
+
+
+def _microseconds(value: float) -> str:
+    return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -20,7 +20,7 @@ from . import fashion_mnist, picture
 from .workloads import WORKLOADS
 
 if TYPE_CHECKING:
-    from .comparison import Run, Side
+    from .comparison import Run
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -55,28 +55,22 @@ def _run(arguments: argparse.Namespace) -> int:
     console.print(f"784-128-10, Adam, batch 32, {len(x)} images, {arguments.epochs} epochs: {chosen} on {on.name}")
     console.print(f"data: {data.origin}", style="bold yellow" if data.is_stand_in else "")
 
-    from .comparison import largest_difference, train
+    from .comparison import SIDES, largest_difference, train
 
-    def run(side: Side) -> Run:
+    runs = []
+    for side, engine in SIDES.items():
         with console.status(f"{side} ..."):
             validation = (data.x_test, data.y_test)
-            return train(side, WORKLOADS["seed"], x, y, arguments.epochs, validation_data=validation)
-
-    stock, flatout = run("stock"), run("flatout")
+            runs.append(train(engine, WORKLOADS["seed"], x, y, arguments.epochs, validation_data=validation))
+    stock, flatout = runs
     difference = largest_difference(stock.history, flatout.history)
     weights = max(float(np.max(np.abs(a - b))) for a, b in zip(stock.weights, flatout.weights, strict=True))
     console.print(_table(stock, flatout))
     console.print(_verdict(stock, flatout, difference, weights))
     for why in flatout.report.reasons:
         console.print(f"flatout says: {why}", style="yellow")
-    story = picture.Story(
-        stock=picture.Line(stock.history["loss"], stock.history["val_loss"], stock.epoch_ends, stock.seconds),
-        flatout=picture.Line(flatout.history["loss"], flatout.history["val_loss"], flatout.epoch_ends, flatout.seconds),
-        difference=difference,
-        setting=f"784-128-10, Adam, batch 32, {len(x)} images. Keras on {chosen}, {on.name}.",
-        origin=data.origin,
-        is_stand_in=data.is_stand_in,
-    )
+    setting = f"784-128-10, Adam, batch 32, {len(x)} images. Keras on {chosen}, {on.name}."
+    story = picture.Story(stock, flatout, difference, setting, data.origin, data.is_stand_in)
     for file in picture.write(story, arguments.out):
         console.print(f"wrote {file}")
     return 0

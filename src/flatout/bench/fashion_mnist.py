@@ -1,8 +1,4 @@
-"""Fashion-MNIST, from wherever this machine has it, or a stand-in of the same shape that says so.
-
-In this order: the folder that FLATOUT_FASHION_MNIST names, Keras' own cache, Debian's package
-dataset-fashion-mnist, Keras' download, a generated stand-in.
-"""
+"""Fashion-MNIST, from wherever this machine has it, or a stand-in of the same shape that says so."""
 
 from __future__ import annotations
 
@@ -13,13 +9,14 @@ import os
 import socket
 import struct
 import zlib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from flatout.base.errors import FlatoutError, InvalidOption
+
+from .bench_device import keras_home
 
 VARIABLE = "FLATOUT_FASHION_MNIST"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")
@@ -50,34 +47,29 @@ class FashionMNIST:
 
 
 def load() -> FashionMNIST:
-    """Load the data set from the first place that has it.
-
-    Raises:
-        InvalidOption: FLATOUT_FASHION_MNIST names a folder without the four files.
-        FlatoutError: A file is damaged.
-    """
+    """Load the data set from the first place that has it."""
     if named := os.environ.get(VARIABLE):
         folder = Path(named).expanduser()
-        if missing := [name for name in FILES if not (folder / name).is_file()]:
+        if missing := _missing_in(folder):
             raise InvalidOption(
                 f"Invalid value for {VARIABLE}. Received: {named!r}, which lacks {', '.join(missing)}. "
                 "Expected a folder with the four .gz files of Fashion-MNIST."
             )
         return _from_folder(folder)
-    for folder in (_keras_cache(), DEBIAN):
-        if all((folder / name).is_file() for name in FILES):
+    cache = keras_home() / "datasets" / "fashion-mnist"
+    for folder in (cache, DEBIAN):
+        if not _missing_in(folder):
             return _from_folder(folder)
-    if _download():
-        return _from_folder(_keras_cache())
-    return stand_in()
+    _download()
+    return stand_in() if _missing_in(cache) else _from_folder(cache)
+
+
+def _missing_in(folder: Path) -> list[str]:
+    return [name for name in FILES if not (folder / name).is_file()]
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Read a gzipped idx file of unsigned bytes.
-
-    Raises:
-        FlatoutError: The file is damaged or holds something else; says what, and what to do.
-    """
+    """Read a gzipped idx file of unsigned bytes; one that is damaged is refused, with what to do."""
     try:
         content = gzip.decompress(path.read_bytes())
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
@@ -121,39 +113,24 @@ def _from_folder(folder: Path) -> FashionMNIST:
     for (images, labels), name in zip(((x_train, y_train), (x_test, y_test)), FILES[::2], strict=True):
         if images.shape != (len(labels), 28, 28):
             raise _damaged(folder / name, f"it holds {images.shape} for {len(labels)} labels, not (rows, 28, 28)")
-    return FashionMNIST(_scaled(x_train), y_train, _scaled(x_test), y_test, str(folder))
-
-
-def _scaled(images: np.ndarray) -> np.ndarray:
-    return images.astype(np.float32) / np.float32(255)
+    x_train, x_test = (images.astype(np.float32) / np.float32(255) for images in (x_train, x_test))
+    return FashionMNIST(x_train, y_train, x_test, y_test, str(folder))
 
 
 def _damaged(path: Path, what: str) -> FlatoutError:
     return FlatoutError(f"{path} is damaged: {what}. Delete it, or name a folder with whole files in {VARIABLE}.")
 
 
-def _keras_cache() -> Path:
-    home = os.environ.get("KERAS_HOME")
-    return (Path(home) if home else Path.home() / ".keras") / "datasets" / "fashion-mnist"
-
-
 @functools.cache
-def _download() -> bool:
-    """Whether it could be had; asked once, because Keras reports every attempt."""
+def _download() -> None:
+    """Try to; once, because Keras reports every attempt."""
     import keras
 
-    # Keras' download reports every kind of network trouble as a bare Exception.
-    with _socket_timeout(_DOWNLOAD_TIMEOUT), contextlib.suppress(Exception):
-        keras.datasets.fashion_mnist.load_data()
-        return all((_keras_cache() / name).is_file() for name in FILES)
-    return False
-
-
-@contextlib.contextmanager
-def _socket_timeout(seconds: float) -> Iterator[None]:
     before = socket.getdefaulttimeout()
-    socket.setdefaulttimeout(seconds)
+    socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)
     try:
-        yield
+        # Keras' download reports every kind of network trouble as a bare Exception.
+        with contextlib.suppress(Exception):
+            keras.datasets.fashion_mnist.load_data()
     finally:
         socket.setdefaulttimeout(before)

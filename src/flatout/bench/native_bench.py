@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
-import itertools
 import statistics
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,19 +23,12 @@ from flatout.native.staged.staged_program import staged_program
 from .bench_device import device
 from .comparison import SEED, train
 from .workloads import WORKLOADS, Workload
+from .yardsticks import lax_scan, seconds_of, torch_graph
 
 
 @dataclass(frozen=True)
 class MeasuredWay:
-    """One way to train the model.
-
-    Attributes:
-        way: What ran.
-        us_per_step: The median over the epochs after the first of all repeats, or None if it did not run.
-        first_epoch_seconds: From the call to the end of its first epoch, compilation included.
-        loss: At the end of training, or None where nobody asks for it.
-        note: Why something else ran, or in which form.
-    """
+    """One way to train the model; None is what was not measured, `note` says why, or in which form it ran."""
 
     way: str
     us_per_step: float | None
@@ -56,11 +49,11 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[MeasuredWay]:
         engines |= {"flatout, native, exact": ("native", "exact"), "flatout, native, fast": ("native", "fast")}
     seconds: dict[str, list[float]] = {way: [] for way in engines}
     first: dict[str, tuple[float, float, str]] = {}
-    for _, ways in zip(range(repeats), itertools.cycle((list(engines), list(engines)[::-1])), strict=False):
-        for way in ways:
+    for repeat in range(repeats):
+        for way in engines if repeat % 2 == 0 else reversed(engines):
             engine, precision = engines[way]
             with options(force=True):
-                run = train("flatout", workload, x, y, epochs, precision=precision, engine=engine)
+                run = train(engine, workload, x, y, epochs, precision=precision)
             seconds[way] += run.epoch_seconds[1:]
             ran_on = run.report.engine
             form = next((why.message for why in run.report.reasons if why.code == "native_form"), "")
@@ -74,18 +67,13 @@ def measure(steps: int | None, epochs: int, repeats: int) -> list[MeasuredWay]:
     for precision, data in kernels:
         lines.append(_one_kernel_alone(precision, data, x, y, batch_size, steps, epochs))
     if backend == "jax":
-        from . import jax_scan as scan
-
-        lines.append(MeasuredWay("plain lax.scan", scan.us_per_step(workload, steps, epochs, repeats), None, None))
+        lines.append(MeasuredWay("plain lax.scan", lax_scan(workload, steps, epochs, repeats), None, None))
     if default_launcher() == "cpu":
         # The emulation is for tests; what comes now needs a GPU, or its speed.
         return lines
     if importlib.util.find_spec("torch") is not None:
-        from . import torch_by_hand as torch_graph
-
-        lines.append(
-            MeasuredWay("torch by hand, a CUDA graph", torch_graph.us_per_step(x, y, batch_size, epochs), None, None)
-        )
+        by_hand = torch_graph(x, y, batch_size, epochs)
+        lines.append(MeasuredWay("torch by hand, a CUDA graph", by_hand, None, None))
     lines.append(_whole_training(workload, x, y, steps))
     return lines
 
@@ -94,10 +82,7 @@ def _whole_training(workload: Workload, x: Any, y: Any, steps: int) -> MeasuredW
     """100 epochs with validation, from the call of `fit` to its return, after one epoch that compiles."""
     held_out = min(10_000, len(x) // 6)
     validation = (x[:held_out], y[:held_out])
-    _, *runs = (
-        train("flatout", workload, x, y, epochs, engine="native", validation_data=validation)
-        for epochs in (1, 100, 100, 100)
-    )
+    _, *runs = (train("native", workload, x, y, epochs, validation_data=validation) for epochs in (1, 100, 100, 100))
     whole, loss = statistics.median(run.seconds for run in runs), float(runs[-1].history["loss"][-1])
     note = f"{whole:.3f} s for 100 epochs, each validated on {held_out:,} rows"
     return MeasuredWay("100 epochs, native, exact", whole / (100 * steps) * 1e6, None, loss, note)
@@ -110,13 +95,13 @@ def _kernels_alone(x: Any, y: Any, batch_size: int, steps: int, epochs: int) -> 
     began = time.perf_counter()
     program.run(x, y)
     until_first = time.perf_counter() - began
-    session, random, timed = program.load(), np.random.default_rng(SEED), []
-    for _ in range(max(3, epochs)):
-        start = time.perf_counter()
+    session, random = program.load(), np.random.default_rng(SEED)
+
+    def train_epoch() -> None:
         session.set_order(random.permutation(len(x)))
         session.advance("train", 0, steps, len(x))
-        timed.append(time.perf_counter() - start)
-    return MeasuredWay("a kernel a stage, alone", statistics.median(timed) / steps * 1e6, until_first, None)
+
+    return MeasuredWay("a kernel a stage, alone", _us_per_step(train_epoch, steps, epochs), until_first, None)
 
 
 def _one_kernel_alone(
@@ -141,14 +126,17 @@ def _one_kernel_alone(
     runner = session.fused
     if runner is None:
         return MeasuredWay(way, None, None, None, str(session.form))
-    timed = []
-    for _ in range(max(3, epochs)):
-        session.launcher.synchronize()
-        start = time.perf_counter()
+    session.launcher.synchronize()
+
+    def train_epoch() -> None:
         runner.launch_steps()
         session.launcher.synchronize()
-        timed.append(time.perf_counter() - start)
-    return MeasuredWay(way, statistics.median(timed) / steps * 1e6, until_first, None, runner.plan.title)
+
+    return MeasuredWay(way, _us_per_step(train_epoch, steps, epochs), until_first, None, runner.plan.title)
+
+
+def _us_per_step(train_epoch: Callable[[], None], steps: int, epochs: int) -> float:
+    return statistics.median(seconds_of(train_epoch) for _ in range(max(3, epochs))) / steps * 1e6
 
 
 def as_json(lines: list[MeasuredWay], steps: int | None) -> dict[str, Any]:
@@ -164,8 +152,5 @@ def print_lines(console: Any, lines: list[MeasuredWay]) -> None:
         time_of_step = "" if line.us_per_step is None else f"{line.us_per_step:,.2f}"
         first = "" if line.first_epoch_seconds is None else f"{line.first_epoch_seconds:.2f} s"
         loss = "" if line.loss is None else f"{line.loss:.5f}"
-        console.print(
-            f"{line.way:<34}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip(),
-            highlight=False,
-            markup=False,
-        )
+        text = f"{line.way:<34}{time_of_step:>10}{first:>12}{loss:>11}  {line.note}".rstrip()
+        console.print(text, highlight=False, markup=False)

@@ -19,16 +19,7 @@ Arrays = Any
 
 @dataclass(frozen=True)
 class Workload:
-    """One line of the bench.
-
-    Attributes:
-        name: What the user types; also the name of the model's function in `models.py`.
-        title: What the table prints.
-        batch_size: Rows of a step.
-        cpu_steps: Steps of an epoch on a CPU.
-        gpu_steps: Steps of an epoch on a GPU.
-        rows: Makes that many rows, x and y, from a random generator.
-    """
+    """One line of the bench; `name` is also the model's function in `models.py`, `rows` draws that many x and y."""
 
     name: str
     title: str

@@ -6,6 +6,7 @@ a finder at the head of `sys.meta_path` lets the other finders do their work and
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -55,27 +56,17 @@ class _Finder:
         self._searching = threading.local()
 
     def find_spec(self, name: str, path: Sequence[str] | None = None, target: Any = None) -> ModuleSpec | None:
-        # Another tool's finder of this kind asks us again while we ask it.
+        # We ask all finders, ourselves among them; and another tool's finder of this kind asks us in turn.
         if name not in _callbacks or getattr(self._searching, "now", False):
             return None
         self._searching.now = True
         try:
-            spec = self._ask_the_others(name, path, target)
+            spec = importlib.util.find_spec(name)
         finally:
             self._searching.now = False
         if spec is not None and spec.loader is not None:
             _call_after_execution(spec.loader, name)
         return spec
-
-    def _ask_the_others(self, name: str, path: Sequence[str] | None, target: Any) -> ModuleSpec | None:
-        for finder in list(sys.meta_path):
-            find_spec = getattr(finder, "find_spec", None)
-            if finder is self or find_spec is None:
-                continue
-            spec = find_spec(name, path, target)
-            if spec is not None:
-                return spec
-        return None
 
 
 _finder: Any = _Finder()

@@ -11,21 +11,24 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import importlib
+import importlib.metadata
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 
-from flatout.base.errors import FlatoutError
+from flatout.base.errors import FlatoutError, InvalidOption, MissingExtra
 
-from . import expected_failures
-from . import switch as patch
+from . import switch
 from .explain import explain
 
+PACKAGED = Path(__file__).with_name("expected_failures.yaml")
+SECTIONS = ("all", "jax", "tensorflow", "torch")
+_FIELDS = {"test": str, "reason": str, "when": dict, "run": bool}
 _MARKERS = (
     "requires_trainable_backend: mark test for trainable backend only",
     "multi_device: mark test for running with multiple devices only",
@@ -39,7 +42,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--flatout-expected-failures",
         metavar="FILE",
         type=Path,
-        default=expected_failures.PACKAGED,
+        default=PACKAGED,
         help="YAML list of Keras' tests that fail under flatout, each with a reason (default: flatout's own)",
     )
 
@@ -57,7 +60,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for marker in _MARKERS:
         config.addinivalue_line("markers", marker)
     try:
-        patch.enable()
+        switch.enable()
     except FlatoutError as error:
         raise pytest.UsageError(str(error)) from error
     if config.getoption("dist", "no") != "no":
@@ -73,7 +76,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_unconfigure() -> None:
-    patch.disable()
+    switch.disable()
     if getattr(sys.modules.get("conftest"), "skip_if_backend", None) is _skip_if_backend:
         del sys.modules["conftest"]
 
@@ -82,10 +85,10 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     backend = _backend()
-    if backend in ("numpy", "openvino"):
-        _skip(items, "requires_trainable_backend", f"The backend {backend} does not train.")
     if not _has_several_devices(backend):
-        _skip(items, "multi_device", "Needs several devices.")
+        for item in items:
+            if "multi_device" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="Needs several devices."))
     try:
         _mark_expected_failures(config, items, backend)
     except FlatoutError as error:
@@ -168,15 +171,9 @@ def _has_several_devices(backend: str) -> bool:
     return False
 
 
-def _skip(items: list[pytest.Item], marker: str, reason: str) -> None:
-    for item in items:
-        if marker in item.keywords:
-            item.add_marker(pytest.mark.skip(reason=reason))
-
-
 def _mark_expected_failures(config: pytest.Config, items: list[pytest.Item], backend: str) -> None:
     path: Path = config.getoption("--flatout-expected-failures")
-    expected = expected_failures.read(path, backend)
+    expected = read_expected(path, backend)
     for entry in expected:
         for item in items:
             if entry.is_test(item.nodeid):
@@ -184,8 +181,98 @@ def _mark_expected_failures(config: pytest.Config, items: list[pytest.Item], bac
     # `module.py::test` and --last-failed collect a module in part.
     if config.getoption("lf", False) or any("::" in argument for argument in config.args):
         return
-    unknown = expected_failures.unknown_tests(expected, [item.nodeid for item in items])
+    unknown = unknown_tests(expected, [item.nodeid for item in items])
     if unknown:
         raise pytest.UsageError(
             f"Expected failures that name no test. Received: {', '.join(unknown)} in {path}. Correct or remove them."
         )
+
+
+@dataclass(frozen=True)
+class ExpectedFailure:
+    """One test that is expected to fail, named by the end of its node id; without `run` it must not even start."""
+
+    test: str
+    reason: str
+    run: bool = True
+
+    def is_test(self, node_id: str) -> bool:
+        return _ends_with_path(node_id, self.test)
+
+
+def read_expected(path: Path, backend: str) -> list[ExpectedFailure]:
+    """The entries of a YAML file that hold for a backend and for the installed versions."""
+    try:
+        import yaml
+    except ImportError as error:
+        raise MissingExtra(f"{path.name} is YAML, which needs PyYAML. Install it with: pip install pyyaml") from error
+
+    try:
+        sections = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        raise InvalidOption(f"The list of expected failures cannot be read. Received: {path}: {error}") from error
+    if not isinstance(sections, dict) or not set(sections) <= set(SECTIONS):
+        raise InvalidOption(
+            f"Invalid sections in {path}. Received: {sections!r:.200}. Expected a mapping with {', '.join(SECTIONS)}."
+        )
+    entries = [*(sections.get("all") or []), *(sections.get(backend) or [])]
+    checked = [_checked(entry, path) for entry in entries]
+    return [
+        ExpectedFailure(entry["test"], entry["reason"], entry.get("run", True))
+        for entry in checked
+        if _versions_match(entry.get("when", {}), path)
+    ]
+
+
+def unknown_tests(expected: Iterable[ExpectedFailure], node_ids: list[str]) -> list[str]:
+    """Entries that name no collected test although their module was collected."""
+    modules = {_module(node_id) for node_id in node_ids}
+    return [
+        entry.test
+        for entry in expected
+        if any(_ends_with_path(module, _module(entry.test)) for module in modules)
+        and not any(map(entry.is_test, node_ids))
+    ]
+
+
+def _module(test: str) -> str:
+    return test.partition("::")[0]
+
+
+def _ends_with_path(whole: str, end: str) -> bool:
+    return whole == end or whole.endswith("/" + end)
+
+
+def _checked(entry: Any, path: Path) -> dict[str, Any]:
+    is_valid = (
+        isinstance(entry, dict)
+        and {"test", "reason"} <= set(entry) <= set(_FIELDS)
+        and all(isinstance(value, _FIELDS[name]) for name, value in entry.items())
+        and "::" in entry["test"]
+        and entry["reason"].strip()
+    )
+    if not is_valid:
+        raise InvalidOption(
+            f"Invalid entry in {path}. Received: {entry!r}. Expected `test` (module.py::Class::test), `reason` (a "
+            "sentence), and optionally `when` (package: versions) and `run` (true or false)."
+        )
+    return entry
+
+
+def _versions_match(when: dict[str, str], path: Path) -> bool:
+    from packaging.specifiers import InvalidSpecifier, SpecifierSet
+
+    for package, versions in when.items():
+        try:
+            wanted = SpecifierSet(versions)
+        except (InvalidSpecifier, TypeError) as error:
+            raise InvalidOption(
+                f"Invalid versions in {path}. Received: {package}: {versions!r}. Expected for example '>=3.15,<3.16'."
+            ) from error
+        try:
+            installed = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            return False
+        if not wanted.contains(installed, prereleases=True):
+            return False
+    return True

@@ -23,13 +23,7 @@ from . import tracebacks as frames
 
 @dataclass(frozen=True)
 class Target:
-    """What to run.
-
-    Attributes:
-        kind: `"file"` (also a folder or zip file with a `__main__.py`), `"module"`, `"code"` or `"stdin"`.
-        what: The path, the module's name or the code; `"-"` for stdin.
-        arguments: The program's own arguments, `sys.argv[1:]`.
-    """
+    """What to run: a path (also of a folder or zip file with a `__main__.py`), a module's name, code, or `"-"`."""
 
     kind: Literal["file", "module", "code", "stdin"]
     what: str
@@ -41,11 +35,7 @@ class CannotOpen(Exception):
 
 
 def run(target: Target) -> None:
-    """Run the target as `__main__` and let its SystemExit or error pass.
-
-    Raises:
-        CannotOpen: The file is not there or may not be read.
-    """
+    """Run the target as `__main__` and let its SystemExit or error pass."""
     try:
         code = _prepare(target)
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""`enable()` and `disable()`: our functions in place of Keras' fit, evaluate and predict."""
+"""`enable()` and `disable()`, in a notebook `%load_ext`: our functions in place of Keras' fit, evaluate and predict."""
 
 from __future__ import annotations
 
@@ -63,6 +63,16 @@ def disable() -> None:
     restore_compile()
     clear_for_process()
     _settings.clear()
+
+
+def load_ipython_extension(ipython: Any) -> None:
+    """Called by `%load_ext flatout`: accelerates the models of this notebook."""
+    enable()
+
+
+def unload_ipython_extension(ipython: Any) -> None:
+    """Called by `%unload_ext flatout`: gives Keras its own methods back."""
+    disable()
 
 
 def _replace_methods(keras: ModuleType, quiet: bool) -> None:

@@ -117,13 +117,6 @@ def torch_tensor(value: Any) -> Any:
     return convert_to_tensor(value)
 
 
-def torch_device() -> str:
-    """The device that Keras' torch backend puts tensors on."""
-    from keras.src.backend.torch.core import get_device
-
-    return str(get_device())
-
-
 def tf_signature(batch: Callable[[int], Any], batches: int | None) -> Any:
     """The signature of a `tf.data.Dataset` of so many batches, if known, of which Keras looks at the first few."""
     adapters = _keras().data_adapter_utils

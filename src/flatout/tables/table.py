@@ -10,22 +10,20 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
-from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame, with_row_numbers
-from flatout.tables.columns.value_columns import AGGREGATES, ValueColumn, aggregated, converted, describe_values
-from flatout.tables.joins.device_columns import on_host, variable, with_default_rows
-from flatout.tables.joins.gather import gather
-from flatout.tables.joins.join import rows_between, rows_of
+from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame
+from flatout.tables.columns.value_columns import AGGREGATES, aggregated, converted, describe_values
+from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable
 from flatout.tables.joins.product_join import ProductJoin
-from flatout.tables.loss.step_context import current_step
 from flatout.tables.loss.table_state import attach, bring_home, is_frozen
-from flatout.tables.loss.trainer_hooks import install
+from flatout.tables.loss.trainer_hooks import current_step, install
 
 from . import table_report
 from .index import TableIndex
-from .row import Row
-from .writes import add_missed, write_rows
+from .row import Row, add_missed, write_rows
 
 JOINS = ("auto", "dense", "searchsorted", "codes")
+# Rows before and after those of the slots.
+_RESERVED = (1, 2)
 _numbers = itertools.count(1)
 
 
@@ -84,30 +82,28 @@ class Table:
         allow_nan: bool = False,
         name: str | None = None,
     ):
-        import keras
-
         _check_choice("join", join, JOINS)
         _check_choice("aggregate", aggregate, (None, *AGGREGATES))
         _check_choice("intervals", intervals, (None, "left", "right"))
         self.name = name or f"table {next(_numbers)}"
         self.missing = missing
+        # Whether a missing key is an error.
+        self.raises = isinstance(missing, str) and missing == "raise"
         self._aggregate, self._allow_nan = aggregate, allow_nan or missing == "nan"
         # The models whose state it is part of.
         self.models: weakref.WeakSet[Any] = weakref.WeakSet()
         # Which entries of x are looked up, seen while a loss is traced: what can be checked on the host.
         self.entries: set[tuple[Any, ...]] = set()
-        read = with_row_numbers(read_frame(frame), key)
-        self._index = TableIndex(self.name, read, key, intervals, capacity, join)
+        read = read_frame(frame, needs_index=key is None)
+        self.index = TableIndex(self.name, read, key, intervals, capacity, join)
         others = [n for n, column in read.items() if n not in self.key and not column.is_index]
         chosen = [str(n) for n in columns] if columns is not None else others
         if not chosen:
             raise TableError(f"A table needs a column beside its key. Received: the columns {sorted(read)}.")
-        floatx, takes_means = keras.config.floatx(), aggregate == "mean"
-        specs = describe_values(read, chosen, missing, self._allow_nan, floatx, takes_means)
-        self.columns: dict[str, ValueColumn] = {spec.name: spec for spec in specs}
+        self.columns = describe_values(read, chosen, missing, takes_means=aggregate == "mean")
         self._mutable = _mutable_names(mutable, chosen)
         arrays = self._arranged(read)
-        self._present = variable(with_default_rows(self._index.present, False), "bool", "present")
+        self._present = variable(np.pad(self.index.present, _RESERVED), "bool", "present")
         self._values = {name: variable(arrays[name], spec.dtype, name) for name, spec in self.columns.items()}
         self._missed = variable(np.zeros((), np.int32), "int32", "missed")
         install()
@@ -115,37 +111,32 @@ class Table:
     @property
     def key(self) -> tuple[str, ...]:
         """The key columns."""
-        return self._index.names
+        return self.index.names
 
     @property
     def rows(self) -> int:
         """Keys in the table."""
-        return len(self._index.rows)
+        return len(self.index.rows)
 
     @property
     def size(self) -> int:
         """Slots for rows on the device: between two reserved rows with the defaults, and one for writes to nowhere."""
-        return self._index.join.size
+        return self.index.join.size
 
     @property
     def join(self) -> str:
         """The join chosen: `"dense"`, `"searchsorted"`, `"codes"`, `"intervals"`, or several of them."""
-        return self._index.join.kind
+        return self.index.join.kind
 
     @property
     def duplicates(self) -> int:
         """Rows of the frame that were aggregated with an earlier one of the same key."""
-        return self._index.duplicates
+        return self.index.duplicates
 
     @property
     def variables(self) -> list[Any]:
         """All that the table holds on the device."""
-        return [*self._index.join.variables(), *self._values.values(), self._present, self._missed]
-
-    @property
-    def raises(self) -> bool:
-        """Whether a missing key is an error."""
-        return isinstance(self.missing, str) and self.missing == "raise"
+        return [*self.index.join.variables(), *self._values.values(), self._present, self._missed]
 
     def at(self, *keys: Any) -> Row:
         """The rows of a batch of keys.
@@ -160,8 +151,7 @@ class Table:
         Raises:
             TableError: The keys come as floats that cannot tell them apart, or as text inside a step.
         """
-        self._refuse_frozen()
-        row = self.lookup(self._on_device(keys))
+        row = self._joined(keys)
         if self.raises:
             add_missed(self._missed, row.found)
         return row
@@ -190,10 +180,9 @@ class Table:
             bring_home(self)
         elif not step.training:
             return
-        self._refuse_frozen()
-        row = self.lookup(self._on_device(keys))
+        row = self._joined(keys)
         for name, values in columns.items():
-            write_rows(self._values[name], row.numbers, row.found, values, self.columns[name])
+            write_rows(self._values[name], row, values, self.columns[name])
 
     def codes(self, *values: Any, **named: Any) -> np.ndarray:
         """Numbers of 32 bits that stand for keys, made on the host: for text, dates and 64-bit integers.
@@ -216,10 +205,10 @@ class Table:
         """
         if len(named) == 1 and not values:
             ((name, given),) = named.items()
-            return self._index.codes_of_part(name, given, self.raises)
+            return self.index.codes_of_part(name, given, self.raises)
         if named:
             raise TableError(f"Pass the values of all keys ({', '.join(self.key)}), or one of them by name.")
-        return self._index.codes(values, self.raises)
+        return self.index.codes(values, self.raises)
 
     def check(self, *values: Any) -> None:
         """Raise if keys are not in the table, with examples.
@@ -227,7 +216,7 @@ class Table:
         Raises:
             TableError: Some are not.
         """
-        self._index.check(values)
+        self.index.check(values)
 
     def update(self, frame: Any) -> None:
         """Take the rows of another frame in the place of all; compiled steps see them at once, without a retrace.
@@ -237,7 +226,7 @@ class Table:
         Raises:
             TableError: As for the table itself; or there is no room for new keys. The table stays as it was.
         """
-        read = with_row_numbers(read_frame(frame), None if self.key == (INDEX,) else self.key)
+        read = read_frame(frame, needs_index=self.key == (INDEX,))
         for name in self.columns:
             if name not in read:
                 raise TableError(f"The new frame has no column {name!r}. Received: {sorted(read)}.")
@@ -245,7 +234,7 @@ class Table:
         arrays = self._arranged(read)
         for name, values in arrays.items():
             self._values[name].assign(values)
-        self._present.assign(with_default_rows(self._index.present, False))
+        self._present.assign(np.pad(self.index.present, _RESERVED))
         self._missed.assign(np.zeros((), np.int32))
 
     def attach(self, model: Any) -> None:
@@ -255,8 +244,8 @@ class Table:
     def to_dict(self) -> dict[str, np.ndarray]:
         """The table as it is now: keys and columns by name, in the order of the frame."""
         bring_home(self)
-        columns = {name: on_host(variable)[self._index.rows + 1] for name, variable in self._values.items()}
-        return {**self._index.shown(), **columns}
+        columns = {name: on_host(variable)[self.index.rows + 1] for name, variable in self._values.items()}
+        return {**self.index.shown(), **columns}
 
     def explain(self, *values: Any, batch_size: int = 256) -> table_report.TableReport:
         """Say how the table is held and joined, and measure what a batch costs.
@@ -279,11 +268,7 @@ class Table:
         return int(on_host(self._missed))
 
     def refuse_missed(self) -> None:
-        """Raise if a step has looked up keys that are not in the table.
-
-        Raises:
-            TableError: It has; the count starts anew.
-        """
+        """Raise if a step has looked up keys that are not in the table; the count starts anew."""
         if self.raises and (count := self.missed()):
             self._missed.assign(np.zeros((), np.int32))
             raise TableError(
@@ -296,14 +281,9 @@ class Table:
         """The variables of the columns that `set` may change."""
         return {name: variable for name, variable in self._values.items() if name in self._mutable}
 
-    @property
-    def index(self) -> TableIndex:
-        """The keys on the host."""
-        return self._index
-
     def lookup(self, keys: Sequence[Any]) -> Row:
         """`at` for keys on the device, without a look at the policy."""
-        join: Any = self._index.join
+        join = self.index.join
         if len(keys) == 1 and len(self.key) > 1:
             rows = rows_between(keys[0], 0, self.size - 1, " and ".join(self.key))
         elif len(keys) != len(self.key):
@@ -314,31 +294,32 @@ class Table:
                 f"`table.codes({', '.join(self.key)})` into x and pass that."
             )
         else:
-            rows = rows_of(join, keys if len(self.key) > 1 else keys[0])
+            rows = join.rows(keys if len(self.key) > 1 else keys[0])
         # The reserved rows hold the defaults, and are not present.
         return Row(self.name, self._values, rows, gather(self._present, rows))
 
     def __repr__(self) -> str:
         return f"<flatout.Table {self.name}: {self.rows} rows by {', '.join(self.key)}, columns {list(self.columns)}>"
 
-    def _refuse_frozen(self) -> None:
+    def _joined(self, keys: tuple[Any, ...]) -> Row:
+        """The rows of keys as users have them, in a step that does not freeze the table."""
         if is_frozen(self._present):
             raise TableError(
                 f"{self.name} is used by a step that is being compiled and is no part of the model's state, so that "
                 "its values would be frozen. Call `table.attach(model)` before `fit`. A table can be joined in a loss, "
                 "a metric or `compute_loss`."
             )
+        if any(map(_is_on_host, keys)):
+            return self.lookup(self._on_device(keys))
+        self._note(keys)
+        return self.lookup(keys)
 
     def _on_device(self, keys: tuple[Any, ...]) -> list[Any]:
-        """Keys as `lookup` takes them; those that come from the host are coded."""
+        """Keys from the host as `lookup` takes them: coded, unless they are codes already, or in a range."""
         from keras import ops
 
-        if not any(map(_is_on_host, keys)):
-            self._note(keys)
-            return list(keys)
         arrays = [np.asarray(values) for values in keys]
-        takes_codes = getattr(self._index.join, "takes_codes", False)
-        are_codes = len(keys) == 1 and arrays[0].dtype == np.int32 and (takes_codes or len(self.key) > 1)
+        are_codes = len(keys) == 1 and arrays[0].dtype == np.int32 and self.index.codes_are_slots
         if are_codes or "intervals" in self.join:
             return [ops.convert_to_tensor(array) for array in arrays]
         flat = [array.reshape(-1) if array.ndim != 1 else values for array, values in zip(arrays, keys, strict=True)]
@@ -359,15 +340,12 @@ class Table:
     def _arranged(self, frame: Mapping[str, FrameColumn]) -> dict[str, np.ndarray]:
         """The columns as they lie on the device."""
         values = {name: converted(frame[name], spec, self._allow_nan) for name, spec in self.columns.items()}
-        placing = self._index.take(frame, may_repeat=self._aggregate is not None)
+        slots = self.index.take(frame, may_repeat=self._aggregate is not None)
         arrays = {}
         for name, spec in self.columns.items():
-            own = values[name]
-            if placing.groups is not None and self._aggregate is not None:
-                own = aggregated(own, placing.groups, len(placing.slots), self._aggregate)
-            column = np.full((self.size, *spec.shape), spec.default, own.dtype)
-            column[placing.slots] = own
-            arrays[name] = with_default_rows(column, spec.default)
+            own = aggregated(values[name], slots, self._aggregate) if self.duplicates else values[name]
+            arrays[name] = np.full((self.size + sum(_RESERVED), *spec.shape), spec.default, own.dtype)
+            arrays[name][self.index.rows + 1] = own
         return arrays
 
 

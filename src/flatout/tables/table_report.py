@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -9,8 +10,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
-from flatout.seam.adapters import torch_device
 
 if TYPE_CHECKING:
     from .table import Table
@@ -56,28 +55,20 @@ class TableReport:
         return None if not self.checked or self.missing is None else 1 - self.missing / self.checked
 
     def __str__(self) -> str:
+        advice = " (log2(rows) dependent reads; join='codes' and `table.codes` need one)"
         lines = [
             f"{self.name}: {self.rows:,} rows in {self.slots:,} slots, {self.nbytes:,} bytes on the device",
-            f"  join        {self.join}{_advice(self.join)}",
+            f"  join        {self.join}{advice if 'searchsorted' in self.join else ''}",
             f"  columns     {', '.join(f'{name} ({dtype})' for name, dtype in self.columns.items())}",
             f"  missing     {self.policy!r}",
             f"  duplicates  {self.duplicates:,} rows aggregated",
         ]
         if self.coverage is not None:
             examples = f", such as {', '.join(map(repr, self.examples))}" if self.examples else ""
-            lines.append(
-                f"  coverage    {self.coverage:.2%} of {self.checked:,} keys; {self.missing:,} missing{examples}"
-            )
-        lines.append(
-            f"  cost        {self.microseconds:.1f} us for a batch of {self.batch_size:,} keys on {self.device}"
-        )
-        return "\n".join(lines)
-
-
-def _advice(join: str) -> str:
-    if "searchsorted" not in join:
-        return ""
-    return " (log2(rows) dependent reads; join='codes' and `table.codes` need one)"
+            found = f"{self.coverage:.2%} of {self.checked:,} keys; {self.missing:,} missing{examples}"
+            lines.append(f"  coverage    {found}")
+        cost = f"{self.microseconds:.1f} us for a batch of {self.batch_size:,} keys on {self.device}"
+        return "\n".join([*lines, f"  cost        {cost}"])
 
 
 def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport:
@@ -89,6 +80,7 @@ def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport
         checked, missing = len(slots), int((slots < 0).sum())
         shown: Any = np.asarray(values[0], dtype=object)[np.flatnonzero(slots < 0)] if len(values) == 1 else []
         examples = tuple(dict.fromkeys(shown))[:5]
+    microseconds, device = _measured(table, batch_size)
     return TableReport(
         name=table.name,
         rows=table.rows,
@@ -96,76 +88,55 @@ def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport
         columns={name: spec.dtype for name, spec in table.columns.items()},
         join=table.join,
         duplicates=table.duplicates,
-        nbytes=sum(_bytes_of(variable) for variable in table.variables),
+        nbytes=sum(math.prod(variable.shape) * _itemsize(variable.dtype) for variable in table.variables),
         policy=table.missing,
         checked=checked,
         missing=missing,
         examples=examples,
         batch_size=batch_size,
-        microseconds=microseconds_per_batch(table, batch_size),
-        device=_device(),
+        microseconds=microseconds,
+        device=device,
     )
 
 
-def _bytes_of(variable: Any) -> int:
-    itemsize = 2 if variable.dtype == "bfloat16" else np.dtype(variable.dtype).itemsize
-    return int(np.prod(variable.shape, dtype=np.int64)) * itemsize
+def _itemsize(dtype: str) -> int:
+    return 2 if dtype == "bfloat16" else np.dtype(dtype).itemsize
 
 
-def microseconds_per_batch(table: Table, batch_size: int) -> float:
-    """The time of one join of all columns, compiled, with keys that are on the device already."""
-    import keras
+def _measured(table: Table, batch_size: int) -> tuple[float, str]:
+    """The time of one join of all columns, compiled, with keys that are on the device already; and which device."""
+    from keras import ops
 
-    keys = [keras.ops.convert_to_tensor(array) for array in table.index.sample(batch_size)]
+    keys = ops.convert_to_tensor(table.index.sample(batch_size))
 
-    def join(*keys: Any) -> list[Any]:
-        row = table.lookup(keys)
+    def join(keys: Any) -> list[Any]:
+        row = table.lookup([keys])
         return [row[name] for name in table.columns]
 
-    run, wait = _compiled(join)
-    wait(run(*keys))
+    run = _compiled(join)
     seconds = []
-    for _ in range(7):
+    for repeat in range(8):
         started = time.perf_counter()
-        for _ in range(20):
-            result = run(*keys)
-        wait(result)
+        for _ in range(20 if repeat else 1):
+            columns = run(keys)
+        for column in columns:
+            ops.convert_to_numpy(column)
         seconds.append((time.perf_counter() - started) / 20)
-    return statistics.median(seconds) * 1e6
+    # As tensorflow names it: /job:localhost/replica:0/task:0/device:CPU:0.
+    device = str(columns[0].device).rpartition("device:")[2].lower()
+    return statistics.median(seconds[1:]) * 1e6, device
 
 
-def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     import keras
 
     backend = keras.config.backend()
     if backend == "jax":
         import jax
 
-        return jax.jit(function), jax.block_until_ready
+        return jax.jit(function)
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, autograph=False), lambda result: [leaf.numpy() for leaf in result]
-
-    def wait(result: Any) -> None:
-        import torch
-
-        if result[0].is_cuda:
-            torch.cuda.synchronize()
-
-    return function, wait
-
-
-def _device() -> str:
-    import keras
-
-    backend = keras.config.backend()
-    if backend == "jax":
-        import jax
-
-        return str(jax.devices()[0].device_kind)
-    if backend == "torch":
-        return torch_device()
-    import tensorflow as tf
-
-    return "GPU" if tf.config.list_physical_devices("GPU") else "CPU"
+        return tf.function(function, autograph=False)
+    return function

@@ -8,7 +8,7 @@ from typing import Any
 from flatout.base.errors import Reason
 from flatout.base.report import RunReport, record
 from flatout.seam import stock_methods as stock
-from flatout.tables.loss.key_checks import check_inputs
+from flatout.tables.loss.model_inputs import check_inputs
 
 from .fit_loop import fit_epochs
 from .loss_reasons import with_losses

@@ -46,14 +46,8 @@ class FrameColumn:
     is_index: bool = False
 
 
-def read_frame(frame: Any) -> dict[str, FrameColumn]:
-    """The columns of a frame by name; the named index of a pandas object is among them.
-
-    Raises:
-        FileNotFoundError: No such file.
-        MissingExtra: A package that reads the file is not installed.
-        TableError: The frame is something else, or its columns differ in length.
-    """
+def read_frame(frame: Any, needs_index: bool) -> dict[str, FrameColumn]:
+    """The columns of a frame by name; the index of a pandas object is among them, or the row number if it is needed."""
     if isinstance(frame, (str, Path)):
         frame = _read_file(Path(frame))
     if is_of(frame, "pandas", "Series"):
@@ -72,6 +66,8 @@ def read_frame(frame: Any) -> dict[str, FrameColumn]:
     lengths = {name: len(column.values) for name, column in columns.items()}
     if len(set(lengths.values())) > 1:
         raise TableError(f"The columns of a table must have the same length. Received: {lengths}.")
+    if needs_index and INDEX not in columns:
+        columns[INDEX] = FrameColumn(np.arange(max(lengths.values(), default=0)))
     return columns
 
 
@@ -99,19 +95,11 @@ def _read_file(path: Path) -> Any:
     if suffix not in _SUFFIXES:
         raise TableError(f"`frame` names a file of an unknown kind. Received: {str(path)!r}. Expected {_SUFFIXES}.")
     try:
-        if suffix == ".csv":
-            import pyarrow.csv
-
-            return pyarrow.csv.read_csv(path)
-        if suffix == ".parquet":
-            import pyarrow.parquet
-
-            return pyarrow.parquet.read_table(path)
-        import pyarrow.feather
-
-        return pyarrow.feather.read_table(path)
+        from pyarrow import csv, feather, parquet
     except ImportError as error:
         raise MissingExtra(f"{path.name} is read by pyarrow. It is not installed: pip install flatout[data]") from error
+    read = {".csv": csv.read_csv, ".parquet": parquet.read_table}.get(suffix, feather.read_table)
+    return read(path)
 
 
 def _numpy_column(values: np.ndarray) -> FrameColumn:
@@ -151,7 +139,7 @@ def _index_columns(index: Any) -> dict[str, FrameColumn]:
 def _series_column(series: Any) -> FrameColumn:
     """A column of pandas, polars or Arrow."""
     found = read_column(series)
-    if found.categories is not None and hasattr(series, "cat") and is_of(series, "pandas", "Series"):
+    if found.categories is not None and is_of(series, "pandas", "Series"):
         codes, names = np.asarray(found.values, np.int32), series.cat.categories
         if hasattr(names, "closed"):
             return FrameColumn(codes, _or_none(codes < 0), intervals=_ends(names[np.maximum(codes, 0)]))
@@ -194,11 +182,3 @@ def _objects(values: np.ndarray) -> FrameColumn:
                 f"Lists in a column must be of one length. Received: {np.asarray(example).tolist()!r} and others."
             ) from error
     return _numpy_column(values)
-
-
-def with_row_numbers(read: dict[str, FrameColumn], key: Any) -> dict[str, FrameColumn]:
-    """With the row number as the key where there is neither a key nor an index."""
-    if key is None and INDEX not in read:
-        rows = len(next(iter(read.values())).values) if read else 0
-        return {**read, INDEX: FrameColumn(np.arange(rows))}
-    return read

@@ -33,9 +33,14 @@ class Keys:
 
     @property
     def fits_int32(self) -> bool:
-        if self.kind != "integer":
-            return False
-        return not len(self.values) or (self.values.min() >= INT32.min and self.values.max() <= INT32.max)
+        return self.kind == "integer" and self.values.min() >= INT32.min and self.values.max() <= INT32.max
+
+    def take(self, rows: np.ndarray) -> Keys:
+        """The keys of some rows."""
+        ends = self.intervals and Intervals(
+            self.intervals.left[rows], self.intervals.right[rows], self.intervals.closed
+        )
+        return Keys(self.kind, self.values[rows], ends)
 
     def shown(self, rows: Sequence[int] | np.ndarray) -> list[Any]:
         """Some keys as the user knows them, for messages."""
@@ -49,11 +54,7 @@ class Keys:
 
 
 def read_keys(column: FrameColumn, name: str) -> Keys:
-    """The keys of a column.
-
-    Raises:
-        TableError: Some are missing, or of a type that is no key.
-    """
+    """The keys of a column; some that are missing, or of a type that is no key, are refused."""
     if column.missing is not None:
         rows = np.flatnonzero(column.missing)
         raise TableError(
@@ -68,107 +69,75 @@ def read_keys(column: FrameColumn, name: str) -> Keys:
 
 def as_keys(column: FrameColumn, name: str) -> Keys:
     """As `read_keys`; a missing entry becomes what no table has as a key."""
-    values = column.values
-    if column.categories is not None:
+    if column.values.ndim != 1:
+        raise TableError(
+            f"The key {name!r} must be one-dimensional. Received: an array of shape {column.values.shape}."
+        )
+    present = slice(None) if column.missing is None else ~column.missing
+    if column.categories is None:
+        kind, known = _canonical(column.values[present], name)
+    else:
         names = as_keys(as_column(np.array(column.categories, dtype=object)), name)
-        filler = np.append(names.values, _absent(names.kind))
-        codes = np.where(values < 0, len(names.values), values)
-        return Keys(names.kind, filler[codes])
-    if values.ndim != 1:
-        raise TableError(f"The key {name!r} must be one-dimensional. Received: an array of shape {values.shape}.")
-    kind, keys = _canonical(values, name, column.missing)
-    if column.missing is not None:
-        keys = keys.copy()
-        keys[column.missing] = _absent(kind)
+        kind, known = names.kind, names.values[column.values[present]]
+    keys = np.full(len(column.values), "\0missing" if kind == "text" else np.iinfo(np.int64).min, known.dtype)
+    keys[present] = known
     return Keys(kind, keys)
 
 
-def _absent(kind: str) -> Any:
-    return "\0missing" if kind == "text" else np.iinfo(np.int64).min
-
-
-def _canonical(values: np.ndarray, name: str, missing: np.ndarray | None) -> tuple[str, np.ndarray]:
+def _canonical(values: np.ndarray, name: str) -> tuple[str, np.ndarray]:
+    """The kind of keys, and their one form."""
     kind = values.dtype.kind
-    if kind in "bi":
-        return "integer", values.astype(np.int64)
-    if kind == "u":
-        if len(values) and values.max() > np.iinfo(np.int64).max:
-            raise TableError(f"The key {name!r} has values above 2**63. Received: {int(values.max())}.")
-        return "integer", values.astype(np.int64)
+    if kind == "u" and len(values) and values.max() > np.iinfo(np.int64).max:
+        raise TableError(f"The key {name!r} has values above 2**63. Received: {int(values.max())}.")
     if kind == "f":
-        present = values if missing is None else values[~missing]
-        if not (np.isfinite(present).all() and (present == np.round(present)).all()):
-            example = present[~np.isfinite(present) | (present != np.round(present))][0]
-            raise TableError(
-                f"The key {name!r} holds numbers that are not whole. Received: {example}. For ranges of numbers pass "
-                "`intervals='left'` or 'right', or a column of pandas intervals."
-            )
-        if len(present) and np.abs(present).max() > 2 ** (np.finfo(values.dtype).nmant + 1):
-            raise TableError(
-                f"The key {name!r} is {values.dtype}, which cannot tell neighbouring whole numbers of this size apart. "
-                f"Received: {np.abs(present).max():.0f}. Read the column as int64."
-            )
-        return "integer", np.where(np.isnan(values), 0, values).astype(np.int64)
+        _refuse_inexact(values, name)
+    if kind in "biuf":
+        return "integer", values.astype(np.int64)
     if kind == "M":
         return "date", values.astype("datetime64[ns]").astype(np.int64)
-    if kind in "US":
-        return "text", np.array([_text(value) for value in values.tolist()], dtype=object)
-    if kind == "O":
-        return _canonical_objects(values, name, missing)
-    raise TableError(f"The key {name!r} is of type {values.dtype}. Expected integers, text, dates or intervals.")
-
-
-def _canonical_objects(values: np.ndarray, name: str, missing: np.ndarray | None) -> tuple[str, np.ndarray]:
-    absent = np.zeros(len(values), bool) if missing is None else missing
-    present = values[~absent]
-    if all(isinstance(value, (str, bytes)) for value in present):
-        texts = np.array(
-            ["" if gone else _text(value) for value, gone in zip(values, absent, strict=True)], dtype=object
-        )
-        return "text", texts
-    if all(isinstance(value, (datetime.date, np.datetime64)) for value in present):
-        dates = [np.datetime64(0, "ns") if gone else value for value, gone in zip(values, absent, strict=True)]
-        return "date", np.array(dates, dtype="datetime64[ns]").astype(np.int64)
-    if all(isinstance(value, (bool, int, np.integer)) for value in present):
-        return "integer", np.array([0 if gone else int(value) for value, gone in zip(values, absent, strict=True)])
-    kinds = sorted({type(value).__name__ for value in present})
+    if kind not in "USO":
+        raise TableError(f"The key {name!r} is of type {values.dtype}. Expected integers, text, dates or intervals.")
+    entries = values.tolist()
+    if all(isinstance(value, (str, bytes)) for value in entries):
+        texts = [value.decode() if isinstance(value, bytes) else value for value in entries]
+        return "text", np.array(texts, dtype=object)
+    if all(isinstance(value, (datetime.date, np.datetime64)) for value in entries):
+        return "date", np.array(entries, dtype="datetime64[ns]").astype(np.int64)
+    kinds = sorted({type(value).__name__ for value in entries})
     raise TableError(f"The key {name!r} holds values of the types {kinds}. Expected integers, text or dates.")
 
 
-def _text(value: Any) -> str:
-    return value.decode() if isinstance(value, bytes) else str(value)
-
-
-def numbered(keys: Sequence[Keys]) -> np.ndarray:
-    """A number for each row, the same for rows with the same key."""
-    combined = np.zeros(len(keys[0].values), np.int64)
-    for part in keys:
-        if part.intervals is None:
-            own = np.unique(part.values, return_inverse=True)[1].reshape(-1)
-        else:
-            ends = np.stack([part.intervals.left, part.intervals.right], axis=1)
-            own = np.unique(ends, axis=0, return_inverse=True)[1].reshape(-1)
-        combined = np.unique(combined * (own.max(initial=0) + 1) + own, return_inverse=True)[1].reshape(-1)
-    return combined
+def _refuse_inexact(values: np.ndarray, name: str) -> None:
+    """Raise if floats are no whole numbers, or too large to be told apart."""
+    broken = values[~np.isfinite(values) | (values != np.round(values))]
+    if len(broken):
+        raise TableError(
+            f"The key {name!r} holds numbers that are not whole. Received: {broken[0]}. For ranges of numbers pass "
+            "`intervals='left'` or 'right', or a column of pandas intervals."
+        )
+    if len(values) and np.abs(values).max() > 2 ** (np.finfo(values.dtype).nmant + 1):
+        raise TableError(
+            f"The key {name!r} is {values.dtype}, which cannot tell neighbouring whole numbers of this size apart. "
+            f"Received: {np.abs(values).max():.0f}. Read the column as int64."
+        )
 
 
 def check_distinct(keys: Sequence[Keys], names: Sequence[str]) -> None:
-    """Raise if a key occurs twice.
-
-    Raises:
-        TableError: With examples.
-    """
-    numbers = numbered(keys)
-    order = np.argsort(numbers, kind="stable")
-    again = np.sort(order[1:][numbers[order][1:] == numbers[order][:-1]])
-    if not len(again):
-        return
-    rows = np.flatnonzero(numbers == numbers[again[0]])[:3].tolist()
-    raise TableError(
-        f"The key {', '.join(map(repr, names))} occurs more than once. Received: {len(again)} repeated rows, such as "
-        f"{', '.join(map(repr, _examples(keys, again)))} (rows {rows}). Drop the repeated "
-        "rows, or pass `aggregate='mean'`, 'sum', 'min', 'max', 'first' or 'last'."
-    )
+    """Raise if a key occurs twice, with examples."""
+    numbers = np.zeros(len(keys[0].values), np.int64)
+    for part in keys:
+        ends = part.intervals
+        for column in (part.values,) if ends is None else (ends.left, ends.right):
+            own = np.unique(column, return_inverse=True)[1]
+            numbers = np.unique(numbers * (own.max() + 1) + own, return_inverse=True)[1]
+    again = np.delete(np.arange(len(numbers)), np.unique(numbers, return_index=True)[1])
+    if len(again):
+        rows = np.flatnonzero(numbers == numbers[again[0]])[:3].tolist()
+        raise TableError(
+            f"The key {', '.join(map(repr, names))} occurs more than once. Received: {len(again)} repeated rows, such "
+            f"as {', '.join(map(repr, _examples(keys, again)))} (rows {rows}). Drop the repeated rows, or pass "
+            "`aggregate='mean'`, 'sum', 'min', 'max', 'first' or 'last'."
+        )
 
 
 def _examples(keys: Sequence[Keys], rows: np.ndarray) -> list[Any]:
@@ -177,11 +146,13 @@ def _examples(keys: Sequence[Keys], rows: np.ndarray) -> list[Any]:
     return list(dict.fromkeys(one if len(keys) > 1 else one[0] for one in shown))[:_EXAMPLES]
 
 
-def missing_message(name: str, keys: Sequence[Keys], rows: np.ndarray, total: int) -> str:
-    """What to say of keys that a table does not have."""
-    examples = _examples(keys, rows)
-    return (
-        f"{len(rows)} of {total} keys are not in {name}. Received: {', '.join(map(repr, examples))}"
-        f"{', ...' if len(rows) > len(examples) else ''}. Add these rows, or state what a missing key means: "
-        "`missing={column: default}` or `missing='nan'`."
-    )
+def refuse_absent(table: str, keys: Sequence[Keys], slots: np.ndarray) -> None:
+    """Raise if keys have no slot in a table, with examples."""
+    rows = np.flatnonzero(slots < 0)
+    if len(rows):
+        examples = _examples(keys, rows)
+        raise TableError(
+            f"{len(rows)} of {len(slots)} keys are not in {table}. Received: {', '.join(map(repr, examples))}"
+            f"{', ...' if len(rows) > len(examples) else ''}. Add these rows, or state what a missing key means: "
+            "`missing={column: default}` or `missing='nan'`."
+        )

@@ -36,40 +36,28 @@ class ValueColumn:
 
 
 def describe_values(
-    frame: Mapping[str, FrameColumn],
-    names: Sequence[str],
-    missing: Any,
-    allow_nan: bool,
-    floatx: str,
-    takes_means: bool = False,
-) -> list[ValueColumn]:
-    """Decide each column's type and default.
+    frame: Mapping[str, FrameColumn], names: Sequence[str], missing: Any, takes_means: bool
+) -> dict[str, ValueColumn]:
+    """Decide each column's type and default."""
+    import keras
 
-    Raises:
-        TableError: A column is unknown or no numbers, or a default is absent, unknown or unfit.
-    """
-    defaults = _defaults(missing, names)
-    columns = []
-    for name in names:
+    columns = {}
+    for name, default in _defaults(missing, names).items():
         if name not in frame:
             raise TableError(f"Unknown column {name!r} in argument `columns`. Expected some of {sorted(frame)}.")
         column = frame[name]
         categories = _categories(column, name)
         kind = "i" if categories is not None else column.values.dtype.kind
-        default = defaults[name]
         if default is None:
             # Nothing may be read there; should it be read all the same, it shall be seen.
             default = math.nan if kind == "f" or column.missing is not None else 0.0
-        if takes_means and kind in "iub":
-            kind = "f"
-        if kind == "b" and default in (0, 1):
+        if kind == "b" and default in (0, 1) and not takes_means:
             dtype = "bool"
-        elif kind in "iub" and column.missing is None and not math.isnan(default) and default == int(default):
+        elif kind in "iub" and not takes_means and column.missing is None and float(default).is_integer():
             dtype = "int32"
         else:
-            dtype = floatx
-        columns.append(ValueColumn(name, dtype, column.values.shape[1:], default, categories))
-        converted(column, columns[-1], allow_nan)
+            dtype = keras.config.floatx()
+        columns[name] = ValueColumn(name, dtype, column.values.shape[1:], default, categories)
     return columns
 
 
@@ -82,7 +70,7 @@ def _defaults(missing: Any, names: Sequence[str]) -> dict[str, float | None]:
                 f"`missing` has no default for the columns {left}. Received: missing={dict(missing)}. Add one for "
                 "each, or choose `columns`."
             )
-        return {name: float(value) for name, value in missing.items()}
+        return {name: float(missing[name]) for name in names}
     if isinstance(missing, str):
         if missing == "raise":
             return dict.fromkeys(names)
@@ -112,18 +100,13 @@ def _categories(column: FrameColumn, name: str) -> tuple[Any, ...] | None:
     return tuple(sorted(set(present.tolist())))
 
 
-def converted(column: FrameColumn, spec: ValueColumn, allow_nan: bool = True) -> np.ndarray:
-    """A column's values in its type on the device.
-
-    Raises:
-        TableError: They do not fit it.
-    """
+def converted(column: FrameColumn, spec: ValueColumn, allow_nan: bool) -> np.ndarray:
+    """A column's values in its type on the device; those that do not fit it are refused."""
     values, missing = column.values, column.missing
     if spec.categories is not None:
+        names = values.tolist()
         if column.categories is not None:
-            names = [column.categories[code] if code >= 0 else None for code in values.tolist()]
-        else:
-            names = values.tolist()
+            names = [column.categories[code] if code >= 0 else None for code in names]
         number = {name: code for code, name in enumerate(spec.categories)}
         known = [number.get(name, -1) for name in names]
         if missing is None and -1 in known:
@@ -151,19 +134,18 @@ def converted(column: FrameColumn, spec: ValueColumn, allow_nan: bool = True) ->
     return values.astype(np.float32 if spec.dtype == "bfloat16" else spec.dtype)
 
 
-def aggregated(values: np.ndarray, groups: np.ndarray, count: int, how: str) -> np.ndarray:
-    """One value for each group of rows, in the order of the groups."""
-    if how in ("first", "last"):
-        rows = np.arange(len(values))
-        chosen = np.full(count, len(values) if how == "first" else -1)
-        (np.minimum if how == "first" else np.maximum).at(chosen, groups, rows)
-        return values[chosen]
+def aggregated(values: np.ndarray, groups: np.ndarray, how: str | None) -> np.ndarray:
+    """One value for each group of rows, in the order of the groups' numbers."""
+    if how == "last":
+        values, groups = values[::-1], groups[::-1]
+    _, first, groups, counts = np.unique(groups, return_index=True, return_inverse=True, return_counts=True)
+    results = values[first]
     if how in ("min", "max"):
-        order = np.argsort(groups, kind="stable")
-        starts = np.flatnonzero(np.diff(groups[order], prepend=-1))
-        return (np.minimum if how == "min" else np.maximum).reduceat(values[order], starts, axis=0)
-    totals = np.zeros((count, *values.shape[1:]), np.float64)
-    np.add.at(totals, groups, values)
-    if how == "mean":
-        totals /= np.bincount(groups, minlength=count).reshape(-1, *[1] * (values.ndim - 1))
-    return totals.astype(values.dtype)
+        (np.minimum if how == "min" else np.maximum).at(results, groups, values)
+    elif how in ("sum", "mean"):
+        totals = np.zeros(results.shape, np.float64)
+        np.add.at(totals, groups, values)
+        if how == "mean":
+            totals /= counts.reshape(-1, *[1] * (values.ndim - 1))
+        results = totals.astype(values.dtype)
+    return results

@@ -11,15 +11,14 @@ import numpy as np
 from flatout.base.errors import TableError
 from flatout.tables.columns.keys import Keys
 
-from .interval_join import IntervalJoin
-from .join import CodedJoin, DenseJoin, Join, SearchJoin
+from .join import CodedJoin, DenseJoin, IntervalJoin, Join, SearchJoin
 
 # Up to this many slots a table with gaps is held without an index; a larger one if at least a quarter is filled.
 _SMALL = 65_536
 _MOST_GAPS = 4
 
 
-class ProductJoin:
+class ProductJoin(Join):
     """One join for each key: the slot is the number of the combination, the first key counting most."""
 
     def __init__(self, parts: Sequence[Join]):
@@ -38,12 +37,8 @@ class ProductJoin:
 
     def _combined(self, slots: Sequence[np.ndarray]) -> np.ndarray:
         """The slot of each combination; -1 where one of its keys has none."""
-        combined = np.zeros_like(slots[0])
-        possible = np.ones(len(combined), bool)
-        for part, own in zip(self.parts, slots, strict=True):
-            combined = combined * part.size + np.maximum(own, 0)
-            possible &= own >= 0
-        return np.where(possible, combined, -1)
+        sizes = tuple(part.size for part in self.parts)
+        return np.where(np.min(slots, axis=0) < 0, -1, np.ravel_multi_index(tuple(slots), sizes, mode="clip"))
 
     def locate(self, keys: Sequence[Any]) -> tuple[Any, Any]:
         from keras import ops
@@ -56,14 +51,24 @@ class ProductJoin:
         return slots, possible
 
 
-def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
-    """The cheapest join that is right for these keys.
+def choose_join(names: Sequence[str], keys: Sequence[Keys], capacity: int | None, wish: str) -> Join:
+    """The join of a table: of one key, of the combinations of several, or of combinations coded as a whole."""
+    if len(names) == 1:
+        return _single_join(names[0], keys[0], capacity, wish)
+    most = _most_slots(max(len(keys[0].values), capacity or 0))
+    if wish == "codes" or math.prod(len(np.unique(column.values)) for column in keys) > most:
+        return CodedJoin(" and ".join(names), keys, capacity)
+    parts = [_single_join(name, column, None, wish) for name, column in zip(names, keys, strict=True)]
+    if math.prod(part.size for part in parts) > most:
+        # Gaps multiply; without them the combinations are few.
+        parts = [_single_join(name, column, None, _gapless(column)) for name, column in zip(names, keys, strict=True)]
+    return ProductJoin(parts)
 
-    Raises:
-        TableError: The wish cannot be fulfilled.
-    """
-    if keys.kind == "interval":
-        return IntervalJoin(name, keys, capacity)
+
+def _single_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
+    """The cheapest join that is right for these keys."""
+    if keys.intervals is not None:
+        return IntervalJoin(name, keys.intervals, capacity)
     if not keys.fits_int32 or wish == "codes":
         if wish in ("dense", "searchsorted"):
             raise TableError(
@@ -71,35 +76,21 @@ def choose_join(name: str, keys: Keys, capacity: int | None, wish: str) -> Join:
                 "`join` out: such keys are coded on the host with `table.codes(values)`."
             )
         return CodedJoin(name, keys, capacity)
-    low, high = (int(keys.values.min()), int(keys.values.max())) if len(keys.values) else (0, 0)
-    span, rows = high - low + 1, max(capacity or 0, len(keys.values))
-    if wish == "dense" or (wish == "auto" and span <= max(_SMALL, _MOST_GAPS * rows)):
-        return DenseJoin(name, low, max(span, capacity or 0))
-    return SearchJoin(name, max(1, rows))
-
-
-def choose_joins(
-    names: Sequence[str], keys: Sequence[Keys], capacity: int | None, wish: str
-) -> Join | ProductJoin | CodedJoin:
-    """The join of a table: of one key, of the combinations of several, or of combinations coded as a whole."""
-    if len(names) == 1:
-        return choose_join(names[0], keys[0], capacity, wish)
-    rows = max(len(keys[0].values), capacity or 0)
-    if wish == "codes":
-        return CodedJoin(" and ".join(names), keys, capacity)
-    sizes = [len(np.unique(column.values)) for column in keys]
-    if math.prod(sizes) <= max(_SMALL, _MOST_GAPS * rows):
-        parts = [choose_join(name, column, None, wish) for name, column in zip(names, keys, strict=True)]
-        if math.prod(part.size for part in parts) <= max(_SMALL, _MOST_GAPS * rows):
-            return ProductJoin(parts)
-        # Gaps multiply; without them the combinations are few.
-        parts = [choose_join(name, column, None, _gapless(column)) for name, column in zip(names, keys, strict=True)]
-        return ProductJoin(parts)
-    return CodedJoin(" and ".join(names), keys, capacity)
+    rows = max(capacity or 0, len(keys.values))
+    if wish == "dense" or (wish == "auto" and _span(keys) <= _most_slots(rows)):
+        return DenseJoin(name, int(keys.values.min()), max(_span(keys), capacity or 0))
+    return SearchJoin(name, rows)
 
 
 def _gapless(keys: Keys) -> str:
-    if not keys.fits_int32 or not len(keys.values):
+    if not keys.fits_int32:
         return "auto"
-    span = int(keys.values.max()) - int(keys.values.min()) + 1
-    return "dense" if span == len(np.unique(keys.values)) else "searchsorted"
+    return "dense" if _span(keys) == len(np.unique(keys.values)) else "searchsorted"
+
+
+def _span(keys: Keys) -> int:
+    return int(keys.values.max()) - int(keys.values.min()) + 1
+
+
+def _most_slots(rows: int) -> int:
+    return max(_SMALL, _MOST_GAPS * rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.tables.joins.device_keys import whole_numbers
+from flatout.tables.joins.device_rows import whole_numbers
 
 
 def group_sum(values: Any, groups: Any, num_groups: int) -> Any:
@@ -67,7 +67,10 @@ def group_mean(values: Any, groups: Any, num_groups: int, weights: Any = None, e
     from keras import ops
 
     values, numbers, _ = _prepared(values, groups, num_groups)
-    weights = ops.ones_like(numbers, dtype=values.dtype) if weights is None else _one_axis(weights, values.dtype)
+    if weights is None:
+        weights = ops.ones_like(numbers, dtype=values.dtype)
+    else:
+        weights = ops.reshape(ops.cast(ops.convert_to_tensor(weights), values.dtype), (-1,))
     spread = ops.reshape(weights, (-1, *[1] * (len(values.shape) - 1)))
     totals = ops.segment_sum(values * spread, numbers, num_segments=num_groups + 1)[:num_groups]
     sums = ops.segment_sum(weights, numbers, num_segments=num_groups + 1)[:num_groups]
@@ -167,9 +170,3 @@ def _numbers(groups: Any, num_groups: int) -> tuple[Any, Any]:
         raise ValueError(f"`groups` must have the shape (rows,) or (rows, 1). Received: {tuple(groups.shape)}.")
     numbers, inside = whole_numbers(groups, 0, num_groups - 1, "groups")
     return ops.where(inside, numbers, num_groups), inside
-
-
-def _one_axis(weights: Any, dtype: Any) -> Any:
-    from keras import ops
-
-    return ops.reshape(ops.cast(ops.convert_to_tensor(weights), dtype), (-1,))

@@ -9,7 +9,7 @@ from typing import Any
 
 from flatout.base.errors import TableError
 
-from .step_context import current_step
+from .trainer_hooks import current_step, install
 
 _FROM_STEP: Any = object()
 
@@ -46,8 +46,6 @@ def loss(function: Callable[..., Any] | None = None, *, keys: Sequence[Any] = ()
         return functools.partial(loss, keys=keys)
     if not callable(function):
         raise TypeError(f"`flatout.loss` decorates a function. Received: a {type(function).__name__}.")
-    from .trainer_hooks import install
-
     install()
     takes_x = _takes_x(function)
 

@@ -1,4 +1,4 @@
-"""Which entries of x a model takes: the others travel with the rows for the loss, and are kept from the model.
+"""Entries of x: those that a model takes, those for its loss alone, and those whose keys can be checked on the host.
 
 Keras matches a dict of inputs by the sorted position of its keys, so that an entry that the model does not know can
 silently feed it the wrong array (measured on all backends). A model whose loss reads x, or that uses tables, therefore
@@ -7,65 +7,44 @@ gets its own entries alone.
 
 from __future__ import annotations
 
-import weakref
-from dataclasses import dataclass
+import functools
+import operator
 from typing import Any
 
+import numpy as np
+
 from flatout.base.errors import TableError
-from flatout.seam.compiled_parts import compile_loss, given_loss
+from flatout.seam.adapters import arrays_behind
+from flatout.seam.compiled_parts import function_of, given_loss
 from flatout.seam.layers import inputs_structure
+from flatout.tables.columns.keys import INT32
 
 from .table_state import tables_of
 
 
-@dataclass(frozen=True)
-class _Use:
-    """What a model's compiled loss does with x; `keys` are entries that the user declared as not the model's."""
-
-    compile_loss: Any
-    reads_x: bool
-    keys: tuple[Any, ...]
-
-
-_known: weakref.WeakKeyDictionary[Any, _Use] = weakref.WeakKeyDictionary()
-
-
 def for_model(model: Any, x: Any) -> Any:
-    """The part of x that a model takes; x itself unless its loss reads x or uses tables.
-
-    Raises:
-        TableError: Nobody can say which entries are the model's.
-    """
-    if not isinstance(x, (dict, list, tuple)):
-        return x
-    use = _use_of(model)
-    if not use.reads_x and not tables_of(model):
-        return x
-    struct = inputs_structure(model)
-    if isinstance(x, dict):
-        return _of_dict(model, x, struct, use.keys)
-    return _of_sequence(x, struct, use.keys)
-
-
-def _use_of(model: Any) -> _Use:
+    """The part of x that a model takes; x itself unless its loss reads x or uses tables."""
     from keras import tree
 
-    compiled = compile_loss(model)
-    use = _known.get(model)
-    if use is None or use.compile_loss is not compiled:
-        losses = tree.flatten(given_loss(model))
-        functions = [getattr(loss, "fn", loss) for loss in losses]
-        readers = [function for function in functions if getattr(function, "flatout_takes_x", False)]
-        keys = tuple(key for reader in readers for key in reader.flatout_keys)
-        use = _known[model] = _Use(compiled, bool(readers), keys)
-    return use
+    if not isinstance(x, (dict, list, tuple)):
+        return x
+    losses = map(function_of, tree.flatten(given_loss(model)))
+    readers = [function for function in losses if getattr(function, "flatout_takes_x", False)]
+    if not readers and not tables_of(model):
+        return x
+    # What the user declared as not the model's.
+    keys = tuple(key for reader in readers for key in reader.flatout_keys)
+    struct = inputs_structure(model)
+    return _of_dict(model, x, struct, keys) if isinstance(x, dict) else _of_sequence(x, struct, keys)
 
 
 def _of_dict(model: Any, x: dict[Any, Any], struct: Any, keys: tuple[Any, ...]) -> Any:
+    import keras
+
     if isinstance(struct, dict):
         return {name: x[name] for name in struct} if set(struct) < set(x) else x
     rest = {name: value for name, value in x.items() if name not in keys}
-    if struct is None and not _is_sequential(model):
+    if struct is None and not isinstance(model, keras.Sequential):
         return rest
     tensors = [] if struct is None else list(struct) if isinstance(struct, (list, tuple)) else [struct]
     names = [getattr(tensor, "name", None) for tensor in tensors]
@@ -98,7 +77,40 @@ def _of_sequence(x: Any, struct: Any, keys: tuple[Any, ...]) -> Any:
     return type(x)(rest)
 
 
-def _is_sequential(model: Any) -> bool:
+def check_adapter(model: Any, adapter: Any) -> None:
+    """Check the arrays behind one of Keras' data adapters, if it has arrays."""
+    arrays = arrays_behind(adapter)
+    if arrays is not None:
+        from keras.utils import unpack_x_y_sample_weight
+
+        check_inputs(model, unpack_x_y_sample_weight(arrays)[0])
+
+
+def check_inputs(model: Any, x: Any) -> None:
+    """Check on the host, before step 0, the arrays in x that the loss of a model was seen to look up."""
+    for table in tables_of(model):
+        for paths in table.entries:
+            arrays = [_entry(x, path) for path in paths]
+            if all(isinstance(array, np.ndarray) for array in arrays):
+                _check(table, [array.reshape(-1) for array in arrays])
+
+
+def _check(table: Any, arrays: list[np.ndarray]) -> None:
     import keras
 
-    return isinstance(model, keras.Sequential)
+    for name, array in zip(table.key, arrays, strict=False):
+        too_large = array.dtype.kind in "iu" and len(array) and (array.min() < INT32.min or array.max() > INT32.max)
+        if too_large and keras.config.backend() == "jax":
+            raise TableError(
+                f"The keys {name!r} in x need more than 32 bits, which jax cuts off. Received: {int(array.max())}. Put "
+                "`table.codes(values)` into x in their place."
+            )
+    if table.raises:
+        table.index.check_looked_up(arrays)
+
+
+def _entry(x: Any, path: tuple[Any, ...]) -> Any:
+    try:
+        return functools.reduce(operator.getitem, path, x)
+    except (KeyError, IndexError, TypeError):
+        return None

@@ -40,20 +40,24 @@ def tables_of(model: Any) -> list[Any]:
 
 def _track(model: Any) -> Any:
     metric_class, layer_class = _holders()
-    holder = metric_class()
+    holder = metric_class(name=_NAME)
     with open_to_new_state(model):
         setattr(model, _NAME, holder)
         if not any(metric is holder for metric in model.metrics):
             untrack(model, holder)
-            holder = layer_class()
+            holder = layer_class(name=_NAME, trainable=False)
+            holder.built = True
             setattr(model, _NAME, holder)
     return holder
 
 
 class _TableHolder:
-    """What holds tables in a model, past Keras' tracking, of which they are no part."""
+    """What holds tables in a model."""
 
-    tables: list[Any]
+    @functools.cached_property
+    def tables(self) -> list[Any]:
+        """Not set as an attribute, which Keras would track."""
+        return []
 
     @property
     def variables(self) -> list[Any]:
@@ -90,10 +94,6 @@ def _holders() -> tuple[Any, Any]:
     class TableMetric(_TableHolder, keras.metrics.Metric):
         """Holds tables in the place of a metric; has no result, and nothing of it is reset."""
 
-        def __init__(self) -> None:
-            super().__init__(name=_NAME)
-            self.__dict__["tables"] = []
-
         def update_state(self, *_: Any, **__: Any) -> None:
             pass
 
@@ -107,11 +107,6 @@ def _holders() -> tuple[Any, Any]:
         """Holds tables as weights that are not trained."""
 
         weights = non_trainable_weights = non_trainable_variables = _TableHolder.variables
-
-        def __init__(self) -> None:
-            super().__init__(name=_NAME, trainable=False)
-            self.__dict__["tables"] = []
-            self.built = True
 
         def call(self, inputs: Any) -> Any:
             return inputs

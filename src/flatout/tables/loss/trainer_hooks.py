@@ -6,23 +6,49 @@ method and changes neither its arguments nor its result, but for entries of x th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+import contextvars
+import functools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from flatout.seam import patches
 from flatout.seam.trainers import COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH, SYMBOLIC_BUILD, trainer_base
 
 from .discover import reachable_tables
-from .key_checks import check_adapter
-from .model_inputs import for_model
-from .step_context import StepContext, current_step, inside_step
+from .model_inputs import check_adapter, for_model
 from .table_state import attach, tables_of
+
+
+@dataclass(frozen=True)
+class StepContext:
+    """What a loss or a table can know of its step; `x` has also the entries that are not the model's."""
+
+    model: Any
+    x: Any
+    training: bool
+
+
+_current: contextvars.ContextVar[StepContext | None] = contextvars.ContextVar("flatout_step", default=None)
+
+
+def current_step() -> StepContext | None:
+    """The step whose loss is being computed, or None outside of all."""
+    return _current.get()
+
+
+@contextlib.contextmanager
+def _inside_step(model: Any, x: Any, training: bool) -> Iterator[None]:
+    token = _current.set(StepContext(model, x, training))
+    try:
+        yield
+    finally:
+        _current.reset(token)
 
 
 def install() -> None:
     """Wrap Keras' methods; a second call changes nothing."""
-    if patches.is_applied("tables"):
-        return
     import keras
 
     trainer = trainer_base()
@@ -71,14 +97,14 @@ def _compute_loss(
     outer = current_step()
     # An override of `compute_loss` need not hand x on to Keras' own.
     seen = outer.x if x is None and outer is not None and outer.model is model else x
-    with inside_step(StepContext(model, seen, training)):
+    with _inside_step(model, seen, training):
         return original(x, y, y_pred, sample_weight, training=training)
 
 
 def _compute_metrics(
     original: Callable[..., Any], model: Any, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
 ) -> Any:
-    with inside_step(StepContext(model, x, False)):
+    with _inside_step(model, x, False):
         return original(x, y, y_pred, sample_weight)
 
 
@@ -101,8 +127,6 @@ def _stateless_call(
     trainable_variables: Any,
     non_trainable_variables: Any,
     *args: Any,
-    **kwargs: Any,
+    **kw: Any,
 ) -> Any:
-    if args:
-        args = (for_model(model, args[0]), *args[1:])
-    return original(trainable_variables, non_trainable_variables, *args, **kwargs)
+    return _call(functools.partial(original, trainable_variables, non_trainable_variables), model, *args, **kw)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from flatout.base.errors import InvalidOption
-from flatout.runner.expected_failures import PACKAGED, SECTIONS, ExpectedFailure, read, unknown_tests
+from flatout.runner.pytest_plugin import PACKAGED, SECTIONS, ExpectedFailure, read_expected, unknown_tests
 
 pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.
 
@@ -18,7 +18,7 @@ def _write(tmp_path: Path, text: str) -> Path:
 
 @pytest.mark.parametrize("backend", SECTIONS[1:])
 def test_packaged_list_is_valid_and_short(backend: str) -> None:
-    assert len(read(PACKAGED, backend)) <= 5
+    assert len(read_expected(PACKAGED, backend)) <= 5
 
 
 def test_entries_of_all_backends_and_of_this_one_are_read(tmp_path: Path) -> None:
@@ -28,7 +28,7 @@ def test_entries_of_all_backends_and_of_this_one_are_read(tmp_path: Path) -> Non
         "jax: [{test: 'b_test.py::B::b', reason: Because., run: false}]\n"
         "torch: [{test: 'c_test.py::C::c', reason: Because.}]\n",
     )
-    assert read(path, "jax") == [
+    assert read_expected(path, "jax") == [
         ExpectedFailure("a_test.py::A::a", "Because."),
         ExpectedFailure("b_test.py::B::b", "Because.", run=False),
     ]
@@ -42,7 +42,7 @@ def test_versions_decide(tmp_path: Path) -> None:
         "- {test: 'b_test.py::b', reason: Because., when: {keras: '<3'}}\n"
         "- {test: 'c_test.py::c', reason: Because., when: {keras: '>=3', no-such-package: '>=1'}}\n",
     )
-    assert [entry.test for entry in read(path, "jax")] == ["a_test.py::a"]
+    assert [entry.test for entry in read_expected(path, "jax")] == ["a_test.py::a"]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ def test_versions_decide(tmp_path: Path) -> None:
 )
 def test_mistakes_are_named(tmp_path: Path, text: str, message: str) -> None:
     with pytest.raises(InvalidOption, match=message):
-        read(_write(tmp_path, text), "jax")
+        read_expected(_write(tmp_path, text), "jax")
 
 
 def test_an_entry_names_one_test_from_a_path_component_on() -> None:

@@ -18,7 +18,7 @@ import torch
 CONTAINERS = (list, dict, set, deque, bytearray)
 GENERATORS = (np.random.Generator, np.random.RandomState)
 KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _ABSENT = object()
 
 
@@ -70,11 +70,11 @@ class PythonState:
 
     def change(self) -> str | None:
         """What the last recording changed, in words."""
-        if self._changes(self._contents, self._attributes):
+        if self._changes():
             # A cycle can keep what the step has made itself.
             gc.collect()
             self.end_recording()
-        return next(iter(self._changes(self._contents, self._attributes)), None)
+        return next(iter(self._changes()), None)
 
     def restore(self) -> None:
         """Put everything back as it was before the first recording."""
@@ -87,12 +87,12 @@ class PythonState:
             if not _has_contents(self._things[key], copy):
                 _refill(self._things[key], copy)
 
-    def _changes(self, contents: dict[int, Any], attributes: dict[int, dict[str, Any]]) -> list[str]:
+    def _changes(self) -> list[str]:
         found = []
-        for key, copy in contents.items():
+        for key, copy in self._contents.items():
             if not _has_contents(self._things[key], copy):
                 found.append(f"it changes the {type(self._things[key]).__name__} {self._names[key]}")
-        for key, before in attributes.items():
+        for key, before in self._attributes.items():
             thing, name = self._things[key], self._names[key]
             found += [f"it sets {name}.{a}" for a, value in before.items() if not _same(_attribute(thing, a), value)]
         return found
@@ -112,7 +112,7 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
-    return isinstance(a, _PLAIN) and (a == b or (a != a and b != b))
+    return isinstance(a, PLAIN) and (a == b or (a != a and b != b))
 
 
 def _bits(generator: Any) -> Any:
@@ -191,4 +191,4 @@ def _set_attribute(thing: Any, attribute: str, value: Any) -> None:
 
 def is_opaque(thing: Any) -> bool:
     """Whether a thing has nothing to remember: numbers, text, and tensors, whose changes are recorded."""
-    return isinstance(thing, (*_PLAIN, tuple, torch.Tensor, torch.dtype, torch.device))
+    return isinstance(thing, (*PLAIN, tuple, torch.Tensor, torch.dtype, torch.device))

@@ -34,26 +34,21 @@ class SideEffect(BaseException):
     """The step is about to do what a replay would not; no `Exception`, so that the user's code cannot swallow it."""
 
 
-class Watch:
-    """Watches the code that runs inside `with watch:`; without `user_packages` it does nothing."""
+class Watch(PythonState):
+    """Watches the code that runs inside `with watch:`; idle if all the model's parts are Keras' own."""
 
-    def __init__(self, user_packages: frozenset[str] | None) -> None:
-        self._user_packages = user_packages
-        self._state = PythonState()
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._user_packages = user_packages_of(model)
         self._kinds: dict[str, Kind] = {}
         self._facts: dict[int, _Facts] = {}
         self._previous: Any = None
         self._start: types.FrameType | None = None
 
-    @classmethod
-    def of(cls, model: Any) -> Watch:
-        """The watch for the step of a model; idle if all the model's parts are Keras' own."""
-        return cls(user_packages_of(model))
-
     def __enter__(self) -> None:
         if self._user_packages is None:
             return
-        self._state.begin_recording()
+        self.begin_recording()
         self._start, self._previous = sys._getframe(1), sys.getprofile()
         sys.setprofile(self._hook())
 
@@ -65,17 +60,6 @@ class Watch:
         # cProfile's hook is no function; it goes on where it was.
         if hasattr(previous, "enable"):
             previous.enable()
-
-    def end_recording(self) -> None:
-        self._state.end_recording()
-
-    def change(self) -> str | None:
-        """What the step changed for good, in words."""
-        return self._state.change()
-
-    def restore(self) -> None:
-        """Undo these changes."""
-        self._state.restore()
 
     def _hook(self) -> Any:
         kinds, computing, user = self._kinds, Kind.COMPUTING, Kind.USER
@@ -108,7 +92,7 @@ class Watch:
             # A method of a deque, a Counter or a list of a layer.
             receiver = frame.f_locals.get(code.co_varnames[0])
             if isinstance(receiver, CONTAINERS):
-                self._state.keep_contents(receiver, _place(frame.f_back).strip())
+                self.keep_contents(receiver, _place(frame.f_back).strip())
 
     def _is_users(self, frame: types.FrameType) -> bool:
         code = frame.f_code
@@ -139,11 +123,11 @@ class Watch:
             return
         receiver, name = getattr(function, "__self__", None), function.__name__
         if isinstance(receiver, CONTAINERS):
-            self._state.keep_contents(receiver, _place(frame).strip())
+            self.keep_contents(receiver, _place(frame).strip())
             return
         if isinstance(receiver, np.ndarray):
             if receiver.nbytes <= _MOST_ARRAY_BYTES:
-                self._state.keep_contents(receiver, _place(frame).strip())
+                self.keep_contents(receiver, _place(frame).strip())
             has_effect, module = name in _ARRAY_WRITERS, "numpy"
         elif isinstance(receiver, (types.ModuleType, type(None))):
             module = function.__module__ or getattr(receiver, "__name__", "")
@@ -177,7 +161,7 @@ class Watch:
             for cls in type(variables.get(code.co_varnames[0])).__mro__[:-1]:
                 held = facts.stored_attributes and facts.stored_attributes & vars(cls).keys()
                 if held:
-                    self._state.keep_attributes(cls, held, cls.__name__)
+                    self.keep_attributes(cls, held, cls.__name__)
 
     def _reach(self, thing: Any, name: str, facts: _Facts, seen: set[int], depth: int, is_outside: bool) -> None:
         if is_opaque(thing) or id(thing) in seen:
@@ -191,7 +175,7 @@ class Watch:
         if is_outside and isinstance(thing, Iterator):
             raise SideEffect(f"it uses the iterator {name} ({facts.place})")
         if facts.stored_attributes != frozenset():
-            self._state.keep_attributes(thing, facts.stored_attributes, name)
+            self.keep_attributes(thing, facts.stored_attributes, name)
         if depth:
             state = getattr(thing, "__dict__", {})
             for attribute in facts.names & state.keys():
@@ -202,7 +186,7 @@ class Watch:
             if facts.stores_items:
                 raise SideEffect(f"it may change the large array {name} ({facts.place})")
             return
-        if not self._state.keep_contents(thing, name) or not depth:
+        if not self.keep_contents(thing, name) or not depth:
             return
         if isinstance(thing, (list, dict)) and len(thing) <= _MOST_ITEMS:
             for item in list(thing.values() if isinstance(thing, dict) else thing):

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .python_state import PLAIN
 from .surroundings import owned_objects
 
 # Packages that compute and do nothing else, but for the files below.
@@ -38,20 +39,7 @@ _EFFECTIVE = ("/torch/random.py", "/torch/distributed/", "/keras/src/utils/rng_u
 # Wrappers around functions of torch, which hide who calls.
 _WRAPPERS = ("/torch/_compile.py", "/torch/_dynamo/")
 _TRACKED_CONTAINERS = "/keras/src/utils/tracking.py"
-_LEAVES = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    torch.Tensor,
-    np.ndarray,
-    np.generic,
-    type,
-    types.ModuleType,
-)
+_LEAVES = (*PLAIN, torch.Tensor, np.ndarray, np.generic, type, types.ModuleType)
 
 
 class Kind(enum.Enum):

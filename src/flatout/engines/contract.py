@@ -87,7 +87,7 @@ class Engine(Protocol):
     """Runs programs on one backend.
 
     Attributes:
-        name: Its own.
+        name: As the user names it.
         finalizes_after_errors: Whether stock Keras writes averaged weights back even after an error.
         chunk_stretch: Each length of a chunk is that many times the next shorter one: less where compiling for one more
             is cheap and a single step is dear.
@@ -202,17 +202,13 @@ def free_host_memory() -> int | None:
 
 
 def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0][:200]
+    return (str(error).strip().splitlines() or [""])[0]
 
 
 def steps_per_piece(nbytes: int, output_bytes: int, group: int, unit: int = 1) -> int:
-    """Steps of predict whose outputs leave the device together.
+    """Steps of predict, of `nbytes` each, whose outputs leave the device together, about `output_bytes` of them.
 
-    Args:
-        nbytes: Outputs of one step.
-        output_bytes: Outputs of a piece.
-        group: The model's `steps_per_execution`, of which a piece holds whole ones.
-        unit: A piece holds whole ones of these too, if `group` lets it.
+    A piece holds whole ones of `group`, the model's `steps_per_execution`, and of `unit` too, if `group` lets it.
     """
     steps = max(unit, output_bytes // max(1, nbytes) // unit * unit)
     return max(group, steps // group * group)

@@ -31,12 +31,6 @@ class Functions:
         """What was made for this key; made now if there is nothing."""
         if key not in self._kept:
             self.keep(key, make())
-        return self[key]
-
-    def __contains__(self, key: Any) -> bool:
-        return key in self._kept
-
-    def __getitem__(self, key: Any) -> Any:
         self._kept.move_to_end(key)
         return self._kept[key]
 

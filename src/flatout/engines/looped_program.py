@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -19,16 +20,11 @@ class LoopedProgram(StepProgram):
 
     reasons: tuple[Reason, ...] = ()
     longest: int | None = None
+    # Puts row numbers on the device.
+    _put: Callable[[np.ndarray], Any]
 
     def __init__(
-        self,
-        model: Any,
-        task: Task,
-        data: Structure,
-        rows: int,
-        batch_size: int,
-        any_length: bool,
-        output_bytes: int,
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
     ):
         self._model, self._task, self._output_bytes = model, task, output_bytes
         # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
@@ -47,10 +43,6 @@ class LoopedProgram(StepProgram):
 
     def _trace(self) -> None:
         """Trace a step: one that cannot be compiled fails here, before step 0."""
-        raise NotImplementedError
-
-    def _put(self, array: np.ndarray) -> Any:
-        """Row numbers, on the device."""
         raise NotImplementedError
 
     def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:

@@ -23,9 +23,8 @@ from flatout.engines.looped_program import LoopedProgram
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
-from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
-from .landing import JaxLanding
-from .sink import JaxSink
+from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
+from .sink import JaxLanding, JaxSink
 from .uninterrupted import Uninterrupted
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
@@ -34,6 +33,8 @@ _STATE_PARTS = {
     "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
     "predict": ("trainable_variables", "non_trainable_variables"),
 }
+# Settings of jax that change what a program computes; the user may set them between calls.
+_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
 
 
 class JaxProgram(LoopedProgram):
@@ -44,6 +45,7 @@ class JaxProgram(LoopedProgram):
     """
 
     engine = "jax"
+    _put = staticmethod(jax.device_put)
     _state: Any = None
     _signature: Any = None
     _marks: tuple[Any, ...] = ()
@@ -53,7 +55,7 @@ class JaxProgram(LoopedProgram):
 
     def _trace(self) -> None:
         self._variables: list[list[Any]] = []
-        self._settings = _settings()
+        self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
         self._signature = _signature(self._state)
         output, after = self._trace_step(self._batch_size)[1]
@@ -79,9 +81,6 @@ class JaxProgram(LoopedProgram):
         super()._hold(data, rows, batch_size)
         leaves, structure = jax.tree.flatten(data)
         self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
-
-    def _put(self, array: np.ndarray) -> Any:
-        return jax.device_put(array)
 
     def _is_whole(self, start: int, stop: int) -> bool:
         return self._is_chunk and self._loops and (start, stop) == (0, self._full)
@@ -135,20 +134,21 @@ class JaxProgram(LoopedProgram):
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
         """Keras' `_get_jax_state`, without its four walks through all layers where nothing has changed."""
         model = self._model
-        known = itertools.chain.from_iterable(self._variables)
-        marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
-        if not self._variables or marks != self._marks:
+        if not self._variables or self._marks_now() != self._marks:
             self._variables = [
                 model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
                 for part in _STATE_PARTS[self._task]
             ]
-            known = itertools.chain.from_iterable(self._variables)
-            self._marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
+            self._marks = self._marks_now()
         state = tuple([_value(variable) for variable in variables] for variables in self._variables)
         if purge:
             for variable in itertools.chain.from_iterable(self._variables):
                 variable._value = None
         return state
+
+    def _marks_now(self) -> tuple[Any, ...]:
+        known = itertools.chain.from_iterable(self._variables)
+        return (getattr(self._model, "optimizer", None), *(variable.trainable for variable in known))
 
     def _kept_values(self) -> list[Any]:
         """Values of variables that this task does not take, and so must not lose by donation."""
@@ -162,7 +162,10 @@ class JaxProgram(LoopedProgram):
             return self._trace_step(self._rest)[0]
         step, (output, _) = self._trace_step(self._batch_size)
         if form == "whole":
-            return whole(step, output, self._full, keeps_all)
+            # The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
+            steps = self._full
+            run = loop(step, output, 1, steps if keeps_all else None)
+            return lambda state, data, order: run(state, data, order, (0, steps))
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
         return loop(step, output, self.unit, min(self._full, self.longest or self._full) if keeps_all else None)
@@ -195,17 +198,6 @@ class JaxProgram(LoopedProgram):
         step = self._model.train_step if self._task == "train" else self._model.test_step
         logs, state = step(state, batch)
         return jax.tree.map(jnp.asarray, logs), state
-
-
-def _settings() -> tuple[Any, ...]:
-    """Those of jax that change what a program computes; the user may set them between calls."""
-    config = jax.config
-    return (
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_default_prng_impl,
-    )
 
 
 def _value(variable: Any) -> Any:

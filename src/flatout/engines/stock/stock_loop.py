@@ -43,16 +43,7 @@ class StockProgram(StepProgram):
 
 
 class StockBatches:
-    """Gives a `StockProgram` one batch after the other.
-
-    Args:
-        program: What holds the batch.
-        batches: Makes the batches from a step on.
-        steps: How many there are, if known.
-
-    Attributes:
-        first_step: The step at which a pass begins.
-    """
+    """Gives a `StockProgram` one batch after the other; `batches` makes them from `first_step` on."""
 
     placement = "host"
     is_exhausted = False

@@ -27,6 +27,7 @@ class TensorFlowProgram(LoopedProgram):
     """One model's step, looped over placed rows."""
 
     engine = "tensorflow"
+    _put = staticmethod(tf.constant)
     _output: Any = None
 
     def _trace(self) -> None:
@@ -67,9 +68,6 @@ class TensorFlowProgram(LoopedProgram):
         specs = [tf.TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, _leaves(data), strict=True)]
         self._structure = tree.map_structure(lambda _: 0, data, none_is_leaf=False)
         self._layout = (self._batch_size, repr(self._structure), *specs)
-
-    def _put(self, array: np.ndarray) -> Any:
-        return tf.constant(array)
 
     def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
         bounds = tf.constant(start), tf.constant(stop)

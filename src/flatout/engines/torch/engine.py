@@ -63,7 +63,7 @@ class TorchProgram(StepProgram):
             self._settings = settings(self._model)
         self.loop = self._loops[layout]
         self._held = (data, rows, batch_size)
-        self.unit, self.pays = self.loop.unit, self.loop.pays
+        self.unit = self.loop.unit
         self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
 
     @property
@@ -128,17 +128,18 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     shapes = tuple((tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(batches[0]))
     structure = repr(tree.map_structure(lambda _: 0, batches[0]))
     layout = (shapes, structure, getattr(type(model), STEP_NAMES[task]))
-    known, key = Functions(model, task), (*layout, fingerprint(model))
-    if key not in known:
+
+    def make() -> CapturedStep | Reason:
         try:
             with _repeatable_kernels():
-                step: CapturedStep | Reason = capture(model, task, batches)
+                return capture(model, task, batches)
         except CaptureFailed as failure:
-            step = failure.reason
-        # A first step may set attributes once; the key must describe the model as later calls find it.
-        key = (*layout, fingerprint(model))
-        known.keep(key, step)
-    found = known[key]
+            return failure.reason
+
+    functions = Functions(model, task)
+    found = functions.get((*layout, fingerprint(model)), make)
+    # A first step may set attributes once: this is how later calls find the model.
+    functions.keep((*layout, fingerprint(model)), found)
     if isinstance(found, Reason):
         raise CaptureFailed(found)
     return found

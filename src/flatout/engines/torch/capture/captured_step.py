@@ -12,7 +12,6 @@ import functools
 import io
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -26,9 +25,9 @@ from flatout.engines.torch.graph.codegen import Calls, Step, late_step
 from flatout.engines.torch.graph.optimize import optimize
 from flatout.engines.torch.graph.step_graph import Graph, Ref, all_in
 
+from .recordable_keras import Reseed, replaced_for
 from .recorder import CaptureFailed, HostReads, Recorder, Undo
 from .side_effects import SideEffect, Watch
-from .stand_ins import Reseed, replaced_for
 from .surroundings import Surroundings, fingerprint
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
@@ -47,7 +46,6 @@ class CapturedStep:
         graph: The whole step with its outputs; `quiet_graph` changes the state alone.
         step: The graph as a function of the batch's leaves; `quiet_step` likewise.
         calls: The callables chosen for the operations.
-        structure: What the step returns, with a number for each output.
     """
 
     graph: Graph
@@ -55,7 +53,6 @@ class CapturedStep:
     step: Step
     quiet_step: Step
     calls: Calls
-    structure: Any
 
     @functools.cached_property
     def changes_inputs(self) -> bool:
@@ -69,7 +66,8 @@ class CapturedStep:
         return sum(self.graph.values[ref.index].nbytes for ref in all_in(Ref, self.graph.outputs))
 
     def pack(self, outputs: list[Any]) -> Any:
-        return tree.map_structure(lambda number: outputs[number], self.structure)
+        """The outputs as the step returns them."""
+        return tree.map_structure(lambda number: outputs[number], self.graph.output_structure)
 
 
 def leaves_of(batch: Structure) -> list[torch.Tensor]:
@@ -111,29 +109,22 @@ def capture(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
         expected, random_state = undo.current(), torch.get_rng_state()
         undo.restore()
         surroundings.restore_random()
-        with told_before():
+        # What its operations warn of was shown when it was recorded.
+        with warnings.catch_warnings(action="ignore"):
             for step, batch in zip(steps, batches, strict=False):
                 step(*leaves_of(batch))
         if not all(map(_close, expected, undo.current())):
             raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
         if not torch.equal(random_state, torch.get_rng_state()):
             raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
-        return CapturedStep(loud, quiet, *steps, calls, graphs[0].output_structure)
+        return CapturedStep(loud, quiet, *steps, calls)
     except BaseException:
-        surroundings.restore_attributes()
+        surroundings.attributes.restore()
         watch.restore()
         raise
     finally:
         undo.restore()
         surroundings.restore()
-
-
-@contextlib.contextmanager
-def told_before() -> Iterator[None]:
-    """Silence while a step is replayed: what its operations warn of was shown when it was recorded."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
 
 
 def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[Reseed], watch: Watch) -> Graph:
@@ -160,7 +151,7 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[
     except Exception as error:
         # Keras re-raises errors of layers as new ones, so a failure is taken from the recorder.
         if recorder.failure is None:
-            why = f"{type(error).__name__}: {first_line(error)}"
+            why = f"{type(error).__name__}: {first_line(error)[:200]}"
             raise CaptureFailed(reason("untraceable", place, why)) from error
     if recorder.failure is not None:
         raise CaptureFailed(recorder.failure)

@@ -8,16 +8,16 @@ and are put back. What is not the user's code is not looked into: Keras and torc
 from __future__ import annotations
 
 import dis
+import itertools
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .python_state import CONTAINERS, KEPT, PythonState, is_opaque
+from .python_state import CONTAINERS, KEPT, OPAQUE, PythonState
 from .user_code import COMPUTING, Kind, is_free_of_effects, kind_of, user_packages_of
 
 _BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals"})
@@ -104,18 +104,14 @@ class Watch(PythonState):
 
     def _first_caller(self, frame: types.FrameType) -> types.FrameType | None:
         """Who calls, through context managers and partial functions of the standard library."""
-        caller = frame.f_back
-        while caller is not None and self._kinds.get(caller.f_code.co_filename) is Kind.STANDARD:
-            caller = caller.f_back
-        return caller
+        callers = (c for c in _callers(frame) if self._kinds.get(c.f_code.co_filename) is not Kind.STANDARD)
+        return next(callers, None)
 
     def _is_defined_by_caller(self, frame: types.FrameType, name: str) -> bool:
         """Whether a variable belongs to a function that the step is running now."""
-        caller = frame.f_back
-        while caller is not None and caller is not self._start:
+        for caller in itertools.takewhile(lambda caller: caller is not self._start, _callers(frame)):
             if name in caller.f_code.co_cellvars and _contains(caller.f_code, frame.f_code):
                 return True
-            caller = caller.f_back
         return False
 
     def _called_c(self, frame: types.FrameType, function: Any) -> None:
@@ -143,7 +139,7 @@ class Watch(PythonState):
         code = frame.f_code
         facts = self._facts.get(id(code))
         if facts is None:
-            facts = self._facts[id(code)] = _Facts.of(code)
+            facts = self._facts[id(code)] = _Facts(code)
         for name in facts.stored_globals:
             raise SideEffect(f"it sets the global {name}{_place(frame)}")
         for name in facts.stored_free:
@@ -164,7 +160,7 @@ class Watch(PythonState):
                     self.keep_attributes(cls, held, cls.__name__)
 
     def _reach(self, thing: Any, name: str, facts: _Facts, seen: set[int], depth: int, is_outside: bool) -> None:
-        if is_opaque(thing) or id(thing) in seen:
+        if isinstance(thing, OPAQUE) or id(thing) in seen:
             return
         seen.add(id(thing))
         if isinstance(thing, KEPT):
@@ -193,20 +189,10 @@ class Watch(PythonState):
                 self._reach(item, f"{name}[...]", facts, seen, depth - 1, False)
 
 
-@dataclass(frozen=True)
 class _Facts:
     """What the bytecode of a function says about it; `code` is kept so that its id stays its own."""
 
-    code: types.CodeType
-    loaded_globals: frozenset[str]
-    names: frozenset[str]
-    stored_globals: frozenset[str]
-    stored_free: frozenset[str]
-    stored_attributes: frozenset[str] | None
-    stores_items: bool
-
-    @classmethod
-    def of(cls, code: types.CodeType) -> _Facts:
+    def __init__(self, code: types.CodeType) -> None:
         found: dict[str, set[Any]] = {}
         for instruction in dis.get_instructions(code):
             is_in_place = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
@@ -215,20 +201,21 @@ class _Facts:
         def operands(*names: str) -> frozenset[str]:
             return frozenset().union(*(found.get(name, ()) for name in names))
 
-        names = frozenset(code.co_names)
-        return cls(
-            code,
-            operands("LOAD_GLOBAL", "LOAD_NAME"),
-            names,
-            operands("STORE_GLOBAL", "DELETE_GLOBAL"),
-            operands("STORE_DEREF", "DELETE_DEREF") & set(code.co_freevars),
-            None if names & _SET_ANY_ATTRIBUTE else operands("STORE_ATTR", "DELETE_ATTR"),
-            any(name in found for name in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "IN_PLACE")),
-        )
+        self.code = code
+        self.place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        self.names = frozenset(code.co_names)
+        self.loaded_globals = operands("LOAD_GLOBAL", "LOAD_NAME")
+        self.stored_globals = operands("STORE_GLOBAL", "DELETE_GLOBAL")
+        self.stored_free = operands("STORE_DEREF", "DELETE_DEREF") & set(code.co_freevars)
+        # None if it may be any.
+        self.stored_attributes = None if self.names & _SET_ANY_ATTRIBUTE else operands("STORE_ATTR", "DELETE_ATTR")
+        self.stores_items = not found.keys().isdisjoint({"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "IN_PLACE"})
 
-    @property
-    def place(self) -> str:
-        return f"{Path(self.code.co_filename).name}:{self.code.co_firstlineno}"
+
+def _callers(frame: types.FrameType) -> Iterator[types.FrameType]:
+    while frame.f_back is not None:
+        frame = frame.f_back
+        yield frame
 
 
 def _arguments(code: types.CodeType) -> tuple[str, ...]:

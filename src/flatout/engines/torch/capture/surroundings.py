@@ -25,11 +25,12 @@ class Surroundings:
         self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
         self._modes = [(module, module.training) for module in model.modules()]
         self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
-        self._attributes = PythonState()
+        # Of the model, its layers, metrics, loss and optimizer.
+        self.attributes = PythonState()
         for thing in owned_objects(model):
             for held in (vars(thing), *vars(thing).values()):
                 if type(held) in _CONTAINERS:
-                    self._attributes.keep_contents(held, type(thing).__name__)
+                    self.attributes.keep_contents(held, type(thing).__name__)
 
     def restore_random(self) -> None:
         """Put the random generators back."""
@@ -48,10 +49,6 @@ class Surroundings:
                 parameter.grad = gradient
                 if values is not None:
                     gradient.copy_(values)
-
-    def restore_attributes(self) -> None:
-        """Put Python attributes of the model, its layers, metrics, loss and optimizer back."""
-        self._attributes.restore()
 
     def drew_python_numbers(self) -> bool:
         """Whether Python's or NumPy's generator has moved."""

@@ -115,11 +115,11 @@ def compile_graph(graph: Graph, function_of: Callable[[Instruction], Callable[..
         return bound(item)
 
     lines = [f"def step({', '.join(names[index] for index in graph.inputs)}):"]
-    for instruction, ended in zip(graph.instructions, _last_uses(graph), strict=True):
+    for number, (instruction, ended) in enumerate(zip(graph.instructions, _last_uses(graph), strict=True)):
+        namespace[f"f{number}"] = function_of(instruction)
         arguments = [source_of(item) for item in instruction.args]
         arguments += [f"{key}={source_of(item)}" for key, item in instruction.kwargs.items()]
-        call = f"{bound(function_of(instruction))}({', '.join(arguments)})"
-        lines.append(f"    {_assignment(instruction, names)}{call}")
+        lines.append(f"    {_assignment(instruction, names)}f{number}({', '.join(arguments)})")
         if spent := [names[index] for index in ended if index in names]:
             lines.append(f"    del {', '.join(spent)}")
     outside = {value.storage for value in graph.values if value.kind != "computed"}
@@ -133,16 +133,17 @@ def compile_graph(graph: Graph, function_of: Callable[[Instruction], Callable[..
 
 
 def late_step(graph: Graph, calls: Calls) -> Step:
-    """A step that finds the quickest calls when it runs for the first time, and is compiled with them then."""
-    compiled: list[Step] = []
+    """A step that is compiled when it runs for the first time, and finds the quickest calls then."""
+    compiled: list[Any] = []
 
     def step(*inputs: torch.Tensor) -> list[Any]:
         if compiled:
             return compiled[0](*inputs)
-        choosing = compile_graph(graph, lambda instruction: functools.partial(calls.call, instruction))
+        compiled.append(compile_graph(graph, lambda instruction: functools.partial(calls.call, instruction)))
         with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-            outputs = choosing(*inputs)
-        compiled.append(compile_graph(graph, calls.of))
+            outputs = compiled[0](*inputs)
+        for number, instruction in enumerate(graph.instructions):
+            compiled[0].__globals__[f"f{number}"] = calls.of(instruction)
         return outputs
 
     return step

@@ -116,14 +116,17 @@ def map_in(kind: type, function: Callable[[Any], Any], structure: Any) -> Any:
 
 
 def all_in(kind: type, structure: Any) -> list[Any]:
-    """Everything of a kind in nested lists, tuples and dicts."""
-    if isinstance(structure, kind):
-        return [structure]
-    if isinstance(structure, dict):
-        structure = structure.values()
-    elif not isinstance(structure, (list, tuple)):
-        return []
-    return [found for item in structure for found in all_in(kind, item)]
+    """Everything of a kind in nested lists, tuples and dicts, in order."""
+    found, waiting = [], [structure]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, kind):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(reversed(item))
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
+    return found
 
 
 @functools.cache

@@ -6,6 +6,7 @@ A device counter holds the number of the step; it selects a row of the order mat
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -16,9 +17,9 @@ import torch
 
 from flatout.base.errors import reason
 from flatout.engines.contract import Structure, Task, first_line
-from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of, told_before
+from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of
+from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed, Undo
-from flatout.engines.torch.capture.stand_ins import Reseed
 from flatout.engines.torch.graph.codegen import compile_graph
 from flatout.engines.torch.graph.step_graph import Graph
 
@@ -45,23 +46,21 @@ class CudaGraphLoop(Loop):
         self.unit = _STEPS_PER_LAUNCH
         whole, size = self.whole_batches, rows.batch_size
         device = rows.leaves[0].device
+        self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+        self.position = position = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.arange(rows.rows, device=device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)
-        stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-        matrix = self._order[: whole * size].view(whole, size)
+        matrix, rest = self._order[: whole * size].view(whole, size), self._order[whole * size :]
 
+        # Not through `self`: memory of the device must not wait for Python's garbage collector.
         def full_batch() -> list[torch.Tensor]:
-            index = matrix.index_select(0, self._position).view(size)
+            index = matrix.index_select(0, position).view(size)
             return [leaf.index_select(0, index) for leaf in rows.leaves]
 
         def last_batch() -> list[torch.Tensor]:
-            return [leaf.index_select(0, self._order[whole * size :]) for leaf in rows.leaves]
+            return [leaf.index_select(0, rest) for leaf in rows.leaves]
 
-        def launches(captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int) -> _Launches:
-            return _Launches(captured, batch, self._position, stream, pool, steps, STEP_NAMES[task])
-
-        self._full = launches(full, full_batch, whole) if full else None
-        self._last = launches(last, last_batch, 1) if last else None
+        self._full = _Launches(self, full, full_batch, whole) if full else None
+        self._last = _Launches(self, last, last_batch, 1) if last else None
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.
@@ -77,7 +76,7 @@ class CudaGraphLoop(Loop):
         results: list[Any] = []
         current, step = None, start
         with torch.no_grad():
-            self._position.fill_(start)
+            self.position.fill_(start)
             while step < stop:
                 launches = self._full if step < self.whole_batches else self._last
                 assert launches is not None
@@ -97,30 +96,24 @@ class _Launches:
     """The CUDA graphs for one shape of batch: a step with results, one without, and several without."""
 
     def __init__(
-        self,
-        captured: CapturedStep,
-        batch: Callable[[], list[torch.Tensor]],
-        position: torch.Tensor,
-        stream: torch.cuda.Stream,
-        pool: Any,
-        steps: int,
-        place: str,
+        self, loop: CudaGraphLoop, captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int
     ) -> None:
-        self._captured, self._batch, self._position = captured, batch, position
-        self._stream, self._pool, self._place = stream, pool, place
+        self._captured, self._batch = captured, batch
+        self._position, self._stream, self._pool = loop.position, loop.stream, loop.pool
+        place = STEP_NAMES[loop.task]
         self.seeds = HostSeeds(captured.graph, place)
         operations = len(captured.quiet_graph.instructions)
         joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
         joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH
         _check_is_on_device(captured.graph, place)
-        with _unchanged(captured.graph), told_before():
+        with _unchanged(captured.graph), warnings.catch_warnings(action="ignore"):
             try:
                 self._warm_up()
                 self._one, self._outputs = self._build(captured.graph, 1)
                 self._quiet, _ = self._build(captured.quiet_graph, 1)
                 self._several = self._build(captured.quiet_graph, _STEPS_PER_LAUNCH)[0] if joins else None
             except RuntimeError as error:
-                why = reason("untraceable", f"the CUDA graph of {place}", first_line(error))
+                why = reason("untraceable", f"the CUDA graph of {place}", first_line(error)[:200])
                 raise CaptureFailed(why) from error
 
     def run_one(self) -> Any:

@@ -11,8 +11,8 @@ from dataclasses import replace
 import torch
 
 from flatout.base.errors import reason
+from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed
-from flatout.engines.torch.capture.stand_ins import Reseed
 from flatout.engines.torch.graph.codegen import Calls, late_step
 from flatout.engines.torch.graph.step_graph import Graph, Instruction, is_random
 
@@ -22,7 +22,7 @@ class HostSeeds:
 
     def __init__(self, graph: Graph, place: str) -> None:
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.are_used = any(isinstance(i.target, Reseed) for i in graph.instructions)
+        self.are_used = any(isinstance(instruction.target, Reseed) for instruction in graph.instructions)
         self._seed = late_step(self._on_host(graph, place), Calls()) if self.are_used else None
 
     def load(self) -> None:

@@ -59,7 +59,6 @@ class Loop:
     """
 
     unit = 1
-    pays = True
 
     def __init__(
         self,

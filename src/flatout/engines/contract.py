@@ -1,11 +1,12 @@
 """What the conductor asks of an engine: place data, prepare a program, run steps of it.
 
 There is one engine for each Keras backend, and the native one, which stands upon them. Above this file nobody asks
-which one it is.
+which one it is. What is written out here serves the engines that have nothing else to do there.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -20,25 +21,6 @@ Task = Literal["train", "test", "predict"]
 Structure = Any
 # For a caller who keeps all outputs of predict anyway.
 OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
-
-
-def is_on_gpu(leaf: Any) -> bool:
-    """Whether an array of any library lives in the memory of a CUDA device."""
-    kinds_of_cuda_memory = (2, 13)
-    return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
-
-
-def steps_per_piece(nbytes: int, output_bytes: int, group: int, unit: int = 1) -> int:
-    """Steps of predict whose outputs leave the device together.
-
-    Args:
-        nbytes: Outputs of one step.
-        output_bytes: Outputs of a piece.
-        group: The model's `steps_per_execution`, of which a piece holds whole ones.
-        unit: A piece holds whole ones of these too, if `group` lets it.
-    """
-    steps = max(unit, output_bytes // max(1, nbytes) // unit * unit)
-    return max(group, steps // group * group)
 
 
 class StepProgram(Protocol):
@@ -56,8 +38,8 @@ class StepProgram(Protocol):
     """
 
     engine: str
-    unit: int
-    pays: bool
+    unit: int = 1
+    pays: bool = True
 
     @property
     def longest(self) -> int | None: ...
@@ -69,7 +51,7 @@ class StepProgram(Protocol):
         Args:
             is_first: Nothing has run yet. Backends that trace do so at the first step, and never again.
         """
-        ...
+        return
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         """Take other rows in the place of those held, in the order in which they are.
@@ -81,7 +63,7 @@ class StepProgram(Protocol):
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         """Take the row numbers of a new pass over the data; None means 0, 1, 2, ..."""
-        ...
+        return
 
     def run(self, start: int, stop: int, every_step: bool) -> Any:
         """Run the steps `start` to `stop - 1`.
@@ -98,20 +80,27 @@ class StepProgram(Protocol):
 
     def end_pass(self) -> None:
         """Put all state back into the model's variables."""
-        ...
+        return
 
 
 class Engine(Protocol):
-    """Runs programs on one backend."""
+    """Runs programs on one backend.
+
+    Attributes:
+        name: As the user names it.
+        finalizes_after_errors: Whether stock Keras writes averaged weights back even after an error.
+        chunk_stretch: Each length of a chunk is that many times the next shorter one: less where compiling for one more
+            is cheap and a single step is dear.
+        peeks_to_build: Whether stock Keras takes a batch from the data to build a model before training, and so draws
+            random numbers.
+        program: Makes a program of the arguments of `prepare`.
+    """
 
     name: str
-    # Whether stock Keras writes averaged weights back even after an error.
-    finalizes_after_errors: bool
-    # Each length of a chunk is that many times the next shorter one: less where compiling for one more is cheap and a
-    # single step is dear.
-    chunk_stretch: int
-    # Whether stock Keras takes a batch from the data to build a model before training, and so draws random numbers.
-    peeks_to_build: bool
+    program: Callable[..., StepProgram]
+    finalizes_after_errors: bool = False
+    chunk_stretch: int = 8
+    peeks_to_build: bool = True
 
     @property
     def reuses_memory(self) -> bool:
@@ -120,29 +109,29 @@ class Engine(Protocol):
 
     def begin_epoch(self, model: Any, task: Task) -> None:
         """What the backend's own loop does to the model before the first step of an epoch."""
-        ...
+        return
 
     def end_epoch(self, model: Any, task: Task) -> None:
         """What it does after the last step."""
-        ...
+        return
 
     def end_run(self, model: Any) -> None:
         """What the backend's own loop does to the model when all is over."""
-        ...
+        return
 
     def reset_metrics(self, model: Any) -> None:
-        """`model.reset_metrics()`."""
-        ...
+        model.reset_metrics()
 
     def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
         """The metrics' results, or the last step's logs where those have other names, as Keras chooses."""
-        ...
+        return dict(model._get_metrics_result_or_logs(logs))
 
     def generator_state(self) -> Any:
         """The state of random generators outside the model's variables, or None."""
-        ...
+        return None
 
-    def set_generator_state(self, state: Any) -> None: ...
+    def set_generator_state(self, state: Any) -> None:
+        return None
 
     def place(self, inputs: Structure) -> Structure:
         """Put whole arrays on the device, converted as Keras converts each batch of them."""
@@ -162,7 +151,7 @@ class Engine(Protocol):
     @property
     def landing(self) -> Landing | None:
         """Arrays on the device for rows that come there past the backend; None where none can."""
-        ...
+        return None
 
     def mark(self, values: list[Any]) -> Callable[[], object]:
         """What waits until these values are computed, whatever is dispatched after them."""
@@ -170,7 +159,7 @@ class Engine(Protocol):
 
     def free_memory(self) -> int | None:
         """Bytes free on the device, or None if nobody can say."""
-        ...
+        return free_host_memory()
 
     def prepare(
         self,
@@ -196,4 +185,30 @@ class Engine(Protocol):
         Raises:
             Refusal: The step cannot be compiled; stock Keras must run. Nothing has been changed.
         """
-        ...
+        return self.program(model, task, data, rows, batch_size, any_length, output_bytes)
+
+
+def is_on_gpu(leaf: Any) -> bool:
+    """Whether an array of any library lives in the memory of a CUDA device."""
+    kinds_of_cuda_memory = (2, 13)
+    return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
+
+
+def free_host_memory() -> int | None:
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [""])[0]
+
+
+def steps_per_piece(nbytes: int, output_bytes: int, group: int, unit: int = 1) -> int:
+    """Steps of predict, of `nbytes` each, whose outputs leave the device together, about `output_bytes` of them.
+
+    A piece holds whole ones of `group`, the model's `steps_per_execution`, and of `unit` too, if `group` lets it.
+    """
+    steps = max(unit, output_bytes // max(1, nbytes) // unit * unit)
+    return max(group, steps // group * group)

@@ -18,12 +18,7 @@ _MOST = 32
 
 
 class Functions:
-    """Functions of one model and task, by what they were traced for; those that were used last.
-
-    Args:
-        model: A built model.
-        task: What it is to do.
-    """
+    """Functions of one model and task, by what they were traced for; those that were used last."""
 
     def __init__(self, model: Any, task: Task):
         getattr(model, f"make_{task}_function")()
@@ -35,12 +30,15 @@ class Functions:
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """What was made for this key; made now if there is nothing."""
         if key not in self._kept:
-            self._kept[key] = make()
-            self._fresh.add(key)
-            if len(self._kept) > _MOST:
-                self._kept.popitem(last=False)
+            self.keep(key, make())
         self._kept.move_to_end(key)
         return self._kept[key]
+
+    def keep(self, key: Any, function: Any) -> None:
+        self._kept[key] = function
+        self._fresh.add(key)
+        if len(self._kept) > _MOST:
+            self._kept.popitem(last=False)
 
     def forget_fresh(self) -> None:
         """Trace anew what stock Keras has not traced yet."""

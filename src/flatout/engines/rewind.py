@@ -13,10 +13,11 @@ class Snapshot:
     def __init__(self, model: Any, engine: Engine):
         import keras
 
-        self._model = model
-        self._engine = engine
+        self._model, self._engine = model, engine
         _attach(model)
-        variables = {id(variable): variable for variable in _variables(model)}
+        optimizer = getattr(model, "optimizer", None)
+        of_optimizer = optimizer.variables if optimizer is not None else []
+        variables = {id(variable): variable for variable in (*model.variables, *of_optimizer, *model.metrics_variables)}
         self._values = [(variable, keras.ops.copy(variable.value)) for variable in variables.values()]
         self._generators = engine.generator_state()
 
@@ -25,11 +26,6 @@ class Snapshot:
         for variable, value in self._values:
             variable.assign(value)
         self._engine.set_generator_state(self._generators)
-
-
-def _variables(model: Any) -> list[Any]:
-    optimizer = getattr(model, "optimizer", None)
-    return [*model.variables, *(optimizer.variables if optimizer is not None else []), *model.metrics_variables]
 
 
 def _attach(model: Any) -> None:

@@ -62,25 +62,11 @@ def loop(step: Callable[..., Any], output: Any, unit: int, capacity: int | None)
     return run
 
 
-def whole(step: Callable[..., Any], output: Any, steps: int, keeps_all: bool) -> Callable[..., Any]:
-    """As `loop`, for all `steps` of a chunk.
-
-    The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
-    """
-    run = loop(step, output, 1, steps if keeps_all else None)
-    return lambda state, data, order: run(state, data, order, (0, steps))
-
-
 @dataclass(frozen=True)
 class Cost:
-    """What a step does, as far as its jax operations tell.
+    """What a step does, as far as its jax operations tell; it loops itself if it has recurrent layers."""
 
-    Attributes:
-        operations: Floating-point operations in products and convolutions.
-        has_loop: Whether it loops itself, as recurrent layers do.
-        has_convolution: Whether it convolves.
-    """
-
+    # Floating-point operations in products and convolutions.
     operations: float
     has_loop: bool
     has_convolution: bool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -17,17 +16,15 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
-from flatout.base.errors import Reason, Refusal, reason
 from flatout.data.device.sinks import MakeSink
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Structure, Task, is_on_gpu, steps_per_piece
-from flatout.engines.kept_functions import Functions
+from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
+from flatout.engines.looped_program import LoopedProgram
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
-from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu, whole
-from .landing import JaxLanding
-from .sink import JaxSink
+from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
+from .sink import JaxLanding, JaxSink
 from .uninterrupted import Uninterrupted
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
@@ -36,96 +33,11 @@ _STATE_PARTS = {
     "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
     "predict": ("trainable_variables", "non_trainable_variables"),
 }
+# Settings of jax that change what a program computes; the user may set them between calls.
+_SETTINGS = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")
 
 
-class JaxEngine:
-    """Compiles Keras models on the jax backend."""
-
-    name = "jax"
-    chunk_stretch = 8
-    finalizes_after_errors = True
-    peeks_to_build = True
-
-    def __init__(self) -> None:
-        jax_cache.use_persistent_cache()
-
-    def begin_epoch(self, model: Any, task: Task) -> None:
-        model._jax_state_synced = True
-
-    def end_epoch(self, model: Any, task: Task) -> None:
-        pass
-
-    def end_run(self, model: Any) -> None:
-        model._jax_state = None
-
-    def reset_metrics(self, model: Any) -> None:
-        jax_metrics.reset(model)
-
-    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
-        return jax_metrics.result(model, logs)
-
-    def generator_state(self) -> None:
-        """Every generator of Keras on jax is a variable of the model."""
-
-    def set_generator_state(self, state: None) -> None:
-        pass
-
-    def place(self, inputs: Structure) -> Structure:
-        def whole(leaf: Any) -> Any:
-            if isinstance(leaf, jax.Array) or is_on_gpu(leaf):
-                # Already there: Keras would take it through the host.
-                array = leaf if isinstance(leaf, jax.Array) else jax.dlpack.from_dlpack(leaf)
-                is_float = jnp.issubdtype(array.dtype, jnp.floating)
-                return array.astype(keras.config.floatx()) if is_float else array
-            sliceable = array_slicing.convert_to_sliceable(leaf, target_backend="jax")
-            # A copy, also on a CPU: what the user writes into the array later must not reach half of the batches.
-            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
-
-        return tree.map_structure(whole, inputs, none_is_leaf=False)
-
-    def sink(self, dtype: str) -> MakeSink:
-        return functools.partial(JaxSink, cast_to=dtype)
-
-    @property
-    def reuses_memory(self) -> bool:
-        return jax.default_backend() != "cpu"
-
-    def send(self, arrays: Structure) -> Structure:
-        return jax.block_until_ready(jax.device_put(arrays))
-
-    @property
-    def landing(self) -> Landing | None:
-        is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
-        return JaxLanding() if is_first_gpu else None
-
-    def mark(self, values: list[Any]) -> Callable[[], object]:
-        return functools.partial(jax.block_until_ready, values)
-
-    def free_memory(self) -> int | None:
-        statistics = jax.local_devices()[0].memory_stats()
-        if statistics and "bytes_limit" in statistics:
-            return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-
-    def prepare(
-        self,
-        model: Any,
-        task: Task,
-        data: Structure,
-        rows: int,
-        batch_size: int,
-        any_length: bool = False,
-        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
-    ) -> JaxProgram:
-        program = JaxProgram(model, task, data, rows, batch_size, output_bytes)
-        try:
-            program.trace()
-        except Exception as error:
-            raise Refusal(reason("untraceable", f"{task}_step", _first_line(error))) from error
-        return program
-
-
-class JaxProgram:
+class JaxProgram(LoopedProgram):
     """One model's step, looped over placed rows.
 
     Three forms are compiled when they are first needed: the loop over full batches, a single full batch (for chunks
@@ -133,32 +45,17 @@ class JaxProgram:
     """
 
     engine = "jax"
+    _put = staticmethod(jax.device_put)
+    _state: Any = None
+    _signature: Any = None
+    _marks: tuple[Any, ...] = ()
+    _cost = Cost(0.0, has_loop=False, has_convolution=False)
+    # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
+    _is_chunk = False
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
-        self._model = model
-        self._task = task
-        self._state: Any = None
+    def _trace(self) -> None:
         self._variables: list[list[Any]] = []
-        self._marks: tuple[Any, ...] = ()
-        self._signature: Any = None
-        self._is_in_order = False
-        # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
-        self._is_chunk = False
-        self._order: Any = None
-        self._rest_order: Any = None
-        self._functions = Functions(model, task)
-        self._settings = _settings()
-        self._cost = Cost(0.0, has_loop=False, has_convolution=False)
-        self._loops = True
-        self.pays = True
-        self.unit = 1
-        self.longest: int | None = None
-        self._output_bytes = output_bytes
-        self.reasons: tuple[Reason, ...] = ()
-        self._hold(data, rows, batch_size)
-
-    def trace(self) -> None:
-        """Trace a step on shapes alone: one that cannot be compiled fails here, before step 0."""
+        self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
         self._signature = _signature(self._state)
         output, after = self._trace_step(self._batch_size)[1]
@@ -170,58 +67,37 @@ class JaxProgram:
         else:
             self.unit = choose_unit(self._full, self._cost)
         if self._task == "predict":
-            nbytes = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output))
-            self.longest = steps_per_piece(nbytes, self._output_bytes, self._model.steps_per_execution, self.unit)
+            self._limit_outputs(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output)))
         self._state = None
-
-    def renew(self, is_first: bool) -> None:
-        if is_first:
-            self._functions.forget_fresh()
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = self._layout
-        self._hold(data, rows, batch_size)
+        super().replace(data, rows, batch_size)
         self._is_chunk = jax.default_backend() != "cpu"
-        if self._layout != before and jax.default_backend() != "cpu":
+        if self._is_chunk and self._layout != before:
             self.unit = choose_unit(self._full, self._cost)
-        if self._layout != before or not self._is_in_order:
-            self.begin_pass(None)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
-        self._data = data
-        self._batch_size = min(batch_size, rows)
-        self._full, self._rest = divmod(rows, self._batch_size)
+        super()._hold(data, rows, batch_size)
         leaves, structure = jax.tree.flatten(data)
         self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
 
-    def begin_pass(self, order: np.ndarray | None) -> None:
-        self._is_in_order = order is None
-        cut = self._full * self._batch_size
-        if order is None:
-            order = np.arange(cut + self._rest, dtype=np.int32)
-        self._order = jax.device_put(order[:cut].reshape(self._full, self._batch_size))
-        self._rest_order = jax.device_put(order[cut:]) if self._rest else None
+    def _is_whole(self, start: int, stop: int) -> bool:
+        return self._is_chunk and self._loops and (start, stop) == (0, self._full)
 
-    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        stacked = every_step or self._task == "predict"
-        results: list[Any] = []
-        # What is left over after whole units goes step by step.
-        looped = max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
-        if self._is_chunk and self._loops and (start, stop) == (0, self._full):
-            outputs = self._advance(("whole", stacked))
-            results = _unstack(outputs, stop) if stacked else [outputs]
-            start = stop
-        elif looped > 1:
-            bounds = np.array([start, start + looped], np.int32)
-            outputs = self._advance(("loop", stacked), bounds)
-            results = _unstack(outputs, looped) if stacked else [outputs]
-            start += looped
-        for step in range(start, stop):
-            outputs = self._advance(("step",), np.int32(step)) if step < self._full else self._advance(("rest",))
-            results = [*results, outputs] if stacked else [outputs]
-        if self._task == "predict":
-            results = [tree.map_structure(np.asarray, output) for output in results]
-        return results
+    def _looped(self, start: int, stop: int) -> int:
+        if self._is_whole(start, stop):
+            return stop
+        looped = super()._looped(start, stop)
+        return looped if looped > 1 else 0
+
+    def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
+        if self._is_whole(start, stop):
+            return self._advance(("whole", keeps_all))
+        return self._advance(("loop", keeps_all), np.array([start, stop], np.int32))
+
+    def _run_step(self, step: int) -> Any:
+        return self._advance(("step",), np.int32(step)) if step < self._full else self._advance(("rest",))
 
     def end_pass(self) -> None:
         """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
@@ -258,20 +134,21 @@ class JaxProgram:
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
         """Keras' `_get_jax_state`, without its four walks through all layers where nothing has changed."""
         model = self._model
-        known = itertools.chain.from_iterable(self._variables)
-        marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
-        if not self._variables or marks != self._marks:
+        if not self._variables or self._marks_now() != self._marks:
             self._variables = [
                 model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
                 for part in _STATE_PARTS[self._task]
             ]
-            known = itertools.chain.from_iterable(self._variables)
-            self._marks = (getattr(model, "optimizer", None), *(variable.trainable for variable in known))
+            self._marks = self._marks_now()
         state = tuple([_value(variable) for variable in variables] for variables in self._variables)
         if purge:
             for variable in itertools.chain.from_iterable(self._variables):
                 variable._value = None
         return state
+
+    def _marks_now(self) -> tuple[Any, ...]:
+        known = itertools.chain.from_iterable(self._variables)
+        return (getattr(self._model, "optimizer", None), *(variable.trainable for variable in known))
 
     def _kept_values(self) -> list[Any]:
         """Values of variables that this task does not take, and so must not lose by donation."""
@@ -280,15 +157,18 @@ class JaxProgram:
             return []
         return [variable.value for variable in optimizer.variables]
 
-    def _function(self, form: str, stacked: bool = False) -> Callable[..., Any]:
+    def _function(self, form: str, keeps_all: bool = False) -> Callable[..., Any]:
         if form == "rest":
             return self._trace_step(self._rest)[0]
         step, (output, _) = self._trace_step(self._batch_size)
         if form == "whole":
-            return whole(step, output, self._full, stacked)
+            # The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
+            steps = self._full
+            run = loop(step, output, 1, steps if keeps_all else None)
+            return lambda state, data, order: run(state, data, order, (0, steps))
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
-        return loop(step, output, self.unit, min(self._full, self.longest or self._full) if stacked else None)
+        return loop(step, output, self.unit, min(self._full, self.longest or self._full) if keeps_all else None)
 
     def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
         """The step as a function of jax operations, and the specification of what it returns.
@@ -318,17 +198,6 @@ class JaxProgram:
         step = self._model.train_step if self._task == "train" else self._model.test_step
         logs, state = step(state, batch)
         return jax.tree.map(jnp.asarray, logs), state
-
-
-def _settings() -> tuple[Any, ...]:
-    """Those of jax that change what a program computes; the user may set them between calls."""
-    config = jax.config
-    return (
-        config.jax_enable_x64,
-        config.jax_default_matmul_precision,
-        config.jax_numpy_dtype_promotion,
-        config.jax_default_prng_impl,
-    )
 
 
 def _value(variable: Any) -> Any:
@@ -375,12 +244,61 @@ def _unshared(state: Any, kept: list[Any]) -> Any:
     return jax.tree.map(once, state)
 
 
-def _unstack(outputs: Any, count: int) -> list[Any]:
-    leaves, structure = jax.tree.flatten(outputs)
-    columns = [np.asarray(leaf)[:count] for leaf in leaves]
-    return [jax.tree.unflatten(structure, [column[number] for column in columns]) for number in range(count)]
+class JaxEngine(Engine):
+    """Compiles Keras models on the jax backend, where every random generator of Keras is a variable of the model."""
 
+    name = "jax"
+    finalizes_after_errors = True
+    program = JaxProgram
 
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"
+    def __init__(self) -> None:
+        jax_cache.use_persistent_cache()
+
+    def begin_epoch(self, model: Any, task: Task) -> None:
+        model._jax_state_synced = True
+
+    def end_run(self, model: Any) -> None:
+        model._jax_state = None
+
+    def reset_metrics(self, model: Any) -> None:
+        jax_metrics.reset(model)
+
+    def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
+        return jax_metrics.result(model, logs)
+
+    def place(self, inputs: Structure) -> Structure:
+        def whole(leaf: Any) -> Any:
+            if isinstance(leaf, jax.Array) or is_on_gpu(leaf):
+                # Already there: Keras would take it through the host.
+                array = leaf if isinstance(leaf, jax.Array) else jax.dlpack.from_dlpack(leaf)
+                is_float = jnp.issubdtype(array.dtype, jnp.floating)
+                return array.astype(keras.config.floatx()) if is_float else array
+            sliceable = array_slicing.convert_to_sliceable(leaf, target_backend="jax")
+            # A copy, also on a CPU: what the user writes into the array later must not reach half of the batches.
+            return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
+
+        return tree.map_structure(whole, inputs, none_is_leaf=False)
+
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(JaxSink, cast_to=dtype)
+
+    @property
+    def reuses_memory(self) -> bool:
+        return jax.default_backend() != "cpu"
+
+    def send(self, arrays: Structure) -> Structure:
+        return jax.block_until_ready(jax.device_put(arrays))
+
+    @property
+    def landing(self) -> Landing | None:
+        is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
+        return JaxLanding() if is_first_gpu else None
+
+    def mark(self, values: list[Any]) -> Callable[[], object]:
+        return functools.partial(jax.block_until_ready, values)
+
+    def free_memory(self) -> int | None:
+        statistics = jax.local_devices()[0].memory_stats()
+        if statistics and "bytes_limit" in statistics:
+            return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
+        return super().free_memory()

@@ -49,16 +49,14 @@ def compile_shared(
     places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
     digest.update(repr((donated, jax.default_backend(), places)).encode())
     key = digest.hexdigest()
-    if traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr)):
-        # The program's text does not tell one Python function from another.
-        executable = lowered.compile()
-        return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
-    if key not in _executables:
-        _executables[key] = lowered.compile()
+    # The program's text does not tell one Python function from another.
+    is_own = traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr))
+    executable = lowered.compile() if is_own or key not in _executables else _executables[key]
+    if not is_own:
+        _executables[key] = executable
+        _executables.move_to_end(key)
         if len(_executables) > _KEPT:
             _executables.popitem(last=False)
-    _executables.move_to_end(key)
-    executable = _executables[key]
     return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
 
 
@@ -76,9 +74,8 @@ def primitives(jaxpr: Any) -> set[str]:
 
 def use_persistent_cache() -> None:
     """Let jax keep compiled programs on disk, unless the user has said where or switched it off."""
-    if jax.config.jax_compilation_cache_dir is not None or "JAX_COMPILATION_CACHE_DIR" in os.environ:
-        return
-    if "JAX_ENABLE_COMPILATION_CACHE" in os.environ:
+    names = {"JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE"}
+    if jax.config.jax_compilation_cache_dir is not None or not names.isdisjoint(os.environ):
         return
     try:
         folder = disk_cache.folder("jax")

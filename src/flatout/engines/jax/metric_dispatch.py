@@ -21,19 +21,14 @@ from . import executables as jax_cache
 
 @dataclass
 class _Metrics:
-    """The metrics of a compiled model, found once: looking for them walks through all its layers.
+    """The metrics of a compiled model, found once: looking for them walks through all its layers."""
 
-    Attributes:
-        owners: What `compile()` makes anew; with other owners there are other metrics.
-        variables: All variables of all metrics.
-        are_of_keras: Whether no Python but Keras' own is in them, which may be traced once and for all.
-        functions: Compiled functions of the variables, by the model's method that they stand for.
-        at_reset: What the variables were given when they were last reset.
-    """
-
+    # What `compile()` makes anew; with other owners there are other metrics.
     owners: tuple[Any, ...]
     variables: list[Any]
-    are_of_keras: bool
+    # Whether they have variables, and no Python but Keras' own, which may be traced once and for all.
+    can_be_compiled: bool
+    # By the model's method that they stand for.
     functions: dict[str, Callable[..., Any]] = field(default_factory=dict)
     at_reset: list[Any] | None = None
 
@@ -79,21 +74,16 @@ def _reset_values(model: Any, scope: StatelessScope) -> list[Any]:
 def _can_be_compiled(model: Any, method: str) -> bool:
     if jax.default_backend() == "cpu" or getattr(type(model), method) is not getattr(Trainer, method):
         return False
-    metrics = _metrics_of(model)
-    return bool(metrics.variables) and metrics.are_of_keras
+    return _metrics_of(model).can_be_compiled
 
 
 def _metrics_of(model: Any) -> _Metrics:
-    owners = (
-        model._loss_tracker,
-        model._compile_metrics,
-        model._compile_loss,
-        type(model).metrics,
-        len(model._metrics),
-    )
+    made = (model._loss_tracker, model._compile_metrics, model._compile_loss)
+    owners = (*made, type(model).metrics, len(model._metrics))
     found = _known.get(model)
     if found is None or any(a is not b for a, b in zip(found.owners, owners, strict=True)):
-        found = _Metrics(owners, model.metrics_variables, all(map(_is_of_keras, model.metrics)))
+        variables = model.metrics_variables
+        found = _Metrics(owners, variables, bool(variables) and all(map(_is_of_keras, model.metrics)))
         _known[model] = found
     return found
 

@@ -1,9 +1,14 @@
-"""Rows into a jax array, by updates in place of a buffer that each update takes over from the last."""
+"""Rows into a jax array: by updates in place of a buffer, or past jax.
+
+Each update takes the buffer over from the last. Arrays that are written past jax are used again when the steps that
+read them are done.
+"""
 
 from __future__ import annotations
 
 import functools
 import threading
+from collections import defaultdict, deque
 from typing import Any
 
 import jax
@@ -29,11 +34,7 @@ def _updated(array: jax.Array, block: jax.Array, at: jax.Array) -> tuple[jax.Arr
 class JaxSink:
     """One array on jax' default device; device memory holds it once, and the blocks that are under way.
 
-    Args:
-        shape: Of the whole array.
-        dtype: Of the file; jax makes 64-bit numbers 32-bit ones unless told otherwise.
-        page_offset: Ignored.
-        cast_to: Name of the array's dtype; by default jax' counterpart of the file's.
+    Its dtype is `cast_to`, by default jax' counterpart of the file's: 64-bit numbers become 32-bit ones.
 
     Example:
         >>> import numpy as np
@@ -68,11 +69,39 @@ class JaxSink:
         start[: len(at)] = at
         with self._lock:
             self._array, updated = _updated(self._array, placed, start)
-
-        def wait() -> None:
-            updated.block_until_ready()
-
-        return wait
+        return functools.partial(jax.block_until_ready, updated)
 
     def finish(self) -> jax.Array:
         return self._array.block_until_ready()
+
+
+@jax.jit
+def _mark() -> jax.Array:
+    """Ready when all that was dispatched to the device before is done."""
+    return jnp.zeros((), jnp.int32)
+
+
+class JaxLanding:
+    """A pool of arrays of each shape.
+
+    Jax allocates an array by a program that makes it, which waits for the steps that were dispatched before: so arrays
+    are used again. To jax they are immutable; nobody has read what is in them, or will again, while they are here.
+    """
+
+    def __init__(self) -> None:
+        self._free: defaultdict[Any, deque[tuple[jax.Array, jax.Array]]] = defaultdict(deque)
+        self._lock = threading.Lock()
+
+    def takes(self, dtype: np.dtype[Any]) -> bool:
+        return bool(jax.dtypes.canonicalize_dtype(dtype) == dtype) and dtype.kind in "biufc"
+
+    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> tuple[jax.Array, DeviceMemory]:
+        with self._lock:
+            free = self._free[shape, dtype]
+            array, done = free.popleft() if free else (jnp.empty(shape, dtype), None)
+        jax.block_until_ready(array if done is None else done)
+        return array, DeviceMemory(array.unsafe_buffer_pointer(), array.nbytes)
+
+    def give_back(self, array: jax.Array) -> None:
+        with self._lock:
+            self._free[array.shape, array.dtype].append((array, _mark()))

@@ -5,24 +5,21 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
-
 from flatout.base.errors import Reason
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.chunks import RowReader, leaves_of, packed
 from flatout.data.workers.background import Background
+from flatout.engines.contract import StepProgram
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import iterator_class, passes
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.trainers import strategy_arguments, trainer_module
 
 
-class StockProgram:
+class StockProgram(StepProgram):
     """One batch at a time, as the data are."""
 
     engine = "stock"
-    unit = 1
-    pays = True
     longest: int | None = 1
     reasons: tuple[Reason, ...] = ()
 
@@ -44,27 +41,9 @@ class StockProgram:
         alone = (only for only in [batch])
         return [stock.original("predict")(self._model, alone, steps=1, verbose=0)]
 
-    def renew(self, is_first: bool) -> None:
-        pass
-
-    def begin_pass(self, order: np.ndarray | None) -> None:
-        pass
-
-    def end_pass(self) -> None:
-        pass
-
 
 class StockBatches:
-    """Gives a `StockProgram` one batch after the other.
-
-    Args:
-        program: What holds the batch.
-        batches: Makes the batches from a step on.
-        steps: How many there are, if known.
-
-    Attributes:
-        first_step: The step at which a pass begins.
-    """
+    """Gives a `StockProgram` one batch after the other; `batches` makes them from `first_step` on."""
 
     placement = "host"
     is_exhausted = False

@@ -15,13 +15,7 @@ from flatout.data.device.sinks import DeviceMemory, HostSink, Wait, nothing_to_w
 def TensorFlowSink(
     shape: tuple[int, ...], dtype: np.dtype[Any], page_offset: int = 0, *, cast_to: str | None = None
 ) -> TensorFlowHostSink | TensorFlowDeviceSink:
-    """The sink for the device on which TensorFlow puts tensors here.
-
-    Args:
-        shape: Of the whole tensor.
-        dtype: Of the file.
-        page_offset: Ignored.
-        cast_to: Name of the tensor's dtype; by default the file's.
+    """The sink for the device on which TensorFlow puts tensors here; `cast_to` names their dtype, if not the file's.
 
     Example:
         >>> import numpy as np
@@ -36,25 +30,18 @@ def TensorFlowSink(
     return TensorFlowDeviceSink(shape, kept) if is_on_gpu else TensorFlowHostSink(shape, kept)
 
 
-class TensorFlowHostSink:
+class TensorFlowHostSink(HostSink):
     """A tensor in host memory.
 
     Slices of a variable would take the memory twice: TensorFlow copies a variable so written when it is read.
     """
 
-    wants_pinned = False
-    device_memory: DeviceMemory | None = None
-
     def __init__(self, shape: tuple[int, ...], kept: tf.DType):
-        self._shape, self._kept = shape, kept
         # On a page, because TensorFlow wants its tensors aligned, as NumPy's are not.
         count = math.prod(shape)
         memory = mmap.mmap(-1, max(count * kept.size, 1), flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        self._array = np.frombuffer(memory, kept.as_numpy_dtype, count=count).reshape(shape)
-        self._rows = HostSink(shape, self._array.dtype, out=self._array)
-
-    def write(self, at: tuple[int, ...], block: np.ndarray) -> Wait:
-        return self._rows.write(at, block)
+        array = np.frombuffer(memory, kept.as_numpy_dtype, count=count).reshape(shape)
+        super().__init__(shape, array.dtype, out=array)
 
     def finish(self) -> tf.Tensor:
         return tf.experimental.dlpack.from_dlpack(self._array.__dlpack__())

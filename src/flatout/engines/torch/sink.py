@@ -17,11 +17,7 @@ from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for, p
 class TorchSink:
     """One tensor, allocated once; each reader thread copies into it on a CUDA stream of its own.
 
-    Args:
-        shape: Of the whole tensor.
-        dtype: Of the file.
-        page_offset: Where in a page the tensor should start, for reads past the host.
-        cast_to: Keras' name of the tensor's dtype; by default Keras' counterpart of the file's.
+    `cast_to` is Keras' name of its dtype, by default Keras' counterpart of the file's.
 
     Example:
         >>> import numpy as np

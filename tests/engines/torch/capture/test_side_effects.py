@@ -470,7 +470,7 @@ class Share(keras.metrics.Metric):
 @pytest.mark.parametrize("rows", [ROWS, BATCH])
 def test_ordinary_custom_code_is_captured(rows):
     model = make(Pooled(), cls=Custom, loss=Smooth(), metrics=[Share()])
-    assert Watch.of(model)._user_packages is not None
+    assert Watch(model)._user_packages is not None
     for task in ("train", "test", "predict"):
         program = prepare(model, rows, task)
         assert isinstance(program.loop, ReplayLoop), program.reasons
@@ -489,8 +489,8 @@ def test_a_cache_that_is_filled_once_is_no_effect():
 
 def test_models_of_keras_parts_are_not_watched():
     model = make(layers.BatchNormalization(), layers.Dropout(0.5))
-    assert Watch.of(model)._user_packages is None
-    assert Watch.of(make(layers.Lambda(lambda x: x * 2)))._user_packages is not None
+    assert Watch(model)._user_packages is None
+    assert Watch(make(layers.Lambda(lambda x: x * 2)))._user_packages is not None
 
 
 def test_a_method_of_keras_that_the_user_replaced_is_watched(monkeypatch):

@@ -1,4 +1,4 @@
-"""Records a model's step once, and proves on two batches that the recording does what the step does.
+"""Records a model's step once, and verifies on two batches that the recording does what the step does.
 
 A trial changes nothing: variables, gradients, random generators and Python attributes are put back. The step is
 recorded twice, on different rows and states; recordings that differ depend on something outside the graph. The
@@ -12,35 +12,29 @@ import functools
 import io
 import time
 import warnings
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import keras.src.backend as keras_backend
 import torch
 from keras.src import tree
-from keras.src.backend.torch import core as keras_core
-from keras.src.backend.torch import random as keras_random
 
 from flatout.base.errors import reason
 from flatout.base.options import current
-from flatout.engines.contract import Structure, Task
+from flatout.engines.contract import Structure, Task, first_line
 from flatout.engines.torch.graph.codegen import Calls, Step, late_step
 from flatout.engines.torch.graph.optimize import optimize
-from flatout.engines.torch.graph.step_graph import Graph
-from flatout.seam.local_patches import replaced_here, unpatched
+from flatout.engines.torch.graph.step_graph import Graph, Ref, all_in
 
-from .recorded_cond import branch_free
+from .recordable_keras import Reseed, replaced_for
 from .recorder import CaptureFailed, HostReads, Recorder, Undo
-from .seeded_draws import Reseeds, recorded_seed_generator
 from .side_effects import SideEffect, Watch
-from .surroundings import Surroundings
+from .surroundings import Surroundings, fingerprint
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
-# Bits are equal on a CPU; on a GPU some kernels add up in no fixed order.
 # A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
 # recording it costs six such steps.
 _LONGEST_RECORDING = 1.0
+# Bits are equal on a CPU; on a GPU some kernels add up in no fixed order.
 _TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
 
 
@@ -52,7 +46,6 @@ class CapturedStep:
         graph: The whole step with its outputs; `quiet_graph` changes the state alone.
         step: The graph as a function of the batch's leaves; `quiet_step` likewise.
         calls: The callables chosen for the operations.
-        structure: What the step returns, with a number for each output.
     """
 
     graph: Graph
@@ -60,16 +53,21 @@ class CapturedStep:
     step: Step
     quiet_step: Step
     calls: Calls
-    structure: Any
 
     @functools.cached_property
     def changes_inputs(self) -> bool:
         """Whether the step writes to the memory of its batch."""
-        written = {storage for i in self.graph.instructions for storage in self.graph.written_storages(i)}
+        written = self.graph.written_storages(*self.graph.instructions)
         return bool(written & {self.graph.values[index].storage for index in self.graph.inputs})
 
+    @property
+    def output_size(self) -> int:
+        """Bytes of what the step returns."""
+        return sum(self.graph.values[ref.index].nbytes for ref in all_in(Ref, self.graph.outputs))
+
     def pack(self, outputs: list[Any]) -> Any:
-        return tree.map_structure(lambda number: outputs[number], self.structure)
+        """The outputs as the step returns them."""
+        return tree.map_structure(lambda number: outputs[number], self.graph.output_structure)
 
 
 def leaves_of(batch: Structure) -> list[torch.Tensor]:
@@ -77,22 +75,23 @@ def leaves_of(batch: Structure) -> list[torch.Tensor]:
     return [leaf for leaf in tree.flatten(batch) if leaf is not None]
 
 
-def capture(model: Any, task: Task, batches: list[Structure], verify: bool = True) -> CapturedStep:
+def capture(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     """Record the step on the first batch; `batches` may hold a second one of the same shapes.
 
     Raises:
         CaptureFailed: The step cannot be recorded. Nothing has been changed.
     """
     place = STEP_NAMES[task]
-    surroundings, undo, reseeds, watch = Surroundings(model), Undo(), Reseeds(), Watch.of(model)
+    surroundings, undo, watch = Surroundings(model), Undo(), Watch(model)
+    reseeds: list[Reseed] = []
     try:
-        graphs, pictures = [], []
+        graphs, fingerprints = [], set()
         # Of this process alone: a busy machine says nothing about the step.
         began = time.process_time()
         for batch in batches:
             graphs.append(_record(model, task, batch, undo, reseeds, watch))
             watch.end_recording()
-            pictures.append(surroundings.attributes_now())
+            fingerprints.add(fingerprint(model))
             is_on_cpu = leaves_of(batch)[0].device.type == "cpu"
             if is_on_cpu and not current().force and time.process_time() - began > _LONGEST_RECORDING:
                 raise CaptureFailed(reason("no_gain"))
@@ -101,20 +100,26 @@ def capture(model: Any, task: Task, batches: list[Structure], verify: bool = Tru
         if change := watch.change():
             raise CaptureFailed(reason("side_effects", place, change))
         if len(graphs) > 1:
-            if pictures[0] != pictures[1]:
+            if len(fingerprints) > 1:
                 raise CaptureFailed(reason("side_effects", place, "it changes Python attributes at each step"))
             if difference := _difference(*graphs):
                 raise CaptureFailed(reason("data_dependent", place, difference))
-        captured = _prepare(graphs[0])
-        if verify:
-            expected, random_state = undo.current(), torch.get_rng_state()
-            undo.restore()
-            surroundings.restore_random()
-            with told_before():
-                _verify(captured, batches, undo, expected, random_state, place)
-        return captured
+        (loud, quiet), calls = optimize(graphs[0]), Calls()
+        steps = late_step(loud, calls), late_step(quiet, calls)
+        expected, random_state = undo.current(), torch.get_rng_state()
+        undo.restore()
+        surroundings.restore_random()
+        # What its operations warn of was shown when it was recorded.
+        with warnings.catch_warnings(action="ignore"):
+            for step, batch in zip(steps, batches, strict=False):
+                step(*leaves_of(batch))
+        if not all(map(_close, expected, undo.current())):
+            raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
+        if not torch.equal(random_state, torch.get_rng_state()):
+            raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
+        return CapturedStep(loud, quiet, *steps, calls)
     except BaseException:
-        surroundings.restore_attributes()
+        surroundings.attributes.restore()
         watch.restore()
         raise
     finally:
@@ -122,26 +127,17 @@ def capture(model: Any, task: Task, batches: list[Structure], verify: bool = Tru
         surroundings.restore()
 
 
-@contextlib.contextmanager
-def told_before() -> Iterator[None]:
-    """Silence while a step is replayed: what its operations warn of was shown when it was recorded."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        yield
-
-
-def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Reseeds, watch: Watch) -> Graph:
+def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[Reseed], watch: Watch) -> Graph:
     place = STEP_NAMES[task]
     recorder = Recorder(place, undo)
     batch = tree.map_structure(torch.clone, batch, none_is_leaf=False)
     for leaf in leaves_of(batch):
         recorder.add_input(leaf)
-    reseeds.restart()
     model.train(task == "train")
     printed = io.StringIO()
     try:
         with (
-            _patched(recorder, reseeds),
+            replaced_for(recorder, reseeds),
             contextlib.redirect_stdout(printed),
             torch.autograd.set_multithreading_enabled(False),
             torch.set_grad_enabled(task == "train"),
@@ -155,8 +151,8 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Resee
     except Exception as error:
         # Keras re-raises errors of layers as new ones, so a failure is taken from the recorder.
         if recorder.failure is None:
-            first_line = (str(error).strip().splitlines() or [""])[0][:200]
-            raise CaptureFailed(reason("untraceable", place, f"{type(error).__name__}: {first_line}")) from error
+            why = f"{type(error).__name__}: {first_line(error)[:200]}"
+            raise CaptureFailed(reason("untraceable", place, why)) from error
     if recorder.failure is not None:
         raise CaptureFailed(recorder.failure)
     if printed.getvalue():
@@ -165,24 +161,6 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: Resee
     recorder.graph.outputs = [recorder.refs(getattr(leaf, "value", leaf)) for leaf in leaves]
     recorder.graph.output_structure = tree.pack_sequence_as(outputs, list(range(len(leaves))))
     return recorder.graph
-
-
-def _patched(recorder: Recorder, reseeds: Reseeds) -> contextlib.AbstractContextManager[None]:
-    """Keras' decisions and draws on the host, replaced while recording."""
-    cond, seed_generator = unpatched(keras_core, "cond"), unpatched(keras_random, "torch_seed_generator")
-    without_branches = branch_free(recorder, cond)
-    modules = [module for module in (keras_core, keras_backend) if unpatched(module, "cond") is cond]
-    return replaced_here(
-        {
-            **{(module, "cond"): without_branches for module in modules},
-            (keras_random, "torch_seed_generator"): recorded_seed_generator(recorder, reseeds, seed_generator),
-        }
-    )
-
-
-def _prepare(graph: Graph) -> CapturedStep:
-    (loud, quiet), calls = optimize(graph), Calls()
-    return CapturedStep(loud, quiet, late_step(loud, calls), late_step(quiet, calls), calls, graph.output_structure)
 
 
 def _difference(first: Graph, second: Graph) -> str | None:
@@ -204,19 +182,6 @@ def _difference(first: Graph, second: Graph) -> str | None:
 
 def _same_bits(a: Any, b: Any) -> bool:
     return a.dtype == b.dtype and a.shape == b.shape and torch.equal(torch.nan_to_num(a), torch.nan_to_num(b))
-
-
-def _verify(
-    captured: CapturedStep, batches: list[Structure], undo: Undo, expected: list[Any], random_state: Any, place: str
-) -> None:
-    for number, batch in enumerate(batches):
-        step = captured.step if number == 0 else captured.quiet_step
-        step(*leaves_of(batch))
-    for wanted, got in zip(expected, undo.current(), strict=True):
-        if not _close(wanted, got):
-            raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
-    if not torch.equal(random_state, torch.get_rng_state()):
-        raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
 
 
 def _close(wanted: torch.Tensor, got: torch.Tensor) -> bool:

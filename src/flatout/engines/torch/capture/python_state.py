@@ -18,7 +18,9 @@ import torch
 CONTAINERS = (list, dict, set, deque, bytearray)
 GENERATORS = (np.random.Generator, np.random.RandomState)
 KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+PLAIN = (bool, int, float, complex, str, bytes, type(None))
+# What has nothing to remember: numbers, text, and tensors, whose changes are recorded.
+OPAQUE = (*PLAIN, tuple, torch.Tensor, torch.dtype, torch.device)
 _ABSENT = object()
 
 
@@ -28,71 +30,66 @@ class PythonState:
     def __init__(self) -> None:
         self._things: dict[int, Any] = {}
         self._names: dict[int, str] = {}
-        self._first_contents: dict[int, Any] = {}
-        self._contents: dict[int, Any] = {}
-        self._first_attributes: dict[int, dict[str, Any]] = {}
-        self._attributes: dict[int, dict[str, Any]] = {}
+        # What each recording has found, by the ids of the things.
+        self._contents: list[dict[int, Any]] = [{}]
+        self._attributes: list[dict[int, dict[str, Any]]] = [{}]
 
     def keep_contents(self, thing: Any, name: str) -> bool:
         """Remember a container, array or generator; whether it is new in this recording."""
-        key = id(thing)
-        if key in self._contents:
+        if id(thing) in self._contents[-1]:
             return False
-        self._contents[key] = copy = _copy(thing)
-        self._first_contents.setdefault(key, copy)
-        self._things[key] = thing
-        self._names.setdefault(key, name)
+        self._contents[-1][id(thing)] = _copy(thing)
+        self._things[id(thing)] = thing
+        self._names.setdefault(id(thing), name)
         return True
 
     def keep_attributes(self, thing: Any, attributes: frozenset[str] | None, name: str) -> None:
         """Remember attributes of an object, class or module; all of them if `attributes` is None."""
-        key = id(thing)
-        for table in (self._attributes, self._first_attributes):
-            known = table.setdefault(key, {})
-            for attribute in attributes if attributes is not None else list(getattr(thing, "__dict__", ())):
-                if attribute not in known:
-                    known[attribute] = _attribute(thing, attribute)
-        self._things[key] = thing
-        self._names.setdefault(key, name)
+        known = self._attributes[-1].setdefault(id(thing), {})
+        for attribute in attributes if attributes is not None else list(getattr(thing, "__dict__", ())):
+            if attribute not in known:
+                known[attribute] = _attribute(thing, attribute)
+        self._things[id(thing)] = thing
+        self._names.setdefault(id(thing), name)
 
     def begin_recording(self) -> None:
         """Look at changes from here on; `restore` still goes back to the very first state."""
-        self._contents, self._attributes = {}, {}
+        self._contents.append({})
+        self._attributes.append({})
 
     def end_recording(self) -> None:
         """Forget what the step has made itself, and its tensors with it."""
-        tables = (self._contents, self._first_contents, self._attributes, self._first_attributes, self._names)
+        tables: list[dict[int, Any]] = [*self._contents, *self._attributes, self._names, self._things]
         while dead := [key for key in self._things if _references(self._things, key) <= _ALONE]:
             for key in dead:
                 for table in tables:
                     table.pop(key, None)
-                del self._things[key]
 
     def change(self) -> str | None:
         """What the last recording changed, in words."""
-        if self._changes(self._contents, self._attributes):
+        if self._changes():
             # A cycle can keep what the step has made itself.
             gc.collect()
             self.end_recording()
-        return next(iter(self._changes(self._contents, self._attributes)), None)
+        return next(iter(self._changes()), None)
 
     def restore(self) -> None:
         """Put everything back as it was before the first recording."""
-        for key, attributes in self._first_attributes.items():
-            thing = self._things[key]
-            for attribute, before in attributes.items():
-                if not _same(_attribute(thing, attribute), before):
-                    _set_attribute(thing, attribute, before)
-        for key, copy in self._first_contents.items():
-            if not _has_contents(self._things[key], copy):
-                _refill(self._things[key], copy)
+        for contents, attributes in zip(self._contents[::-1], self._attributes[::-1], strict=True):
+            for key, before in attributes.items():
+                for attribute, value in before.items():
+                    if not _same(_attribute(self._things[key], attribute), value):
+                        _set_attribute(self._things[key], attribute, value)
+            for key, copy in contents.items():
+                if not _has_contents(self._things[key], copy):
+                    _refill(self._things[key], copy)
 
-    def _changes(self, contents: dict[int, Any], attributes: dict[int, dict[str, Any]]) -> list[str]:
+    def _changes(self) -> list[str]:
         found = []
-        for key, copy in contents.items():
+        for key, copy in self._contents[-1].items():
             if not _has_contents(self._things[key], copy):
                 found.append(f"it changes the {type(self._things[key]).__name__} {self._names[key]}")
-        for key, before in attributes.items():
+        for key, before in self._attributes[-1].items():
             thing, name = self._things[key], self._names[key]
             found += [f"it sets {name}.{a}" for a, value in before.items() if not _same(_attribute(thing, a), value)]
         return found
@@ -112,7 +109,7 @@ def _same(a: Any, b: Any) -> bool:
         return False
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(_same, a, b))
-    return isinstance(a, _PLAIN) and (a == b or (a != a and b != b))
+    return isinstance(a, PLAIN) and (a == b or (a != a and b != b))
 
 
 def _bits(generator: Any) -> Any:
@@ -134,36 +131,28 @@ def _copy(thing: Any) -> Any:
 
 
 def _has_contents(thing: Any, copy: Any) -> bool:
-    if isinstance(thing, (bytearray, set)):
-        return thing == copy
-    if isinstance(thing, np.ndarray):
-        return thing.shape == copy.shape and thing.tobytes() == copy.tobytes()
-    if isinstance(thing, GENERATORS):
-        return _copy(thing) == copy
-    now = thing.items() if isinstance(thing, dict) else thing
-    return len(thing) == len(copy) and all(map(_same, now, copy))
+    now = _copy(thing)
+    if isinstance(now, list):
+        return len(now) == len(copy) and all(map(_same, now, copy))
+    if isinstance(now, np.ndarray):
+        return now.shape == copy.shape and now.tobytes() == copy.tobytes()
+    return now == copy
 
 
 def _refill(thing: Any, copy: Any) -> None:
-    # Keras' tracked containers override the methods of their base classes.
-    if isinstance(thing, list):
-        list.__setitem__(thing, slice(None), copy)
-    elif isinstance(thing, dict):
-        base = OrderedDict if isinstance(thing, OrderedDict) else dict
-        base.clear(thing)
-        base.update(thing, copy)
-    elif isinstance(thing, set):
-        set.clear(thing)
-        set.update(thing, copy)
-    elif isinstance(thing, deque):
-        thing.clear()
-        thing.extend(copy)
-    elif isinstance(thing, GENERATORS):
+    if isinstance(thing, GENERATORS):
         _bits(thing).state = pickle.loads(copy)
     elif isinstance(thing, np.ndarray):
         np.copyto(thing, copy)
-    else:
+    elif isinstance(thing, bytearray):
         thing[:] = copy
+    elif isinstance(thing, list):
+        # By the base class's own method, here and below: Keras' tracked containers override it.
+        list.__setitem__(thing, slice(None), copy)
+    else:
+        base: Any = next(base for base in (OrderedDict, dict, set, deque) if isinstance(thing, base))
+        base.clear(thing)
+        (base.extend if base is deque else base.update)(thing, copy)
 
 
 def _attribute(thing: Any, attribute: str) -> Any:
@@ -187,8 +176,3 @@ def _set_attribute(thing: Any, attribute: str, value: Any) -> None:
         delattr(thing, attribute)
     else:
         setattr(thing, attribute, value)
-
-
-def is_opaque(thing: Any) -> bool:
-    """Whether a thing has nothing to remember: numbers, text, and tensors, whose changes are recorded."""
-    return isinstance(thing, (*_PLAIN, tuple, torch.Tensor, torch.dtype, torch.device))

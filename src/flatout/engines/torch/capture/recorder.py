@@ -13,15 +13,26 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
 
 from flatout.base.errors import Reason, reason
-from flatout.engines.torch.graph.step_graph import Graph, Instruction, Ref, is_pure, is_random, written_among
-
-from .foreach_add import add_scaled_, is_scaled_add
+from flatout.engines.torch.graph.step_graph import (
+    Graph,
+    Instruction,
+    Ref,
+    all_in,
+    is_pure,
+    is_random,
+    map_in,
+    written_among,
+)
 
 _aten = torch.ops.aten
 _READS_A_VALUE = {_aten._local_scalar_dense.default, _aten.item.default, _aten.equal.default, _aten.is_nonzero.default}
 _SHAPE_FROM_VALUES = {torch.Tag.dynamic_output_shape, torch.Tag.data_dependent_output}
 # The tensor carries its number itself, so that recording keeps no intermediate result alive.
 _NUMBER = "_flatout_number"
+_LOOKS_AT_MEMORY = frozenset({_aten.set_.source_Storage, _aten.set_.source_Storage_storage_offset})
+_VIEWS_OF_A_LOOK = frozenset({_aten.slice.Tensor, _aten.narrow.default, _aten.resize_.default, _aten.view.default})
+# Outside tensors that a branch of `ops.cond` changed, each with its (recorded) copy from before.
+Changes = dict[int, tuple[torch.Tensor, torch.Tensor]]
 
 
 class CaptureFailed(Exception):
@@ -58,18 +69,6 @@ class Undo:
         return [tensor.detach().clone() for tensor, _ in self.tensors.values()]
 
 
-class Journal(dict[int, tuple[torch.Tensor, torch.Tensor]]):
-    """Outside tensors that a branch of `ops.cond` changed, each with its (recorded) copy from before."""
-
-    def __init__(self, first_storage: int):
-        super().__init__()
-        self.first_storage = first_storage
-
-
-_LOOKS_AT_MEMORY = frozenset({_aten.set_.source_Storage, _aten.set_.source_Storage_storage_offset})
-_VIEWS_OF_A_LOOK = frozenset({_aten.slice.Tensor, _aten.narrow.default, _aten.resize_.default, _aten.view.default})
-
-
 class Recorder(TorchDispatchMode):
     """Builds a `Graph` of what runs inside `with recorder:`."""
 
@@ -79,7 +78,8 @@ class Recorder(TorchDispatchMode):
         self.place = place
         self.undo = undo
         self.failure: Reason | None = None
-        self.journals: list[Journal] = []
+        # What the branches of `ops.cond` that are running change, and the first storage that is a branch's own.
+        self.journals: list[tuple[int, Changes]] = []
         self.storage_count = 0
         self._changed_storages: set[int] = set()
         self._constants: set[int] = set()
@@ -99,17 +99,22 @@ class Recorder(TorchDispatchMode):
         return self.storage_count - 1
 
     def add_input(self, tensor: torch.Tensor) -> None:
-        index = self.graph.add_value(tensor, "input", self._new_storage())
-        self.graph.inputs.append(index)
+        self.graph.inputs.append(self._add(tensor, "input", self._new_storage()))
+
+    def _add(self, tensor: torch.Tensor, kind: str, storage: int) -> int:
+        index = self.graph.add_value(tensor, kind, storage)
         setattr(tensor, _NUMBER, (self, index))
+        return index
+
+    def _known(self, tensor: torch.Tensor) -> int | None:
+        owner, index = getattr(tensor, _NUMBER, (None, -1))
+        return index if owner is self else self._outside.get(id(tensor))
 
     def index_of(self, tensor: torch.Tensor) -> int:
         """The number of a tensor; one never seen before comes from outside."""
-        owner, index = getattr(tensor, _NUMBER, (None, -1))
-        if owner is self:
-            return index
-        if id(tensor) in self._outside:
-            return self._outside[id(tensor)]
+        known = self._known(tensor)
+        if known is not None:
+            return known
         if tensor.layout != torch.strided:
             self.fail("untraceable", f"a tensor with layout {tensor.layout}")
         # The graph keeps outside tensors alive, so that neither ids nor memory are reused.
@@ -117,7 +122,7 @@ class Recorder(TorchDispatchMode):
         if memory not in self._outside_memory:
             self._outside_memory[memory] = self._new_storage()
             self._outside_tensor[self._outside_memory[memory]] = tensor
-        index = self.graph.add_value(tensor, "external", self._outside_memory[memory], keep=True)
+        index = self.graph.add_value(tensor, "external", self._outside_memory[memory])
         self._outside[id(tensor)] = index
         return index
 
@@ -128,17 +133,11 @@ class Recorder(TorchDispatchMode):
 
     def refs(self, structure: Any) -> Any:
         """The structure with a `Ref` for each tensor."""
-        if isinstance(structure, torch.Tensor):
-            return Ref(self.index_of(structure))
-        if isinstance(structure, (list, tuple)):
-            return type(structure)([self.refs(item) for item in structure])
-        if isinstance(structure, dict):
-            return {key: self.refs(item) for key, item in structure.items()}
-        return structure
+        return map_in(torch.Tensor, lambda tensor: Ref(self.index_of(tensor)), structure)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        tensors = tensors_in((args, kwargs))
+        tensors = all_in(torch.Tensor, (args, kwargs))
         if str(kwargs.get("device")) == "meta" or any(tensor.is_meta for tensor in tensors):
             return func(*args, **kwargs)
         if func is _aten.lift_fresh.default:
@@ -172,7 +171,7 @@ class Recorder(TorchDispatchMode):
                 self.fail("untraceable", f"{func} draws random numbers inside a branch of ops.cond")
             if kwargs.get("generator") is not None:
                 self.undo.save_generator(kwargs["generator"])
-        for tensor in tensors_in(written_among(func, args, kwargs)):
+        for tensor in all_in(torch.Tensor, written_among(func, args, kwargs)):
             self._before_write(tensor)
         refs, keyword_refs = self.refs(args), self.refs(kwargs)
         constant = is_pure(func) and "empty" not in func.__name__ and all(map(self.is_constant, tensors))
@@ -181,22 +180,15 @@ class Recorder(TorchDispatchMode):
         self.graph.instructions.append(Instruction(func, refs, keyword_refs, results))
         return out
 
-    def call(self, function: Any, tensor: torch.Tensor) -> None:
-        """Write down a Python function of one tensor (see `torch_random.py`)."""
-        self.graph.instructions.append(Instruction(function, (self.refs(tensor),), {}, None))
-
     def _number(self, out: Any, tensors: list[torch.Tensor], constant: bool) -> Any:
         if isinstance(out, (list, tuple)):
             return [self._number(item, tensors, constant) for item in out]
         if not isinstance(out, torch.Tensor):
             return None
-        owner, index = getattr(out, _NUMBER, (None, -1))
-        if owner is self:
-            return index
-        if id(out) in self._outside:
-            return self._outside[id(out)]
-        index = self.graph.add_value(out, "computed", self._storage_of(out, tensors))
-        setattr(out, _NUMBER, (self, index))
+        known = self._known(out)
+        if known is not None:
+            return known
+        index = self._add(out, "computed", self._storage_of(out, tensors))
         if constant:
             self._constants.add(index)
         return index
@@ -211,13 +203,12 @@ class Recorder(TorchDispatchMode):
     def _lift(self, tensor: torch.Tensor) -> torch.Tensor:
         """Take a tensor made of Python's numbers as a constant, and hand on a copy of it.
 
-        `torch.as_tensor(array)` shares the user's memory, hence the copy; `torch_optimize.py` removes it again.
+        `torch.as_tensor(array)` shares the user's memory, hence the copy; `optimize.py` removes it again.
         """
         constant = tensor.detach().clone()
-        index = self.graph.add_value(constant, "constant", self._new_storage(), keep=True)
+        index = self.graph.add_value(constant, "constant", self._new_storage())
         out = _aten.lift_fresh.default(tensor)
-        result = self.graph.add_value(out, "computed", self._new_storage())
-        setattr(out, _NUMBER, (self, result))
+        result = self._add(out, "computed", self._new_storage())
         self.graph.instructions.append(Instruction(_aten.clone.default, (Ref(index),), {}, result))
         self._constants.update((index, result))
         return out
@@ -228,12 +219,12 @@ class Recorder(TorchDispatchMode):
         outside = self._outside_tensor.get(storage)
         if outside is not None:
             self.undo.save(outside)
-        for journal in self.journals:
-            if storage in journal or (storage >= journal.first_storage and outside is None):
+        for first_storage, changes in self.journals:
+            if storage in changes or (storage >= first_storage and outside is None):
                 continue
             if outside is None or outside.numel() * outside.element_size() != outside.untyped_storage().nbytes():
                 self.fail("untraceable", "a branch of ops.cond changes a tensor that is not a variable")
-            journal[storage] = (outside, self.record(_aten.clone.default, (outside,), {}, [outside]))
+            changes[storage] = (outside, self.record(_aten.clone.default, (outside,), {}, [outside]))
 
 
 class HostReads(TorchFunctionMode):
@@ -249,22 +240,25 @@ class HostReads(TorchFunctionMode):
         kwargs = kwargs or {}
         if func in self._READERS and not args[0].is_meta and not self.recorder.is_constant(args[0]):
             self.recorder.fail("data_dependent", f"{func.__name__}() of a computed tensor")
-        if is_scaled_add(func, args, kwargs):
+        if func is torch._foreach_add_ and len(args) == 2 and isinstance(kwargs.get("alpha"), torch.Tensor):
             with _disable_current_modes(), torch.no_grad():
                 arguments = (list(args[0]), list(args[1]), kwargs["alpha"])
-                return self.recorder.record(add_scaled_, arguments, {}, tensors_in(arguments))
+                return self.recorder.record(_add_scaled_, arguments, {}, all_in(torch.Tensor, arguments))
         return func(*args, **kwargs)
 
 
-def tensors_in(structure: Any) -> list[torch.Tensor]:
-    """All tensors in nested lists, tuples and dicts."""
-    if isinstance(structure, torch.Tensor):
-        return [structure]
-    if isinstance(structure, dict):
-        structure = structure.values()
-    elif not isinstance(structure, (list, tuple)):
-        return []
-    return [tensor for item in structure for tensor in tensors_in(item)]
+def _add_scaled_(variables: list[torch.Tensor], updates: list[torch.Tensor], alpha: torch.Tensor) -> None:
+    """`torch._foreach_add_(variables, updates, alpha=tensor)`, as Keras' SGD and Adadelta call it.
+
+    ATen takes `alpha` as a number, so torch reads the tensor on the host at every step. A recording keeps the tensor.
+    """
+    if alpha.device.type == "cpu":
+        torch._foreach_add_(variables, updates, alpha=alpha.item())
+    else:
+        torch._foreach_add_(variables, torch._foreach_mul(updates, alpha))
+
+
+_add_scaled_.written_arguments = ((0, "variables", False),)  # type: ignore[attr-defined]
 
 
 def _takes_shape_from_values(func: Any, args: Any) -> bool:

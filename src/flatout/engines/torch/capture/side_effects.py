@@ -8,16 +8,16 @@ and are put back. What is not the user's code is not looked into: Keras and torc
 from __future__ import annotations
 
 import dis
+import itertools
 import sys
 import types
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from .python_state import CONTAINERS, KEPT, PythonState, is_opaque
+from .python_state import CONTAINERS, KEPT, OPAQUE, PythonState
 from .user_code import COMPUTING, Kind, is_free_of_effects, kind_of, user_packages_of
 
 _BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals"})
@@ -34,26 +34,21 @@ class SideEffect(BaseException):
     """The step is about to do what a replay would not; no `Exception`, so that the user's code cannot swallow it."""
 
 
-class Watch:
-    """Watches the code that runs inside `with watch:`; without `user_packages` it does nothing."""
+class Watch(PythonState):
+    """Watches the code that runs inside `with watch:`; idle if all the model's parts are Keras' own."""
 
-    def __init__(self, user_packages: frozenset[str] | None) -> None:
-        self._user_packages = user_packages
-        self._state = PythonState()
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self._user_packages = user_packages_of(model)
         self._kinds: dict[str, Kind] = {}
         self._facts: dict[int, _Facts] = {}
         self._previous: Any = None
         self._start: types.FrameType | None = None
 
-    @classmethod
-    def of(cls, model: Any) -> Watch:
-        """The watch for the step of a model; idle if all the model's parts are Keras' own."""
-        return cls(user_packages_of(model))
-
     def __enter__(self) -> None:
         if self._user_packages is None:
             return
-        self._state.begin_recording()
+        self.begin_recording()
         self._start, self._previous = sys._getframe(1), sys.getprofile()
         sys.setprofile(self._hook())
 
@@ -65,17 +60,6 @@ class Watch:
         # cProfile's hook is no function; it goes on where it was.
         if hasattr(previous, "enable"):
             previous.enable()
-
-    def end_recording(self) -> None:
-        self._state.end_recording()
-
-    def change(self) -> str | None:
-        """What the step changed for good, in words."""
-        return self._state.change()
-
-    def restore(self) -> None:
-        """Undo these changes."""
-        self._state.restore()
 
     def _hook(self) -> Any:
         kinds, computing, user = self._kinds, Kind.COMPUTING, Kind.USER
@@ -108,7 +92,7 @@ class Watch:
             # A method of a deque, a Counter or a list of a layer.
             receiver = frame.f_locals.get(code.co_varnames[0])
             if isinstance(receiver, CONTAINERS):
-                self._state.keep_contents(receiver, _place(frame.f_back).strip())
+                self.keep_contents(receiver, _place(frame.f_back).strip())
 
     def _is_users(self, frame: types.FrameType) -> bool:
         code = frame.f_code
@@ -120,18 +104,14 @@ class Watch:
 
     def _first_caller(self, frame: types.FrameType) -> types.FrameType | None:
         """Who calls, through context managers and partial functions of the standard library."""
-        caller = frame.f_back
-        while caller is not None and self._kinds.get(caller.f_code.co_filename) is Kind.STANDARD:
-            caller = caller.f_back
-        return caller
+        callers = (c for c in _callers(frame) if self._kinds.get(c.f_code.co_filename) is not Kind.STANDARD)
+        return next(callers, None)
 
     def _is_defined_by_caller(self, frame: types.FrameType, name: str) -> bool:
         """Whether a variable belongs to a function that the step is running now."""
-        caller = frame.f_back
-        while caller is not None and caller is not self._start:
+        for caller in itertools.takewhile(lambda caller: caller is not self._start, _callers(frame)):
             if name in caller.f_code.co_cellvars and _contains(caller.f_code, frame.f_code):
                 return True
-            caller = caller.f_back
         return False
 
     def _called_c(self, frame: types.FrameType, function: Any) -> None:
@@ -139,11 +119,11 @@ class Watch:
             return
         receiver, name = getattr(function, "__self__", None), function.__name__
         if isinstance(receiver, CONTAINERS):
-            self._state.keep_contents(receiver, _place(frame).strip())
+            self.keep_contents(receiver, _place(frame).strip())
             return
         if isinstance(receiver, np.ndarray):
             if receiver.nbytes <= _MOST_ARRAY_BYTES:
-                self._state.keep_contents(receiver, _place(frame).strip())
+                self.keep_contents(receiver, _place(frame).strip())
             has_effect, module = name in _ARRAY_WRITERS, "numpy"
         elif isinstance(receiver, (types.ModuleType, type(None))):
             module = function.__module__ or getattr(receiver, "__name__", "")
@@ -159,7 +139,7 @@ class Watch:
         code = frame.f_code
         facts = self._facts.get(id(code))
         if facts is None:
-            facts = self._facts[id(code)] = _Facts.of(code)
+            facts = self._facts[id(code)] = _Facts(code)
         for name in facts.stored_globals:
             raise SideEffect(f"it sets the global {name}{_place(frame)}")
         for name in facts.stored_free:
@@ -177,10 +157,10 @@ class Watch:
             for cls in type(variables.get(code.co_varnames[0])).__mro__[:-1]:
                 held = facts.stored_attributes and facts.stored_attributes & vars(cls).keys()
                 if held:
-                    self._state.keep_attributes(cls, held, cls.__name__)
+                    self.keep_attributes(cls, held, cls.__name__)
 
     def _reach(self, thing: Any, name: str, facts: _Facts, seen: set[int], depth: int, is_outside: bool) -> None:
-        if is_opaque(thing) or id(thing) in seen:
+        if isinstance(thing, OPAQUE) or id(thing) in seen:
             return
         seen.add(id(thing))
         if isinstance(thing, KEPT):
@@ -191,7 +171,7 @@ class Watch:
         if is_outside and isinstance(thing, Iterator):
             raise SideEffect(f"it uses the iterator {name} ({facts.place})")
         if facts.stored_attributes != frozenset():
-            self._state.keep_attributes(thing, facts.stored_attributes, name)
+            self.keep_attributes(thing, facts.stored_attributes, name)
         if depth:
             state = getattr(thing, "__dict__", {})
             for attribute in facts.names & state.keys():
@@ -202,27 +182,17 @@ class Watch:
             if facts.stores_items:
                 raise SideEffect(f"it may change the large array {name} ({facts.place})")
             return
-        if not self._state.keep_contents(thing, name) or not depth:
+        if not self.keep_contents(thing, name) or not depth:
             return
         if isinstance(thing, (list, dict)) and len(thing) <= _MOST_ITEMS:
             for item in list(thing.values() if isinstance(thing, dict) else thing):
                 self._reach(item, f"{name}[...]", facts, seen, depth - 1, False)
 
 
-@dataclass(frozen=True)
 class _Facts:
     """What the bytecode of a function says about it; `code` is kept so that its id stays its own."""
 
-    code: types.CodeType
-    loaded_globals: frozenset[str]
-    names: frozenset[str]
-    stored_globals: frozenset[str]
-    stored_free: frozenset[str]
-    stored_attributes: frozenset[str] | None
-    stores_items: bool
-
-    @classmethod
-    def of(cls, code: types.CodeType) -> _Facts:
+    def __init__(self, code: types.CodeType) -> None:
         found: dict[str, set[Any]] = {}
         for instruction in dis.get_instructions(code):
             is_in_place = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
@@ -231,20 +201,21 @@ class _Facts:
         def operands(*names: str) -> frozenset[str]:
             return frozenset().union(*(found.get(name, ()) for name in names))
 
-        names = frozenset(code.co_names)
-        return cls(
-            code,
-            operands("LOAD_GLOBAL", "LOAD_NAME"),
-            names,
-            operands("STORE_GLOBAL", "DELETE_GLOBAL"),
-            operands("STORE_DEREF", "DELETE_DEREF") & set(code.co_freevars),
-            None if names & _SET_ANY_ATTRIBUTE else operands("STORE_ATTR", "DELETE_ATTR"),
-            any(name in found for name in ("STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "IN_PLACE")),
-        )
+        self.code = code
+        self.place = f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+        self.names = frozenset(code.co_names)
+        self.loaded_globals = operands("LOAD_GLOBAL", "LOAD_NAME")
+        self.stored_globals = operands("STORE_GLOBAL", "DELETE_GLOBAL")
+        self.stored_free = operands("STORE_DEREF", "DELETE_DEREF") & set(code.co_freevars)
+        # None if it may be any.
+        self.stored_attributes = None if self.names & _SET_ANY_ATTRIBUTE else operands("STORE_ATTR", "DELETE_ATTR")
+        self.stores_items = not found.keys().isdisjoint({"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "IN_PLACE"})
 
-    @property
-    def place(self) -> str:
-        return f"{Path(self.code.co_filename).name}:{self.code.co_firstlineno}"
+
+def _callers(frame: types.FrameType) -> Iterator[types.FrameType]:
+    while frame.f_back is not None:
+        frame = frame.f_back
+        yield frame
 
 
 def _arguments(code: types.CodeType) -> tuple[str, ...]:

@@ -10,7 +10,8 @@ import torch
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+from .python_state import PLAIN, PythonState
+
 _CONTAINERS = (list, dict, set)
 
 
@@ -20,21 +21,22 @@ class Surroundings:
     def __init__(self, model: Any) -> None:
         self._numpy: Any = np.random.get_state()
         self._python = random.getstate()
-        self._torch = torch.get_rng_state()
-        self._cuda = torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None
+        self._torch = generator_state()
         self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
         self._modes = [(module, module.training) for module in model.modules()]
         self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
-        self._objects = owned_objects(model)
-        self._attributes = [(thing, dict(vars(thing)), _contents(thing)) for thing in self._objects]
+        # Of the model, its layers, metrics, loss and optimizer.
+        self.attributes = PythonState()
+        for thing in owned_objects(model):
+            for held in (vars(thing), *vars(thing).values()):
+                if type(held) in _CONTAINERS:
+                    self.attributes.keep_contents(held, type(thing).__name__)
 
     def restore_random(self) -> None:
         """Put the random generators back."""
         np.random.set_state(self._numpy)
         random.setstate(self._python)
-        torch.set_rng_state(self._torch)
-        if self._cuda is not None:
-            torch.cuda.set_rng_state(self._cuda)
+        set_generator_state(self._torch)
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, self._seed_generator)
 
     def restore(self) -> None:
@@ -48,33 +50,23 @@ class Surroundings:
                 if values is not None:
                     gradient.copy_(values)
 
-    def restore_attributes(self) -> None:
-        """Put plain Python attributes of the model, its layers, metrics, loss and optimizer back."""
-        for thing, attributes, contents in self._attributes:
-            state = vars(thing)
-            for name, value in attributes.items():
-                if isinstance(value, _PLAIN) and state.get(name) is not value:
-                    state[name] = value
-            for name in [n for n, v in state.items() if n not in attributes and isinstance(v, _PLAIN)]:
-                del state[name]
-            for container, items in contents.values():
-                _refill(container, items)
-
     def drew_python_numbers(self) -> bool:
         """Whether Python's or NumPy's generator has moved."""
         mine: Any = self._numpy
         now: Any = np.random.get_state()
         return random.getstate() != self._python or mine[2:] != now[2:] or not np.array_equal(mine[1], now[1])
 
-    def attributes_now(self) -> list[Any]:
-        """A comparable picture of the plain attributes and container sizes."""
-        return [
-            (
-                sorted((n, repr(v)) for n, v in vars(thing).items() if isinstance(v, _PLAIN)),
-                sorted((n, len(v)) for n, v in vars(thing).items() if type(v) in _CONTAINERS),
-            )
-            for thing in self._objects
-        ]
+
+def generator_state() -> list[torch.Tensor]:
+    """The default generators, from which Dropout without a seed draws."""
+    states = [torch.get_rng_state()]
+    return [*states, torch.cuda.get_rng_state()] if torch.cuda.is_initialized() else states
+
+
+def set_generator_state(state: list[torch.Tensor]) -> None:
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.cuda.set_rng_state(state[1])
 
 
 def owned_objects(model: Any) -> list[Any]:
@@ -83,20 +75,6 @@ def owned_objects(model: Any) -> list[Any]:
     things += [getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)]
     unique = {id(thing): thing for thing in things if hasattr(thing, "__dict__")}
     return list(unique.values())
-
-
-def _contents(thing: Any) -> dict[str, tuple[Any, Any]]:
-    return {name: (value, type(value)(value)) for name, value in vars(thing).items() if type(value) in _CONTAINERS}
-
-
-def _refill(container: Any, items: Any) -> None:
-    if len(container) == len(items) and not isinstance(container, list):
-        return
-    if isinstance(container, list):
-        container[:] = items
-    else:
-        container.clear()
-        container.update(items)
 
 
 # What fit, evaluate and predict themselves set.
@@ -109,7 +87,7 @@ def settings(model: Any) -> list[Any]:
     for thing in owned_objects(model):
         is_of_keras = type(thing).__module__.startswith("keras.")
         for name, value in vars(thing).items():
-            if isinstance(value, _PLAIN) and name not in _OF_THE_LOOP and not (is_of_keras and name.startswith("_")):
+            if isinstance(value, PLAIN) and name not in _OF_THE_LOOP and not (is_of_keras and name.startswith("_")):
                 found.append((name, value))
     return found
 
@@ -123,7 +101,7 @@ def fingerprint(model: Any) -> int:
             # Whether the module trains follows from the task.
             if name == "training":
                 continue
-            if isinstance(value, _PLAIN):
+            if isinstance(value, PLAIN):
                 seen.append((name, type(value), repr(value)))
             elif type(value) in _CONTAINERS:
                 seen.append((name, len(value)))

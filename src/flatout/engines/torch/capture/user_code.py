@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from .python_state import PLAIN
 from .surroundings import owned_objects
 
 # Packages that compute and do nothing else, but for the files below.
@@ -24,34 +25,7 @@ STANDARD |= {"copyreg", "dataclasses", "decimal", "enum", "fractions", "frozen_i
 STANDARD |= {"importlib", "inspect", "itertools", "keyword", "math", "numbers", "operator", "re", "reprlib", "sre"}
 STANDARD |= {"statistics", "string", "struct", "textwrap", "types", "typing", "unicodedata", "warnings", "weakref"}
 STANDARD |= {"weakrefset"}
-# Files of computing packages that write to disk, whoever calls them.
-_WRITERS = (
-    "/torch/serialization.py",
-    "/torch/utils/tensorboard/",
-    "/keras/src/saving/saving_api.py",
-    "/keras/src/saving/saving_lib.py",
-    "/numpy/lib/_npyio_impl.py",
-    "/numpy/lib/_format_impl.py",
-)
-# Files of computing packages that have effects when the user calls them.
-_EFFECTIVE = ("/torch/random.py", "/torch/distributed/", "/keras/src/utils/rng_utils.py")
-# Wrappers around functions of torch, which hide who calls.
-_WRAPPERS = ("/torch/_compile.py", "/torch/_dynamo/")
-_TRACKED_CONTAINERS = "/keras/src/utils/tracking.py"
-_LEAVES = (
-    bool,
-    int,
-    float,
-    complex,
-    str,
-    bytes,
-    type(None),
-    torch.Tensor,
-    np.ndarray,
-    np.generic,
-    type,
-    types.ModuleType,
-)
+_LEAVES = (*PLAIN, torch.Tensor, np.ndarray, np.generic, type, types.ModuleType)
 
 
 class Kind(enum.Enum):
@@ -65,6 +39,26 @@ class Kind(enum.Enum):
     OTHER = enum.auto()
 
 
+# Files of computing packages that are something else, by a part of their path.
+_FILES = {
+    # They write to disk, whoever calls them.
+    "/torch/serialization.py": Kind.WRITER,
+    "/torch/utils/tensorboard/": Kind.WRITER,
+    "/keras/src/saving/saving_api.py": Kind.WRITER,
+    "/keras/src/saving/saving_lib.py": Kind.WRITER,
+    "/numpy/lib/_npyio_impl.py": Kind.WRITER,
+    "/numpy/lib/_format_impl.py": Kind.WRITER,
+    # They have effects when the user calls them.
+    "/torch/random.py": Kind.OTHER,
+    "/torch/distributed/": Kind.OTHER,
+    "/keras/src/utils/rng_utils.py": Kind.OTHER,
+    # Wrappers around functions of torch, which hide who calls.
+    "/torch/_compile.py": Kind.STANDARD,
+    "/torch/_dynamo/": Kind.STANDARD,
+    "/keras/src/utils/tracking.py": Kind.TRACKED_CONTAINERS,
+}
+
+
 def kind_of(filename: str, user_packages: frozenset[str]) -> Kind:
     """The kind of the code in a file; `user_packages` are installed packages that the model's classes come from."""
     package = _package_of(filename)
@@ -72,14 +66,9 @@ def kind_of(filename: str, user_packages: frozenset[str]) -> Kind:
     if package is None or package in user_packages or filename.endswith("_test.py"):
         return Kind.USER
     path = filename.replace(os.sep, "/")
-    if any(part in path for part in _WRITERS):
-        return Kind.WRITER
-    if any(part in path for part in _EFFECTIVE):
-        return Kind.OTHER
-    if any(part in path for part in _WRAPPERS):
-        return Kind.STANDARD
-    if path.endswith(_TRACKED_CONTAINERS):
-        return Kind.TRACKED_CONTAINERS
+    for part, kind in _FILES.items():
+        if part in path:
+            return kind
     if package in COMPUTING:
         return Kind.COMPUTING
     return Kind.STANDARD if package.lstrip("_") in STANDARD else Kind.OTHER

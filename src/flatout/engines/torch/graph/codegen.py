@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from .step_graph import Graph, Instruction, Ref, map_refs, refs_in, results_of
+from .step_graph import Graph, Instruction, Ref, all_in
 
-_BINDINGS = (
-    torch._C._VariableFunctions,
-    torch._C.TensorBase,
-    torch._C._nn,
-    torch._C._linalg,
-    torch._C._special,
-    torch._C._fft,
-)
+_NAMES_OF_BINDINGS = ("_VariableFunctions", "TensorBase", "_nn", "_linalg", "_special", "_fft")
+_BINDINGS = [getattr(torch._C, name) for name in _NAMES_OF_BINDINGS]
 Step = Callable[..., list[Any]]
 
 
@@ -40,21 +35,15 @@ class Calls:
 
     def of(self, instruction: Instruction) -> Callable[..., Any]:
         """The callable chosen for an instruction, else the operation itself."""
-        return self._chosen.get(self._key(instruction), _plain(instruction.target))
+        return self._chosen.get(_key(instruction), _plain(instruction.target))
 
-    def _key(self, instruction: Instruction) -> Any:
-        kinds = tuple(_kind(item) for item in instruction.args)
-        return instruction.target, kinds, tuple((k, _kind(v)) for k, v in sorted(instruction.kwargs.items()))
-
-    def call(self, instruction: Instruction, args: Any, kwargs: Any) -> Any:
+    def call(self, instruction: Instruction, /, *args: Any, **kwargs: Any) -> Any:
         """Run an instruction, choosing its callable if it has none yet."""
-        key = self._key(instruction)
-        if not isinstance(instruction.target, torch._ops.OpOverload):
-            return instruction.target(*args, **kwargs)
-        if key in self._chosen:
-            return self._chosen[key](*args, **kwargs)
-        for candidate in _candidates(instruction.target):
-            seen = _Refusing(instruction.target)
+        key, target = _key(instruction), instruction.target
+        if key in self._chosen or not isinstance(target, torch._ops.OpOverload):
+            return self.of(instruction)(*args, **kwargs)
+        for candidate in _candidates(target):
+            seen = _Refusing(target)
             try:
                 with seen:
                     out = candidate(*args, **kwargs)
@@ -65,7 +54,7 @@ class Calls:
             if seen.count == 1:
                 self._chosen[key] = candidate
                 return out
-        self._chosen[key] = _plain(instruction.target)
+        self._chosen[key] = _plain(target)
         return self._chosen[key](*args, **kwargs)
 
 
@@ -92,128 +81,95 @@ def _plain(target: Any) -> Callable[..., Any]:
     return getattr(target, "_op", target)
 
 
+def _key(instruction: Instruction) -> Any:
+    kinds = tuple(_kind(item) for item in instruction.args)
+    return instruction.target, kinds, tuple((k, _kind(v)) for k, v in sorted(instruction.kwargs.items()))
+
+
 def _kind(item: Any) -> Any:
     if isinstance(item, (list, tuple)):
         return "list", type(item[0]).__name__ if item else ""
     return type(item).__name__
 
 
-def interpret(graph: Graph, inputs: list[torch.Tensor], calls: Calls) -> list[Any]:
-    """Run a graph one instruction at a time; fills `calls`."""
-    environment: dict[int, Any] = dict(zip(graph.inputs, inputs, strict=True))
-    last_use = _last_uses(graph)
-
-    def value(ref: Ref) -> Any:
-        held = graph.values[ref.index].tensor
-        return environment[ref.index] if held is None else held
-
-    with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-        for position, instruction in enumerate(graph.instructions):
-            out = calls.call(instruction, map_refs(value, instruction.args), map_refs(value, instruction.kwargs))
-            _assign(environment, instruction.results, out)
-            for index in last_use.get(position, ()):
-                environment.pop(index, None)
-        return [value(o).clone() if isinstance(o, Ref) else o for o in graph.outputs]
-
-
-def _assign(environment: dict[int, Any], numbers: Any, out: Any) -> None:
-    if isinstance(numbers, int):
-        environment[numbers] = out
-    elif numbers is not None:
-        for number, item in zip(numbers, out or (), strict=False):
-            _assign(environment, number, item)
-
-
-def compile_graph(graph: Graph, calls: Calls) -> Step:
+def compile_graph(graph: Graph, function_of: Callable[[Instruction], Callable[..., Any]]) -> Step:
     """One Python function of the batch's leaves that runs the graph and returns its outputs."""
     names: dict[int, str] = {index: f"v{index}" for index in graph.inputs}
     namespace: dict[str, Any] = {}
-    functions: dict[Any, str] = {}
 
-    def name_of(ref: Ref) -> str:
-        index = ref.index
-        if index not in names:
-            names[index] = f"k{index}"
-            namespace[names[index]] = graph.values[index].tensor
-        return names[index]
+    def bound(thing: Any) -> str:
+        name = f"o{len(namespace)}"
+        namespace[name] = thing
+        return name
 
     def source_of(item: Any) -> str:
         if isinstance(item, Ref):
-            return name_of(item)
+            if item.index not in names:
+                names[item.index] = bound(graph.values[item.index].tensor)
+            return names[item.index]
         if isinstance(item, (list, tuple)):
             inner = ", ".join(map(source_of, item))
             return f"[{inner}]" if isinstance(item, list) else f"({inner}{',' if len(item) == 1 else ''})"
         if item is None or isinstance(item, (bool, int)) or (isinstance(item, float) and abs(item) < float("inf")):
             return repr(item)
-        name = f"o{len(namespace)}"
-        namespace[name] = item
-        return name
+        return bound(item)
 
-    last_use = _last_uses(graph)
     lines = [f"def step({', '.join(names[index] for index in graph.inputs)}):"]
-    for position, instruction in enumerate(graph.instructions):
-        function = calls.of(instruction)
-        if function not in functions:
-            functions[function] = f"f{len(functions)}"
-            namespace[functions[function]] = function
+    for number, (instruction, ended) in enumerate(zip(graph.instructions, _last_uses(graph), strict=True)):
+        namespace[f"f{number}"] = function_of(instruction)
         arguments = [source_of(item) for item in instruction.args]
         arguments += [f"{key}={source_of(item)}" for key, item in instruction.kwargs.items()]
-        call = f"{functions[function]}({', '.join(arguments)})"
-        lines.append(f"    {_assignment(instruction, names)}{call}")
-        if ended := [names[index] for index in last_use.get(position, ()) if index in names]:
-            lines.append(f"    del {', '.join(ended)}")
-    outside = {v.storage for v in graph.values if v.kind != "computed"}
-    outputs = []
-    for item in graph.outputs:
-        source = source_of(item)
+        lines.append(f"    {_assignment(instruction, names)}f{number}({', '.join(arguments)})")
+        if spent := [names[index] for index in ended if index in names]:
+            lines.append(f"    del {', '.join(spent)}")
+    outside = {value.storage for value in graph.values if value.kind != "computed"}
+    outputs = [source_of(item) for item in graph.outputs]
+    for number, item in enumerate(graph.outputs):
         if isinstance(item, Ref) and graph.values[item.index].storage in outside:
-            source += ".clone()"
-        outputs.append(source)
+            outputs[number] += ".clone()"
     lines.append(f"    return [{', '.join(outputs)}]")
     exec(compile("\n".join(lines), "<flatout step>", "exec"), namespace)
     return namespace["step"]
 
 
 def late_step(graph: Graph, calls: Calls) -> Step:
-    """A step that finds the quickest calls when it runs for the first time, and is compiled then."""
-    compiled: list[Step] = []
+    """A step that is compiled when it runs for the first time, and finds the quickest calls then."""
+    compiled: list[Any] = []
 
     def step(*inputs: torch.Tensor) -> list[Any]:
         if compiled:
             return compiled[0](*inputs)
-        outputs = interpret(graph, list(inputs), calls)
-        compiled.append(compile_graph(graph, calls))
+        compiled.append(compile_graph(graph, lambda instruction: functools.partial(calls.call, instruction)))
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            outputs = compiled[0](*inputs)
+        for number, instruction in enumerate(graph.instructions):
+            compiled[0].__globals__[f"f{number}"] = calls.of(instruction)
         return outputs
 
     return step
 
 
 def _assignment(instruction: Instruction, names: dict[int, str]) -> str:
-    known = {ref.index for ref in refs_in((instruction.args, instruction.kwargs))}
-    fresh = [number for number in results_of(instruction) if number not in known and number not in names]
+    known = {ref.index for ref in instruction.refs} | names.keys()
+    fresh = [number for number in instruction.numbers if number not in known]
     if not fresh:
         return ""
     names.update((number, f"v{number}") for number in fresh)
 
     def target(numbers: Any) -> str:
-        if isinstance(numbers, (list, tuple)):
+        if isinstance(numbers, list):
             return f"[{', '.join(map(target, numbers))}]"
         return f"v{numbers}" if numbers in fresh else "_"
 
     return f"{target(instruction.results)} = "
 
 
-def _last_uses(graph: Graph) -> dict[int, list[int]]:
-    """After which instruction each computed value may be forgotten."""
-    last: dict[int, int] = {}
-    for position, instruction in enumerate(graph.instructions):
-        for ref in refs_in((instruction.args, instruction.kwargs)):
-            last[ref.index] = position
-        for number in results_of(instruction):
-            last.setdefault(number, position)
-    kept = {ref.index for ref in refs_in(graph.outputs)} | set(graph.inputs)
-    ends: dict[int, list[int]] = {}
-    for index, position in last.items():
-        if index not in kept and graph.values[index].kind == "computed":
-            ends.setdefault(position, []).append(index)
-    return ends
+def _last_uses(graph: Graph) -> list[list[int]]:
+    """The computed values that nobody needs any more, after each instruction."""
+    needed = {ref.index for ref in all_in(Ref, graph.outputs)} | set(graph.inputs)
+    ends = []
+    for instruction in reversed(graph.instructions):
+        used = {ref.index for ref in instruction.refs} | set(instruction.numbers)
+        ends.append([index for index in used - needed if graph.values[index].kind == "computed"])
+        needed |= used
+    return ends[::-1]

@@ -1,47 +1,43 @@
 """Makes a recorded step shorter without changing a bit of its results.
 
 In order: aliases and needless copies go, what depends on constants alone is computed now, equal computations are done
-once, and what nobody needs is dropped. Then operations are made to write in place (`torch_in_place.py`).
+once, and what nobody needs is dropped. Then operations are made to write to memory that is there already: to the
+variable that is assigned, or to a spent operand.
 """
 
 from __future__ import annotations
 
+import functools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import torch
 
-from .in_place import reuse_memory, write_in_place
-from .step_graph import Graph, Instruction, Ref, is_pure, is_random, map_refs, refs_in, results_of
+from .step_graph import Graph, Instruction, Ref, all_in, is_pure, is_random, map_in
 
 _aten = torch.ops.aten
 _ALIASES = {_aten.detach.default, _aten.alias.default, _aten.lift_fresh.default}
 _COPIES = {_aten.clone.default, _aten._to_copy.default}
-_FROM_SHAPE_ALONE = {
-    _aten.ones_like.default,
-    _aten.zeros_like.default,
-    _aten.full_like.default,
-    _aten.new_zeros.default,
-    _aten.new_ones.default,
-    _aten.new_full.default,
-}
+_FROM_SHAPE_ALONE = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
+_FROM_SHAPE_ALONE |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
 _LARGEST_CONSTANT = 4 << 20
 
 
 def optimize(graph: Graph) -> tuple[Graph, Graph]:
     """Two shorter graphs with the same effects: with the outputs, and without any."""
-    graph = graph.copy()
-    simplify(graph)
-    loud, quiet = graph, graph.copy()
+    loud = graph.copy()
+    _simplify(loud)
+    quiet = loud.copy()
     quiet.outputs = []
     for variant in (loud, quiet):
-        drop_dead(variant)
-        write_in_place(variant)
-        reuse_memory(variant)
+        _drop_dead(variant)
+        _write_in_place(variant)
+        _reuse_memory(variant)
     return loud, quiet
 
 
-def simplify(graph: Graph) -> None:
+def _simplify(graph: Graph) -> None:
     """Remove aliases, needless copies, constant and repeated computations, in one walk."""
     values = graph.values
     last_write: dict[int, int] = {}
@@ -59,26 +55,23 @@ def simplify(graph: Graph) -> None:
         return Ref(replaced.get(ref.index, ref.index))
 
     for position, instruction in enumerate(graph.instructions):
-        args, kwargs = map_refs(current, instruction.args), map_refs(current, instruction.kwargs)
-        instruction = Instruction(instruction.target, args, kwargs, instruction.results)
-        target, results = instruction.target, list(results_of(instruction))
+        instruction = instruction.with_refs(current)
+        target, results, inputs = instruction.target, instruction.numbers, instruction.refs
         if not is_pure(target):
-            for storage in graph.written_storages(instruction):
-                versions[storage] += 1
+            versions.update(graph.written_storages(instruction))
             kept.append(instruction)
             continue
-        inputs = list(refs_in((args, kwargs)))
-        if results and inputs and isinstance(instruction.results, int):
+        if inputs and isinstance(instruction.results, int):
             source, result = values[inputs[0].index], values[instruction.results]
             is_alias = target in _ALIASES or (
                 len(inputs) == 1
                 and source.storage == result.storage
-                and source.has_layout_of(result)
+                and source.layout == result.layout
                 and source.offset == result.offset
             )
             is_idle_copy = (
-                (target in _COPIES or (target is _aten.sum.default and len(args) == 1 and not source.shape))
-                and source.has_layout_of(result)
+                (target in _COPIES or (target is _aten.sum.default and len(instruction.args) == 1 and not source.shape))
+                and source.layout == result.layout
                 and last_write.get(source.storage, -1) < position
                 and result.storage not in last_write
             )
@@ -89,7 +82,7 @@ def simplify(graph: Graph) -> None:
             if chosen is not None and chosen.index not in changing and instruction.results not in changing:
                 replaced[instruction.results] = chosen.index
                 continue
-        untouched = not any(values[result].storage in last_write for result in results)
+        untouched = changing.isdisjoint(results)
         from_constants = target in _FROM_SHAPE_ALONE or all(ref.index in constant for ref in inputs)
         if untouched and from_constants and _fold(graph, instruction):
             constant.update(results)
@@ -97,20 +90,21 @@ def simplify(graph: Graph) -> None:
         views = bool(inputs) and all(values[r].storage == values[inputs[0].index].storage for r in results)
         if untouched or views:
             stamp = tuple(versions[values[ref.index].storage] for ref in inputs)
-            key = (target, _frozen(args), _frozen(kwargs), stamp)
+            key = (target, _frozen(instruction.args), _frozen(instruction.kwargs), stamp)
             if key in known:
                 replaced.update(zip(results, known[key], strict=True))
                 continue
             known[key] = results
         kept.append(instruction)
     graph.instructions = kept
-    graph.outputs = map_refs(current, graph.outputs)
+    graph.outputs = map_in(Ref, current, graph.outputs)
 
 
 def _fold(graph: Graph, instruction: Instruction) -> bool:
     """Compute an instruction on constants now; False if it is left for later."""
-    sizes = [graph.values[r] for r in results_of(instruction)]
-    if "empty" in instruction.target.__name__ or any(_bytes(v) > _LARGEST_CONSTANT for v in sizes):
+    if "empty" in instruction.target.__name__:
+        return False
+    if any(graph.values[number].nbytes > _LARGEST_CONSTANT for number in instruction.numbers):
         return False
     if isinstance(instruction.results, list) and any(isinstance(number, list) for number in instruction.results):
         return False
@@ -121,16 +115,14 @@ def _fold(graph: Graph, instruction: Instruction) -> bool:
             return torch.empty_strided(value.shape, value.stride, dtype=value.dtype, device=value.device)
         return value.tensor
 
+    args, kwargs = map_in(Ref, tensor, (instruction.args, instruction.kwargs))
     with torch.no_grad():
-        out = instruction.target(*map_refs(tensor, instruction.args), **map_refs(tensor, instruction.kwargs))
+        out = instruction.target(*args, **kwargs)
     outs = [out] if isinstance(out, torch.Tensor) else out
     numbers = [instruction.results] if isinstance(instruction.results, int) else instruction.results
     for number, item in zip(numbers, outs, strict=True):
         if number is not None:
-            old = graph.values[number]
-            graph.values[number] = type(old)(
-                "constant", old.storage, old.shape, old.stride, old.offset, old.dtype, old.device, item
-            )
+            graph.values[number] = replace(graph.values[number], kind="constant", tensor=item)
     return True
 
 
@@ -143,14 +135,7 @@ def _chosen_branch(graph: Graph, instruction: Instruction, constant: set[int]) -
     if known is None or known.numel() != 1:
         return None
     chosen = operands[0] if known.item() else operands[1]
-    return chosen if graph.values[chosen.index].has_layout_of(graph.values[instruction.results]) else None
-
-
-def _bytes(value: Any) -> int:
-    size = value.dtype.itemsize
-    for extent in value.shape:
-        size *= extent
-    return size
+    return chosen if graph.values[chosen.index].layout == graph.values[instruction.results].layout else None
 
 
 def _frozen(structure: Any) -> Any:
@@ -164,11 +149,11 @@ def _frozen(structure: Any) -> Any:
     return structure
 
 
-def drop_dead(graph: Graph) -> None:
+def _drop_dead(graph: Graph) -> None:
     """Remove instructions whose results nobody reads; writes to outside tensors and random draws stay."""
     values = graph.values
     outside = {value.storage for value in values if value.kind == "external"}
-    wanted = {ref.index for ref in refs_in(graph.outputs)}
+    wanted = {ref.index for ref in all_in(Ref, graph.outputs)}
     storages = {values[index].storage for index in wanted}
     kept: list[Instruction] = []
     for instruction in reversed(graph.instructions):
@@ -177,11 +162,119 @@ def drop_dead(graph: Graph) -> None:
             not (isinstance(instruction.target, torch._ops.OpOverload) or written)
             or is_random(instruction.target)
             or not (written.isdisjoint(outside) and written.isdisjoint(storages))
-            or any(result in wanted for result in results_of(instruction))
+            or not wanted.isdisjoint(instruction.numbers)
         )
         if is_wanted:
             kept.append(instruction)
-            for ref in refs_in((instruction.args, instruction.kwargs)):
-                wanted.add(ref.index)
-                storages.add(values[ref.index].storage)
+            wanted.update(ref.index for ref in instruction.refs)
+            storages.update(values[ref.index].storage for ref in instruction.refs)
     graph.instructions = kept[::-1]
+
+
+def _write_in_place(graph: Graph) -> None:
+    """Turn `t = op(...); variable.copy_(t)` into `op(..., out=variable)`."""
+    uses = Counter(ref.index for instruction in graph.instructions for ref in instruction.refs)
+    uses.update(ref.index for ref in all_in(Ref, graph.outputs))
+    made_at: dict[int, int] = {}
+    last_write: dict[int, int] = {}
+    dropped: set[int] = set()
+    for position, instruction in enumerate(graph.instructions):
+        if instruction.target is _aten.copy_.default and len(instruction.args) == 2:
+            variable, source = instruction.args
+            origin = made_at.get(source.index)
+            if origin is not None and uses[source.index] == 1:
+                merged = _merge(graph, origin, variable, instruction.results, last_write)
+                if merged is not None:
+                    graph.instructions[position] = merged
+                    dropped.add(origin)
+        elif isinstance(instruction.results, int) and is_pure(instruction.target) and _is_pointwise(instruction.target):
+            made_at[instruction.results] = position
+        for storage in graph.written_storages(graph.instructions[position]):
+            last_write[storage] = position
+    graph.instructions = [i for position, i in enumerate(graph.instructions) if position not in dropped]
+
+
+def _merge(graph: Graph, origin: int, variable: Ref, results: Any, last_write: dict[int, int]) -> Instruction | None:
+    maker, goal = graph.instructions[origin], graph.values[variable.index]
+    target = _out_variant(maker.target)
+    if target is None or goal.layout != graph.values[maker.results].layout:
+        return None
+    for ref in maker.refs:
+        storage = graph.values[ref.index].storage
+        if last_write.get(storage, -1) > origin or (storage == goal.storage and ref != variable):
+            return None
+    return Instruction(target, maker.args, {**maker.kwargs, "out": variable}, results)
+
+
+def _reuse_memory(graph: Graph) -> None:
+    """Let pointwise operations overwrite an operand that nobody reads afterwards: it is still in the cache."""
+    values = graph.values
+    home = {value.storage: value.storage for value in values}
+    reads: Counter[int] = Counter()
+    for instruction in graph.instructions:
+        reads.update({values[ref.index].storage for ref in instruction.refs})
+    fixed = {value.storage for value in values if value.kind != "computed"}
+    fixed |= {values[ref.index].storage for ref in all_in(Ref, graph.outputs)}
+    renamed: dict[int, int] = {}
+
+    def current(ref: Ref) -> Ref:
+        return Ref(renamed.get(ref.index, ref.index))
+
+    def storage_of(ref: Ref) -> int:
+        return home[values[ref.index].storage]
+
+    for position, instruction in enumerate(graph.instructions):
+        graph.instructions[position] = instruction = instruction.with_refs(current)
+        args, results = instruction.args, instruction.numbers
+        reads.subtract({storage_of(ref) for ref in instruction.refs})
+        target = _in_place_variant(instruction.target) if is_pure(instruction.target) and args else None
+        if target is None:
+            continue
+        operands = args[0] if isinstance(args[0], list) else [args[0]]
+        taken = [storage_of(ref) for ref in operands if isinstance(ref, Ref)]
+        others = {storage_of(ref) for ref in all_in(Ref, (args[1:], instruction.kwargs))}
+        if len(set(taken)) == len(results) == len(operands) and all(
+            storage not in fixed
+            and storage not in others
+            and not reads[storage]
+            and values[ref.index].layout == values[result].layout
+            for storage, ref, result in zip(taken, operands, results, strict=True)
+        ):
+            for storage, ref, result in zip(taken, operands, results, strict=True):
+                renamed[result] = ref.index
+                reads[storage] = reads[values[result].storage]
+                if values[result].storage in fixed:
+                    fixed.add(storage)
+                home[values[result].storage] = storage
+            written = operands[0].index if isinstance(instruction.results, int) else None
+            graph.instructions[position] = replace(instruction, target=target, results=written)
+    graph.outputs = map_in(Ref, current, graph.outputs)
+
+
+def _is_pointwise(target: Any) -> bool:
+    return torch.Tag.pointwise in target.tags
+
+
+def _arguments(target: Any) -> list[tuple[str, str]]:
+    return [(argument.name, str(argument.type)) for argument in target._schema.arguments]
+
+
+def _overload(packet: Any, arguments: list[tuple[str, str]]) -> Any:
+    """The overload of an operation that takes these arguments, if there is one."""
+    overloads = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
+    return next((overload for overload in overloads if _arguments(overload) == arguments), None)
+
+
+@functools.cache
+def _out_variant(target: Any) -> Any:
+    """The overload that takes the same arguments and writes to `out`."""
+    return _overload(target.overloadpacket, [*_arguments(target), ("out", "Tensor")])
+
+
+@functools.cache
+def _in_place_variant(target: Any) -> Any:
+    """The overload of `op_` that takes the arguments of a pointwise `op`."""
+    name = target._schema.name.partition("::")[2]
+    if not (name.startswith("_foreach_") or _is_pointwise(target)):
+        return None
+    return _overload(getattr(_aten, f"{name}_", None), _arguments(target))

@@ -1,14 +1,15 @@
 """A captured step as data: ATen operations in order, over numbered tensors.
 
-The graph is not functional: variables are updated in place, as Keras does it. Every value knows the
-storage that it lives in, so that the passes in `torch_optimize.py` can tell what a write touches.
+The graph is not functional: variables are updated in place, as Keras does it. Every value knows the storage that it
+lives in, so that the passes in `optimize.py` can tell what a write touches.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ class Ref:
     index: int
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Value:
     """What is known of a tensor in the graph.
 
@@ -40,16 +41,16 @@ class Value:
     device: torch.device
     tensor: torch.Tensor | None = None
 
-    def has_layout_of(self, other: Value) -> bool:
-        return (self.shape, self.stride, self.dtype, self.device) == (
-            other.shape,
-            other.stride,
-            other.dtype,
-            other.device,
-        )
+    @property
+    def layout(self) -> tuple[Any, ...]:
+        return self.shape, self.stride, self.dtype, self.device
+
+    @property
+    def nbytes(self) -> int:
+        return math.prod(self.shape) * self.dtype.itemsize
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Instruction:
     """One call: `results = target(*args, **kwargs)`; `results` holds value numbers, or None."""
 
@@ -57,6 +58,25 @@ class Instruction:
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     results: Any
+
+    @property
+    def refs(self) -> list[Ref]:
+        """What it takes."""
+        return all_in(Ref, (self.args, self.kwargs))
+
+    @property
+    def written(self) -> list[Ref]:
+        """What it writes to, of what it takes."""
+        return all_in(Ref, written_among(self.target, self.args, self.kwargs))
+
+    @property
+    def numbers(self) -> list[int]:
+        """The numbers of the values that it returns, also of lists among them."""
+        return all_in(int, self.results)
+
+    def with_refs(self, function: Callable[[Ref], Ref]) -> Instruction:
+        args, kwargs = map_in(Ref, function, (self.args, self.kwargs))
+        return Instruction(self.target, args, kwargs, self.results)
 
 
 @dataclass(slots=True)
@@ -69,88 +89,44 @@ class Graph:
     outputs: list[Any] = field(default_factory=list)
     output_structure: Any = None
 
-    def add_value(self, tensor: torch.Tensor, kind: str, storage: int, keep: bool = False) -> int:
-        self.values.append(
-            Value(
-                kind,
-                storage,
-                tuple(tensor.shape),
-                tuple(tensor.stride()),
-                tensor.storage_offset(),
-                tensor.dtype,
-                tensor.device,
-                tensor if keep else None,
-            )
-        )
+    def add_value(self, tensor: torch.Tensor, kind: str, storage: int) -> int:
+        held = tensor if kind in ("external", "constant") else None
+        place = (tuple(tensor.shape), tensor.stride(), tensor.storage_offset(), tensor.dtype, tensor.device)
+        self.values.append(Value(kind, storage, *place, held))
         return len(self.values) - 1
 
-    def written_externals(self) -> list[torch.Tensor]:
-        """The tensors from outside (or inputs' memory) that the step changes."""
-        written = {storage for ins in self.instructions for storage in self.written_storages(ins)}
-        return [v.tensor for v in self.values if v.kind == "external" and v.storage in written and v.tensor is not None]
-
-    def written_storages(self, instruction: Instruction) -> set[int]:
-        return {self.values[ref.index].storage for ref in written_refs(instruction)}
-
-    def storages_of(self, instruction: Instruction) -> set[int]:
-        """The memory that an instruction takes as arguments."""
-        return {self.values[ref.index].storage for ref in refs_in((instruction.args, instruction.kwargs))}
+    def written_storages(self, *instructions: Instruction) -> set[int]:
+        return {self.values[ref.index].storage for instruction in instructions for ref in instruction.written}
 
     def copy(self) -> Graph:
         """A copy whose instruction and value lists may be changed."""
-        return Graph(
-            list(self.values),
-            [Instruction(i.target, i.args, i.kwargs, i.results) for i in self.instructions],
-            list(self.inputs),
-            list(self.outputs),
-            self.output_structure,
-        )
+        return replace(self, values=list(self.values), instructions=list(self.instructions))
 
 
-def map_refs(function: Callable[[Ref], Any], structure: Any) -> Any:
-    """Apply a function to every `Ref` in nested lists, tuples and dicts."""
-    kind = type(structure)
-    if kind is Ref:
+def map_in(kind: type, function: Callable[[Any], Any], structure: Any) -> Any:
+    """Apply a function to everything of a kind in nested lists, tuples and dicts."""
+    if isinstance(structure, kind):
         return function(structure)
-    if kind is list:
-        return [map_refs(function, item) for item in structure]
-    if kind is tuple:
-        return tuple([map_refs(function, item) for item in structure])
-    if kind is dict:
-        return {key: map_refs(function, item) for key, item in structure.items()} if structure else structure
+    container = type(structure)
+    if container is list or container is tuple:
+        return container([map_in(kind, function, item) for item in structure])
+    if container is dict:
+        return {key: map_in(kind, function, item) for key, item in structure.items()}
     return structure
 
 
-def refs_in(structure: Any) -> list[Ref]:
-    """Every `Ref` in nested lists, tuples and dicts."""
-    found: list[Ref] = []
-    _collect(structure, found)
+def all_in(kind: type, structure: Any) -> list[Any]:
+    """Everything of a kind in nested lists, tuples and dicts, in order."""
+    found, waiting = [], [structure]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, kind):
+            found.append(item)
+        elif isinstance(item, (list, tuple)):
+            waiting.extend(reversed(item))
+        elif isinstance(item, dict):
+            waiting.extend(reversed(item.values()))
     return found
-
-
-def _collect(structure: Any, found: list[Ref]) -> None:
-    kind = type(structure)
-    if kind is Ref:
-        found.append(structure)
-    elif kind is list or kind is tuple:
-        for item in structure:
-            _collect(item, found)
-    elif kind is dict:
-        for item in structure.values():
-            _collect(item, found)
-
-
-def results_of(instruction: Instruction) -> Iterator[int]:
-    """The numbers of the values that an instruction returns, also of lists among them."""
-    yield from _numbers_in(instruction.results)
-
-
-def _numbers_in(results: Any) -> Iterator[int]:
-    if isinstance(results, int):
-        yield results
-    elif isinstance(results, (list, tuple)):
-        for result in results:
-            yield from _numbers_in(result)
 
 
 @functools.cache
@@ -174,12 +150,6 @@ def written_among(target: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         elif not keyword_only and position < len(args):
             written.append(args[position])
     return written
-
-
-def written_refs(instruction: Instruction) -> list[Ref]:
-    if not written_arguments(instruction.target):
-        return []
-    return refs_in(written_among(instruction.target, instruction.args, instruction.kwargs))
 
 
 @functools.cache

@@ -6,6 +6,7 @@ A device counter holds the number of the step; it selects a row of the order mat
 from __future__ import annotations
 
 import gc
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,18 +14,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from keras.src import backend, tree
 
 from flatout.base.errors import reason
-from flatout.engines.contract import Structure, Task
-from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of, told_before
-from flatout.engines.torch.capture.recorder import CaptureFailed
-from flatout.engines.torch.capture.seeded_draws import Reseed
+from flatout.engines.contract import Structure, Task, first_line
+from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of
+from flatout.engines.torch.capture.recordable_keras import Reseed
+from flatout.engines.torch.capture.recorder import CaptureFailed, Undo
 from flatout.engines.torch.graph.codegen import compile_graph
-from flatout.engines.torch.graph.step_graph import Graph, refs_in, results_of
+from flatout.engines.torch.graph.step_graph import Graph
 
 from .host_seeds import HostSeeds
-from .step_loop import Loop, Rows, size_of_outputs
+from .step_loop import Loop, Rows
 
 _WARM_UP_STEPS = 3
 # Several steps in one graph save the gaps between launches.
@@ -42,29 +42,25 @@ class CudaGraphLoop(Loop):
     def __init__(
         self, model: Any, task: Task, rows: Rows, full: CapturedStep | None, last: CapturedStep | None
     ) -> None:
-        super().__init__(model, task, rows)
+        super().__init__(model, task, rows, full, last)
         self.unit = _STEPS_PER_LAUNCH
-        self.output_size = size_of_outputs(full or last)
-        self._whole, size = rows.rows // rows.batch_size, rows.batch_size
+        whole, size = self.whole_batches, rows.batch_size
         device = rows.leaves[0].device
+        self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+        self.position = position = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.arange(rows.rows, device=device)
-        self._position = torch.zeros(1, dtype=torch.int64, device=device)
-        stream, pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
-        matrix = self._order[: self._whole * size].view(self._whole, size)
+        matrix, rest = self._order[: whole * size].view(whole, size), self._order[whole * size :]
 
+        # Not through `self`: memory of the device must not wait for Python's garbage collector.
         def full_batch() -> list[torch.Tensor]:
-            index = matrix.index_select(0, self._position).view(size)
+            index = matrix.index_select(0, position).view(size)
             return [leaf.index_select(0, index) for leaf in rows.leaves]
 
         def last_batch() -> list[torch.Tensor]:
-            index = self._order[self._whole * size :]
-            return [leaf.index_select(0, index) for leaf in rows.leaves]
+            return [leaf.index_select(0, rest) for leaf in rows.leaves]
 
-        def launches(captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int) -> _Launches:
-            return _Launches(captured, batch, self._position, stream, pool, steps, STEP_NAMES[task])
-
-        self._full = launches(full, full_batch, self._whole) if full else None
-        self._last = launches(last, last_batch, 1) if last else None
+        self._full = _Launches(self, full, full_batch, whole) if full else None
+        self._last = _Launches(self, last, last_batch, 1) if last else None
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.
@@ -72,19 +68,17 @@ class CudaGraphLoop(Loop):
             held.copy_(new)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
-        super().begin_pass(None)
         if order is None:
             order = np.arange(self.rows.rows)
         self._order.copy_(torch.from_numpy(np.ascontiguousarray(order, dtype=np.int64)))
 
-    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        every_step = every_step or self.task == "predict"
+    def _run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         results: list[Any] = []
         current, step = None, start
         with torch.no_grad():
-            self._position.fill_(start)
+            self.position.fill_(start)
             while step < stop:
-                launches = self._full if step < self._whole else self._last
+                launches = self._full if step < self.whole_batches else self._last
                 assert launches is not None
                 if launches is not current:
                     launches.seeds.load()
@@ -93,9 +87,8 @@ class CudaGraphLoop(Loop):
                     results.append(launches.run_one())
                     step += 1
                 else:
-                    step += launches.run_some(min(stop - 1, self._whole) - step if step < self._whole else 1)
-        if self.task == "predict":
-            return [tree.map_structure(backend.convert_to_numpy, result) for result in results]
+                    most = min(stop - 1, self.whole_batches) - step if step < self.whole_batches else 1
+                    step += launches.run_some(most)
         return results
 
 
@@ -103,32 +96,25 @@ class _Launches:
     """The CUDA graphs for one shape of batch: a step with results, one without, and several without."""
 
     def __init__(
-        self,
-        captured: CapturedStep,
-        batch: Callable[[], list[torch.Tensor]],
-        position: torch.Tensor,
-        stream: torch.cuda.Stream,
-        pool: Any,
-        steps: int,
-        place: str,
+        self, loop: CudaGraphLoop, captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int
     ) -> None:
-        self._captured, self._batch, self._position = captured, batch, position
-        self._stream, self._pool, self._place = stream, pool, place
+        self._captured, self._batch = captured, batch
+        self._position, self._stream, self._pool = loop.position, loop.stream, loop.pool
+        place = STEP_NAMES[loop.task]
         self.seeds = HostSeeds(captured.graph, place)
         operations = len(captured.quiet_graph.instructions)
         joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
         joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH
         _check_is_on_device(captured.graph, place)
-        with _unchanged(captured.graph), told_before():
+        with _unchanged(captured.graph), warnings.catch_warnings(action="ignore"):
             try:
                 self._warm_up()
-                self._one, outputs = self._build(captured.graph, 1)
-                self._outputs = _Outputs(outputs)
+                self._one, self._outputs = self._build(captured.graph, 1)
                 self._quiet, _ = self._build(captured.quiet_graph, 1)
                 self._several = self._build(captured.quiet_graph, _STEPS_PER_LAUNCH)[0] if joins else None
             except RuntimeError as error:
-                detail = (str(error).strip().splitlines() or [""])[0][:200]
-                raise CaptureFailed(reason("untraceable", f"the CUDA graph of {place}", detail)) from error
+                why = reason("untraceable", f"the CUDA graph of {place}", first_line(error)[:200])
+                raise CaptureFailed(why) from error
 
     def run_one(self) -> Any:
         """Run a step; its results, in memory of their own."""
@@ -153,7 +139,7 @@ class _Launches:
                 self._captured.step(*self._batch())
                 self._captured.quiet_step(*self._batch())
             # A capture that fails half-way leaves the default generator unusable: look for waits before.
-            quiet = compile_graph(_without_reseeds(self._captured.graph), self._captured.calls)
+            quiet = compile_graph(_without_reseeds(self._captured.graph), self._captured.calls.of)
             mode = torch.cuda.get_sync_debug_mode()
             torch.cuda.set_sync_debug_mode("error")
             try:
@@ -162,8 +148,8 @@ class _Launches:
                 torch.cuda.set_sync_debug_mode(mode)
         torch.cuda.current_stream().wait_stream(self._stream)
 
-    def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, list[Any]]:
-        step, outputs = compile_graph(_without_reseeds(graph), self._captured.calls), []
+    def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, _Outputs]:
+        step = compile_graph(_without_reseeds(graph), self._captured.calls.of)
         launch = torch.cuda.CUDAGraph()
         for generator in _generators(graph):
             launch.register_generator_state(generator)
@@ -173,48 +159,37 @@ class _Launches:
             launch.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
                 for _ in range(steps):
-                    outputs = step(*self._batch())
+                    results = step(*self._batch())
                     self._position.add_(1)
-                # Joined here, a step's logs cost one copy.
-                outputs = _Outputs.join(outputs)
+                outputs = _Outputs(results)
             finally:
                 launch.capture_end()
         return launch, outputs
 
 
 class _Outputs:
-    """What a graph leaves in its own memory, and copies of it."""
+    """What a graph leaves in its own memory; made inside its capture.
+
+    Scalars of the commonest dtype are joined there, so that a step's logs cost one copy.
+    """
 
     def __init__(self, outputs: list[Any]) -> None:
-        self._outputs = outputs
-
-    @staticmethod
-    def join(outputs: list[Any]) -> list[Any]:
-        """Stack the scalars of the commonest dtype; they become `(stack, position)`."""
-        dtypes = Counter(o.dtype for o in outputs if isinstance(o, torch.Tensor) and o.ndim == 0)
-        if not dtypes:
-            return outputs
-        dtype = dtypes.most_common(1)[0][0]
-        scalars = [o for o in outputs if isinstance(o, torch.Tensor) and o.ndim == 0 and o.dtype == dtype]
-        stack = torch.stack(scalars)
-        places = iter(range(len(scalars)))
-        return [
-            (stack, next(places)) if isinstance(o, torch.Tensor) and o.ndim == 0 and o.dtype == dtype else o
-            for o in outputs
-        ]
+        dtypes = Counter(output.dtype for output in outputs if _is_scalar(output))
+        commonest = dtypes.most_common(1)[0][0] if dtypes else None
+        self._joined = [n for n, output in enumerate(outputs) if _is_scalar(output) and output.dtype == commonest]
+        self._stack = torch.stack([outputs[n] for n in self._joined]) if self._joined else None
+        self._others = [None if n in self._joined else output for n, output in enumerate(outputs)]
 
     def copy(self) -> list[Any]:
-        stacks: dict[int, tuple[torch.Tensor, ...]] = {}
-        copies: list[Any] = []
-        for output in self._outputs:
-            if isinstance(output, tuple):
-                stack, place = output
-                if id(stack) not in stacks:
-                    stacks[id(stack)] = stack.clone().unbind()
-                copies.append(stacks[id(stack)][place])
-            else:
-                copies.append(output.clone() if isinstance(output, torch.Tensor) else output)
+        copies = [output.clone() if isinstance(output, torch.Tensor) else output for output in self._others]
+        if self._stack is not None:
+            for number, scalar in zip(self._joined, self._stack.clone().unbind(), strict=True):
+                copies[number] = scalar
         return copies
+
+
+def _is_scalar(output: Any) -> bool:
+    return isinstance(output, torch.Tensor) and output.ndim == 0
 
 
 @contextmanager
@@ -232,17 +207,18 @@ def _no_collection() -> Iterator[None]:
 @contextmanager
 def _unchanged(graph: Graph) -> Iterator[None]:
     """Put everything that the step changes back afterwards."""
-    contents = [(tensor, tensor.untyped_storage().clone()) for tensor in graph.written_externals()]
-    generators = [(generator, generator.get_state()) for generator in _generators(graph)]
-    random_state = torch.cuda.get_rng_state()
+    undo, random_state = Undo(), torch.cuda.get_rng_state()
+    written = graph.written_storages(*graph.instructions)
+    for value in graph.values:
+        if value.kind == "external" and value.storage in written and value.tensor is not None:
+            undo.save(value.tensor)
+    for generator in _generators(graph):
+        undo.save_generator(generator)
     try:
         yield
     finally:
         torch.cuda.synchronize()
-        for tensor, before in contents:
-            tensor.untyped_storage().copy_(before)
-        for generator, state in generators:
-            generator.set_state(state)
+        undo.restore()
         torch.cuda.set_rng_state(random_state)
 
 
@@ -265,10 +241,10 @@ def _check_is_on_device(graph: Graph, place: str) -> None:
     """
     made_by_device: set[int] = set()
     for instruction in graph.instructions:
-        used = refs_in((instruction.args, instruction.kwargs))
+        used = instruction.refs
         values = [graph.values[ref.index] for ref in used]
         for ref, value in zip(used, values, strict=True):
             if value.device.type != "cuda" and value.kind != "constant" and ref.index not in made_by_device:
                 raise CaptureFailed(reason("untraceable", f"the CUDA graph of {place}", "it uses a CPU tensor"))
         if any(value.device.type == "cuda" for value in values):
-            made_by_device.update(results_of(instruction))
+            made_by_device.update(instruction.numbers)

@@ -11,10 +11,10 @@ from dataclasses import replace
 import torch
 
 from flatout.base.errors import reason
+from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed
-from flatout.engines.torch.capture.seeded_draws import Reseed
 from flatout.engines.torch.graph.codegen import Calls, late_step
-from flatout.engines.torch.graph.step_graph import Graph, Instruction, is_random, refs_in, results_of
+from flatout.engines.torch.graph.step_graph import Graph, Instruction, is_random
 
 
 class HostSeeds:
@@ -22,7 +22,7 @@ class HostSeeds:
 
     def __init__(self, graph: Graph, place: str) -> None:
         self._copies: list[tuple[torch.Tensor, torch.Tensor]] = []
-        self.are_used = any(isinstance(i.target, Reseed) for i in graph.instructions)
+        self.are_used = any(isinstance(instruction.target, Reseed) for instruction in graph.instructions)
         self._seed = late_step(self._on_host(graph, place), Calls()) if self.are_used else None
 
     def load(self) -> None:
@@ -40,7 +40,7 @@ class HostSeeds:
         part.inputs, part.outputs = [], []
         part.instructions = _slice(graph, place)
         storages: set[int] = set()
-        for index in {ref.index for i in part.instructions for ref in refs_in((i.args, i.kwargs))}:
+        for index in {ref.index for instruction in part.instructions for ref in instruction.refs}:
             value = part.values[index]
             if value.tensor is None:
                 continue
@@ -66,10 +66,10 @@ def _slice(graph: Graph, place: str) -> list[Instruction]:
             if not (
                 isinstance(instruction.target, Reseed)
                 or graph.written_storages(instruction) & storages
-                or values.intersection(results_of(instruction))
+                or values.intersection(instruction.numbers)
             ):
                 continue
-            refs = list(refs_in((instruction.args, instruction.kwargs)))
+            refs = instruction.refs
             uses_batch = any(ref.index in graph.inputs for ref in refs)
             if uses_batch or is_random(instruction.target) or instruction.kwargs.get("device") is not None:
                 raise CaptureFailed(reason("untraceable", place, "a seed depends on more than its generator's state"))

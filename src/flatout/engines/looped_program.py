@@ -1,0 +1,102 @@
+"""A step that was traced once, looped over placed rows: what jax and TensorFlow share."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from keras import tree
+
+from flatout.base.errors import Reason, Refusal, reason
+
+from .contract import StepProgram, Structure, Task, first_line, steps_per_piece
+from .kept_functions import Functions
+
+
+class LoopedProgram(StepProgram):
+    """Full batches run in loops, what is left over step by step; the arguments are those of `Engine.prepare`."""
+
+    reasons: tuple[Reason, ...] = ()
+    longest: int | None = None
+    # Puts row numbers on the device.
+    _put: Callable[[np.ndarray], Any]
+
+    def __init__(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
+    ):
+        self._model, self._task, self._output_bytes = model, task, output_bytes
+        # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
+        self._length = None if any_length or rows % batch_size else min(batch_size, rows)
+        self._functions = Functions(model, task)
+        self._loops = True
+        self._is_in_order = False
+        self._order: Any = None
+        self._rest_order: Any = None
+        self._hold(data, rows, batch_size)
+        try:
+            self._trace()
+        except Exception as error:
+            why = f"{type(error).__name__}: {first_line(error)}"
+            raise Refusal(reason("untraceable", f"{task}_step", why)) from error
+
+    def _trace(self) -> None:
+        """Trace a step: one that cannot be compiled fails here, before step 0."""
+        raise NotImplementedError
+
+    def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
+        """Run steps of full batches; the outputs of the last, or those of all, stacked."""
+        raise NotImplementedError
+
+    def _run_step(self, step: int) -> Any:
+        raise NotImplementedError
+
+    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._data = data
+        self._batch_size = min(batch_size, rows)
+        self._full, self._rest = divmod(rows, self._batch_size)
+
+    def _limit_outputs(self, nbytes: int) -> None:
+        """Let outputs of this size in each step leave the device in pieces."""
+        self.longest = steps_per_piece(nbytes, self._output_bytes, self._model.steps_per_execution, self.unit)
+
+    def _looped(self, start: int, stop: int) -> int:
+        """How many steps from `start` on go into a loop."""
+        return max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
+
+    def renew(self, is_first: bool) -> None:
+        if is_first:
+            self._functions.forget_fresh()
+
+    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        before = (self._full, self._rest, self._batch_size)
+        self._hold(data, rows, batch_size)
+        if (self._full, self._rest, self._batch_size) != before or not self._is_in_order:
+            self.begin_pass(None)
+
+    def begin_pass(self, order: np.ndarray | None) -> None:
+        self._is_in_order = order is None
+        cut = self._full * self._batch_size
+        if order is None:
+            order = np.arange(cut + self._rest, dtype=np.int32)
+        self._order = self._put(order[:cut].reshape(self._full, self._batch_size))
+        self._rest_order = self._put(order[cut:]) if self._rest else None
+
+    def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        keeps_all = every_step or self._task == "predict"
+        results: list[Any] = []
+        if looped := self._looped(start, stop):
+            outputs = self._run_loop(start, start + looped, keeps_all)
+            results = _unstacked(outputs, looped) if keeps_all else [outputs]
+        for step in range(start + looped, stop):
+            outputs = self._run_step(step)
+            results = [*results, outputs] if keeps_all else [outputs]
+        if self._task == "predict":
+            results = [tree.map_structure(np.asarray, output) for output in results]
+        return results
+
+
+def _unstacked(outputs: Any, count: int) -> list[Any]:
+    columns = tree.map_structure(np.asarray, outputs, none_is_leaf=False)
+    return [tree.map_structure(operator.itemgetter(n), columns, none_is_leaf=False) for n in range(count)]

@@ -21,6 +21,7 @@ from flatout.check.values.abstract_values import (
 )
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
+from flatout.check.values.traces import Slot
 from flatout.pysource.trees import index_parts
 
 from .events import Wrote
@@ -39,13 +40,12 @@ class Assignments(Expressions):
                 before = names.get(name)
                 how = "global" if names.module().values.get(name) is before else "nonlocal"
                 self.tell(Wrote(target, name, how, value, before))
-            if names.is_function:
-                names[name] = value
-            else:
-                names.values[name] = value
+            scope = names.bound_in(name) if names.is_function else names
+            scope.values[name] = value
+            self.write(Slot(scope, name), value)
         elif isinstance(target, (ast.Tuple, ast.List)):
             for at, item in enumerate(target.elts):
-                self.assign(item, unpacked(value, at), names)
+                self.assign(item, self.entry(value, f"[{at}]", unpacked(value, at)), names)
         elif isinstance(target, ast.Starred):
             self.assign(target.value, value, names)
         elif isinstance(target, ast.Attribute):
@@ -56,12 +56,15 @@ class Assignments(Expressions):
                     counts = target.attr in self.updating
                     self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
                 owner.attributes[target.attr] = value if held is None else merge(held, value)
+                self.write(Slot(owner, target.attr), value)
+            else:
+                self.write_entry(owner, f".{target.attr}", value)
         elif isinstance(target, ast.Subscript):
             self._assign_entry(target, value, names)
 
     def _assign_entry(self, target: ast.Subscript, value: AbstractValue, names: Names) -> None:
         base = self.value(target.value, names)
-        self.subscripted(target, base, names, written=True)
+        self.subscripted(target, base, names, written=value)
         keys = tuple(self.value(one, names) for one in index_parts(target) if not isinstance(one, ast.Slice))
         root: ast.expr = target.value
         while isinstance(root, (ast.Subscript, ast.Attribute)):
@@ -89,14 +92,14 @@ class Assignments(Expressions):
         for scope in (*self.scopes, *names.inside_out()):
             if scope.parent is not None:
                 for name, value in scope.values.items():
-                    if value is before:
+                    if value.identity is before.identity:
                         scope.values[name] = after
 
     def augmented(self, node: ast.AugAssign, names: Names) -> None:
         """`target += value`."""
         value = self.value(node.value, names)
         target = node.target
-        before = names.get(target.id) if isinstance(target, ast.Name) else self.value(target, names)
+        before = self.value(target, names)
         if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
             label = self.loops[-1].labels[0] if self.loops else "constant"
             grown: AbstractValue = Sequence(merge_all(value.items), label)

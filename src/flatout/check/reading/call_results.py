@@ -17,25 +17,29 @@ from flatout.check.values.abstract_values import (
     Function,
     Instance,
     Shape,
+    Size,
     Static,
     Together,
     Tuple,
     Unknown,
     Variable,
     data_in,
+    made_of,
     merge_all,
     origins_of,
+    traced,
+    traces_of,
 )
 from flatout.check.values.abstract_values import Sequence as ValueSequence
 from flatout.check.values.array_results import array_result, host_result
 from flatout.check.values.builtin_calls import BUILTINS, ITERTOOLS
 from flatout.check.values.given import Given
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host
-from flatout.pysource.carried import folded_name
+from flatout.check.values.traces import ELEMENT, MIXED, SAME, Iteration, Slot
 from flatout.pysource.spellings import is_host_library, operation, plain
-from flatout.pysource.trees import defaults
+from flatout.pysource.trees import defaults, parameters
 
-from .events import Called, Tested
+from .events import Called, Stepped, Tested
 from .loop_domains import element
 from .method_results import MethodResults
 
@@ -90,6 +94,11 @@ class CallResults(MethodResults):
             computes_loss = isinstance(receiver, Instance) and method in ("compute_loss", "compiled_loss")
             if isinstance(result, Unknown) and computes_loss:
                 result = Data(frozenset({"pred"}), axes=(), differentiable=True)
+        is_walked = isinstance(callee, (Function, Class, Together)) and not isinstance(result, Unknown)
+        says_nothing = isinstance(result, (Size, Shape)) or result == Static("none") or name == "builtins.len"
+        if not is_walked and not says_nothing:
+            held_too = (receiver,) if receiver is not None else ()
+            result = made_of(result, short or name.removeprefix("builtins.") or method, *held_too, *given.everything)
         self.touch(*given.everything, result, indexed=short in _PICKING, compared=short in _COMPARING)
         self.tell(Called(node, name, short, method, receiver, given.values, given.keywords))
         return result
@@ -192,7 +201,7 @@ class CallResults(MethodResults):
             elements = given.values[1] if len(given.values) > 1 else given.at(1, "elems", "elements")
             return self._each(first, elements or UNKNOWN)
         if short in _CONTROL_FLOW:
-            return self._control_flow(short, given)
+            return self._control_flow(name, short, given)
         if short in _WRAPPERS:
             return first if first is not None else UNKNOWN
         return array_result(name, short, given)
@@ -206,7 +215,28 @@ class CallResults(MethodResults):
         found = data_in([result]) or data
         return dataclasses.replace(elementwise([*found, *data]), axes=AXES[:1], rank=None)
 
-    def _control_flow(self, short: str, given: Given) -> AbstractValue:
+    def _stepped(
+        self, name: str, short: str, function: Function, inputs: list[AbstractValue], node: ast.Call
+    ) -> AbstractValue:
+        """What the function of a scan or counted loop gives; the rules hear if it only adds to what it carries."""
+        places = {"scan": (0,), "fori_loop": (1,), "while_loop": range(len(inputs))}.get(short, ())
+        iteration = Iteration()
+        slots = {at: Slot(iteration, str(at)) for at in places if at < len(inputs)}
+        traces = [{(iteration, slots.get(at, ELEMENT)): SAME if at in slots else MIXED} for at in range(len(inputs))]
+        self.iterations.append(iteration)
+        try:
+            result = self.apply(function, list(map(traced, inputs, traces)), {})
+        finally:
+            self.iterations.remove(iteration)
+        parts = result.items if isinstance(result, Tuple) and not name.startswith("tensorflow.scan") else (result,)
+        iteration.written.clear()
+        for slot, part in zip(slots.values(), parts, strict=False):
+            iteration.write(slot, traces_of(part))
+        if slots and len(parts) >= len(slots) and iteration.only_reduces():
+            self.tell(Stepped(node))
+        return result
+
+    def _control_flow(self, name: str, short: str, given: Given) -> AbstractValue:
         data = data_in(given.everything)
         results: list[AbstractValue] = []
         for function in (one for one in given.everything if isinstance(one, Function)):
@@ -215,7 +245,7 @@ class CallResults(MethodResults):
             inputs: list[AbstractValue] = [UNKNOWN] * count
             if short == "scan" and count == 2 and data:
                 inputs = [elementwise(data), first_element(data[-1])]
-            results.append(self.apply(function, inputs, {}))
+            results.append(self._stepped(name, short, function, inputs, given.node))
         if short == "cond" and data_in(results):
             return merge_all(results)
         return elementwise(data) if data and short == "cond" else UNKNOWN
@@ -241,16 +271,17 @@ class CallResults(MethodResults):
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         *_, over = (*(one.value for one in given.node.keywords), *given.node.args)
         over = over.value if isinstance(over, ast.Starred) else over
-        loop = self.open_loop(given.node, "map", over, together, None, given.names)
-        if how in ("reduce", "accumulate") and isinstance(function, Function):
-            loop.carries = tuple(filter(None, (folded_name(function.node),)))
-        try:
-            inputs = element(together, loop)
+        with self.looping(given.node, "map", over, together) as loop, self.iteration(loop, given.names) as iteration:
+            inputs = traced(element(together, loop), {(iteration, ELEMENT): MIXED})
             is_spread = how == "starmap" or len(iterated) > 1
             values = inputs.items if isinstance(inputs, Tuple) and is_spread else (inputs,)
-            result = self.apply(function, values, {})
-        finally:
-            self.close_loop(loop)
+            if how in ("reduce", "accumulate") and isinstance(function, Function):
+                state = Slot(loop, parameters(function.node)[0].arg)
+                values = (traced(values[0], {(iteration, state): SAME}), *values[1:])
+                result = self.apply(function, values, {})
+                iteration.write(state, traces_of(result))
+            else:
+                result = self.apply(function, values, {})
         return result if how == "reduce" else ValueSequence(result, loop.labels[0])
 
 

@@ -186,6 +186,13 @@ class Decorated:
     name: str
 
 
+@dataclass(frozen=True)
+class Stepped:
+    """A scan, fold or counted loop of a library whose function only adds to what it carries (or multiplies...)."""
+
+    node: ast.Call
+
+
 class Scene(Protocol):
     """What a rule may ask, and where it reports."""
 
@@ -202,5 +209,18 @@ class Scene(Protocol):
         """Add a finding."""
 
 
-Event = Called | Subscripted | Tested | Asserted | Operated | Read | Wrote | Looped | Returned | Entered | Decorated
+Event = (
+    Called
+    | Subscripted
+    | Tested
+    | Asserted
+    | Operated
+    | Read
+    | Wrote
+    | Looped
+    | Returned
+    | Entered
+    | Decorated
+    | Stepped
+)
 Handlers = Mapping[type, Callable[[Any, Scene], None]]

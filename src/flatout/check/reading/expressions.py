@@ -23,15 +23,19 @@ from flatout.check.values.abstract_values import (
     Tuple,
     Variable,
     data_in,
+    made_of,
     merge,
     merge_all,
+    traced,
+    traces_of,
 )
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.check.values.operators import NUMBER, compared, is_computed, negated, operated
 from flatout.check.values.subscript_results import selected
+from flatout.check.values.traces import Slot, used
 from flatout.pysource.spellings import operations_name
-from flatout.pysource.trees import ComprehensionNode, index_parts
+from flatout.pysource.trees import ComprehensionNode, index_parts, is_none
 
 from .call_results import CallResults
 from .events import Operated, Read, Subscripted, Tested
@@ -55,10 +59,12 @@ class Expressions(CallResults):
             return External(f"builtins.{node.id}")
         if distance and self.reporting and not self.is_own(names.scope_of(node.id)):
             self.tell(Read(node, node.id, value, self.file))
-        return value
+        return self.recalled(Slot(names.scope_of(node.id), node.id), value)
 
     def _attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
-        return self.attribute(self.value(node.value, names), node.attr, node)
+        base = self.value(node.value, names)
+        found = self.attribute(base, node.attr, node)
+        return self.entry(base, f".{node.attr}", found)
 
     def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue:
         """The value of `base.name`."""
@@ -72,7 +78,7 @@ class Expressions(CallResults):
                 method = self.method_of(base.of, name)
                 found = method.bound(base) if method else UNKNOWN
             self.tell(Read(node, name, found, self.file, base))
-            return found
+            return self.recalled(Slot(base, name), found)
         if isinstance(base, Class):
             return base.methods.get(name, UNKNOWN)
         if isinstance(base, Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
@@ -98,7 +104,8 @@ class Expressions(CallResults):
     def _formatted(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
         parts = [self.value(one.value, names) for one in node.values if isinstance(one, ast.FormattedValue)]
         inside = data_in(parts)
-        return Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
+        found = Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
+        return made_of(found, "", *parts)
 
     def _elements(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
         is_starred = any(isinstance(one, ast.Starred) for one in node.elts)
@@ -116,7 +123,7 @@ class Expressions(CallResults):
                 self.value(key, names)
             values.append(self.value(value, names))
         found = data_in(values)
-        return elementwise(found) if found else Static("dict", length=len(values))
+        return made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
 
     # -- operators
 
@@ -132,10 +139,11 @@ class Expressions(CallResults):
         self.tell(Operated(node, name, left, right))
         if any(isinstance(one, (Data, Variable)) for one in (left, right)):
             self.touch(left, right)
-        return operated(name, left, right)
+        return made_of(operated(name, left, right), name, left, right)
 
     def _unary(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
-        return negated(node.op, self.value(node.operand, names))
+        operand = self.value(node.operand, names)
+        return made_of(negated(node.op, operand), "", operand)
 
     def _boolean(self, node: ast.BoolOp, names: Names) -> AbstractValue:
         result = self.value(node.values[0], names)
@@ -143,7 +151,7 @@ class Expressions(CallResults):
             right = self.value(one, names)
             if not self.testing:
                 self.tell(Tested(node, result))
-            result = merge(result, right)
+            result = made_of(merge(result, right), "", result, right)
         return result
 
     def test(self, node: ast.expr, names: Names) -> AbstractValue:
@@ -162,29 +170,39 @@ class Expressions(CallResults):
             if is_computed(operator, left, right):
                 self.touch(left, right, compared=True)
                 self.tell(Operated(node, "Compare", left, right))
-            result = compared(operator, left, right)
+            result = made_of(compared(operator, left, right), "", left, right)
             left = right
         if len(node.ops) > 1 and isinstance(result, Data):
             self.tell(Tested(node, result))
         return result
 
     def _conditional(self, node: ast.IfExp, names: Names) -> AbstractValue:
-        self.tell(Tested(node, self.test(node.test, names)))
-        return merge(self.value(node.body, names), self.value(node.orelse, names))
+        test = self.test(node.test, names)
+        self.tell(Tested(node, test))
+        result = merge(self.value(node.body, names), self.value(node.orelse, names))
+        # Where it is None, the first step has nothing to join.
+        asks_for_none = isinstance(node.test, ast.Compare) and is_none(node.test.comparators[0])
+        return result if asks_for_none else traced(result, {**traces_of(result), **used(traces_of(test))})
 
     def _named(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
-        value = names[node.target.id] = self.value(node.value, names)
+        value = self.value(node.value, names)
+        self.assign(node.target, value, names.bound_in(node.target.id))
         return value
 
     # -- subscripts
 
     def _subscript(self, node: ast.Subscript, names: Names) -> AbstractValue:
-        return self.subscripted(node, self.value(node.value, names), names)
+        base = self.value(node.value, names)
+        found = self.subscripted(node, base, names)
+        # `y.at[i]` is to change `y`, not to read it.
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "at":
+            return traced(found, self.value(node.value.value, names).traces)
+        return found
 
     def subscripted(
-        self, node: ast.Subscript, base: AbstractValue, names: Names, written: bool = False
+        self, node: ast.Subscript, base: AbstractValue, names: Names, written: AbstractValue | None = None
     ) -> AbstractValue:
-        """The value of `base[...]`."""
+        """The value of `base[...]`, or what is `written` there."""
         index: list[AbstractValue] = []
         slices: list[tuple[AbstractValue | None, AbstractValue | None]] = []
         pieces: list[Any] = []
@@ -199,10 +217,15 @@ class Expressions(CallResults):
                 for one in value.items if isinstance(value, Tuple) and not value.is_list else (value,):
                     index.append(one)
                     pieces.append(... if is_dots else one)
-        self.tell(Subscripted(node, base, tuple(index), tuple(slices), written))
+        self.tell(Subscripted(node, base, tuple(index), tuple(slices), written is not None))
         single = [pair[0] for pair in slices if all(isinstance(end, Counter) for end in pair)]  # `[i : i + 1]`
         self.touch(base, *index, *filter(None, single), indexed=isinstance(base, (Data, Sequence)))
-        return selected(base, pieces)
+        text, keys = f"[{ast.unparse(node.slice)}]", [*index, *(end for pair in slices for end in pair if end)]
+        is_constant = all(isinstance(one, Static) and (one.number, one.text) != (None, None) for one in keys)
+        key = None if is_constant else traces_of(Tuple(tuple(keys)))
+        if written is not None:
+            self.write_entry(base, text, written, key)
+        return self.entry(base, text, selected(base, pieces), key)
 
     # -- functions and comprehensions
 
@@ -218,12 +241,12 @@ class Expressions(CallResults):
     def _generate(self, node: ComprehensionNode, clauses: list[ast.comprehension], names: Names) -> AbstractValue:
         clause, *rest = clauses
         iterated = self.value(clause.iter, names)
-        loop = self.open_loop(node, "comprehension", clause.iter, iterated, clause.target, names)
-        if len(clauses) == len(node.generators):
-            loop.carries = self.carried(node, names)
         inner: AbstractValue | None = None
-        try:
-            by_data = False
+        by_data = False
+        with (
+            self.looping(node, "comprehension", clause.iter, iterated, clause.target) as loop,
+            self.iteration(loop, names, clause.target, iterated),
+        ):
             for condition in clause.ifs:
                 test = self.value(condition, names)
                 loop.filters.append((condition, test))
@@ -236,8 +259,6 @@ class Expressions(CallResults):
                 element = self.value(node.value, names)
             else:
                 element = self.value(node.elt, names)
-        finally:
-            self.close_loop(loop)
         if isinstance(node, ast.SetComp):
             return Sequence(element, "groups", by_data, None)
         is_pairs = isinstance(inner, Sequence) and (inner.is_pairs or inner.label == loop.labels[0])

@@ -21,11 +21,15 @@ from flatout.check.values.abstract_values import (
     Tuple,
     Variable,
     data_in,
+    made_of,
     merge,
+    traced,
+    traces_of,
     whole_number,
 )
 from flatout.check.values.given import Given
 from flatout.check.values.operation_results import elementwise, read_on_host
+from flatout.check.values.traces import JOINED, SAME, used
 from flatout.pysource.spellings import REDUCTIONS, plain
 
 from .events import Wrote
@@ -96,6 +100,9 @@ class MethodResults(Walking):
             added = value.element
         if extends and isinstance(value, Data):
             added = operations.first_element(value)
+        for (iteration, slot), kind in receiver.traces.items():
+            if kind in (SAME, JOINED):
+                iteration.write(slot, {**used(traces_of(value)), (iteration, slot): JOINED})
         label = self.loops[-1].labels[0] if self.loops else STATIC
         grown: AbstractValue
         if isinstance(receiver, Sequence):
@@ -107,7 +114,8 @@ class MethodResults(Walking):
             grown = Sequence(functools.reduce(_fuller, items), label) if self.loops else Tuple(items, True)
         else:
             return
-        if isinstance(held, ast.Name) and given.names.module().values.get(held.id) is receiver:
+        grown = made_of(grown, "append", receiver, traced(value, used(traces_of(value))))
+        if isinstance(held, ast.Name) and given.names.module().get(held.id).identity is receiver.identity:
             self.tell(Wrote(given.node, held.id, "grown", value, receiver))
         elif isinstance(held, ast.Name):
             self.mutated(receiver, grown, given.names)

@@ -6,8 +6,9 @@ Nothing is run. Both sides of a branch are walked, the body of a loop twice, and
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,13 +26,15 @@ from flatout.check.values.abstract_values import (
     Static,
     Tuple,
     merge_all,
+    traced,
+    traces_of,
 )
 from flatout.check.values.abstract_values import Sequence as ValueSequence
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
-from flatout.pysource.carried import carried_names
+from flatout.check.values.traces import ELEMENT, MIXED, Iteration, Slot, used
 from flatout.pysource.source_file import SourceFile
-from flatout.pysource.trees import ComprehensionNode, LoopNode, defaults, dotted, parameters, target_names, walk
+from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, target_names, walk
 
 from .assignments import Assignments
 from .declarations import declare_class, declare_imports, declare_modules
@@ -43,6 +46,7 @@ _DEEPEST = 12
 # Enough to see what a factory returns.
 _DEEPEST_IN_SILENCE = 3
 _MOST_CALLS = 3000
+_LOGGING = ("print", "logging", "logger", "log")
 
 
 class Walk(Assignments):
@@ -65,6 +69,8 @@ class Walk(Assignments):
         self.calls += 1
         names = Names({}, function.names)
         self._bind_parameters(function, arguments, keywords, names)
+        for iteration in self.iterations:
+            iteration.scopes.add(names)
         before, self.file = self.file, function.file
         returns, self.returns = self.returns, []
         self.running.append(function.node)
@@ -171,10 +177,13 @@ class Walk(Assignments):
         elif isinstance(node.value, ast.Yield):
             # What a generator gives: as many as its loop has steps.
             given = self.value(node.value.value, names) if node.value.value else Static("none")
+            self.shown(given)
             label = self.loops[-1].labels[0] if self.loops else STATIC
             self.returns.append((node.value, ValueSequence(given, label)))
-        else:
+        elif dotted(getattr(node.value, "func", None)).split(".")[0] in _LOGGING:
             self.value(node.value, names)
+        else:
+            self.shown(self.value(node.value, names))
 
     def _assign(self, node: ast.Assign, names: Names) -> None:
         value = self.value(node.value, names)
@@ -216,21 +225,27 @@ class Walk(Assignments):
     def _if(self, node: ast.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))
         before = names.snapshot()
+        settled = [set(one.settled) for one in self.iterations]
         self.branches += 1
         self.block(node.body, names)
         after = names.snapshot()
         names.values.clear()
         names.values.update(before)
+        settled_there = [one.settled for one in self.iterations]
+        for iteration, places in zip(self.iterations, settled, strict=True):
+            iteration.settled = places
         self.block(node.orelse, names)
         self.branches -= 1
         names.join(after)
+        for iteration, places in zip(self.iterations, settled_there, strict=True):
+            iteration.settled &= places
 
     # -- loops
 
     def _for(self, node: ast.For, names: Names) -> None:
         iterated = self.value(node.iter, names)
-        loop = self.open_loop(node, "for", node.iter, iterated, node.target, names)
-        self._repeat(node, loop, names)
+        with self.looping(node, "for", node.iter, iterated, node.target) as loop:
+            self._repeat(node, loop, names, node.target, iterated)
         self.block(node.orelse, names)
 
     def _while(self, node: ast.While, names: Names) -> None:
@@ -239,41 +254,28 @@ class Walk(Assignments):
         if counter is None or not isinstance(limit, (Size, Static, Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
         iterated: AbstractValue = Bound(limit) if counter is not None else UNKNOWN
-        loop = self.open_loop(node, "while", bound if bound is not None else node.test, iterated, None, names)
-        loop.variables = (counter,) if counter else ()
-        if counter:
-            names.values[counter] = Counter(loop.labels[0], id(loop))
-        self._repeat(node, loop, names)
+        with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
+            loop.variables = (counter,) if counter else ()
+            if counter:
+                names.values[counter] = Counter(loop.labels[0], id(loop))
+            self._repeat(node, loop, names)
         if counter is None or isinstance(node.test, ast.BoolOp):
             # By now it is known what the body makes of the names in it.
             self.tell(Tested(node, self.test(node.test, names), node.body))
 
-    def _repeat(self, node: LoopNode, loop: WalkedLoop, names: Names) -> None:
-        try:
-            loop.carries = self.carried(node, names)
-            for _ in range(2):
-                before = names.snapshot()
+    def _repeat(self, node: LoopNode, loop: WalkedLoop, names: Names, *bound: Any) -> None:
+        for _ in range(2):
+            before = names.snapshot()
+            with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
-                names.join(before)
-        finally:
-            self.close_loop(loop)
+            names.join(before)
 
-    def carried(self, node: LoopNode | ComprehensionNode, names: Names) -> tuple[str, ...]:
-        """What a loop carries from one iteration to the next, the functions that it calls included."""
-
-        def helper(called: ast.expr) -> Function | None:
-            """The function of the user that is called, if its body is known and its gradient is its own."""
-            with self.silence():
-                found = self.value(called, names)
-            return found if isinstance(found, Function) and not found.decorators else None
-
-        return carried_names(node, helper)
-
-    def open_loop(
-        self, node: Any, how: str, iter_: ast.expr, iterated: AbstractValue, target: ast.expr | None, names: Names
-    ) -> WalkedLoop:
-        """Enter a loop: find its axis, bind its variables."""
-        text = self.file.code(iter_) if self.reporting else ""
+    @contextlib.contextmanager
+    def looping(
+        self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
+    ) -> Iterator[WalkedLoop]:
+        """A loop: find its axis, and tell the rules of it in the end."""
+        text = self.file.code(over) if self.reporting else ""
         found = domain(iterated, text)
         variables = tuple(target_names(target)) if target is not None else ()
         loop = WalkedLoop(
@@ -286,14 +288,27 @@ class Walk(Assignments):
             if set(growing) & set(outer.labels):
                 outer.paired = loop.pairs = loop.is_inner = True
         self.loops.append(loop)
-        if target is not None:
-            self.assign(target, element(iterated, loop), names)
-        return loop
-
-    def close_loop(self, loop: WalkedLoop) -> None:
-        """Leave a loop, and tell the rules of it."""
-        self.loops.remove(loop)
+        try:
+            yield loop
+        finally:
+            self.loops.remove(loop)
         self.tell(Looped(loop))
+
+    @contextlib.contextmanager
+    def iteration(
+        self, loop: WalkedLoop, names: Names, target: ast.expr | None = None, iterated: AbstractValue = UNKNOWN
+    ) -> Iterator[Iteration]:
+        """One walk through the body of a loop, which then knows what it carries."""
+        found = Iteration()
+        self.iterations.append(found)
+        try:
+            if target is not None:
+                traces = {**used(traces_of(iterated)), (found, ELEMENT): MIXED}
+                self.assign(target, traced(element(iterated, loop), traces), names)
+            yield found
+        finally:
+            self.iterations.pop()
+        loop.carries = tuple(dict.fromkeys(spelled(slot, names) for slot in found.carried()))
 
     _BY_STATEMENT: ClassVar[dict[type, Callable[[Any, Any, Names], None]]] = {
         ast.FunctionDef: _function,
@@ -314,3 +329,11 @@ class Walk(Assignments):
         **dict.fromkeys((ast.Try, ast.TryStar), _try),
         ast.Match: _match,
     }
+
+
+def spelled(slot: Slot, names: Names) -> str:
+    """How a place is written where these names are known."""
+    if not isinstance(slot.owner, Instance):
+        return slot.name + slot.entry
+    held = (name for scope in names.inside_out() for name, value in scope.values.items() if value is slot.owner)
+    return f"{next(held, 'self')}.{slot.name}{slot.entry}"

@@ -16,9 +16,12 @@ from flatout.check.values.abstract_values import (
     Instance,
     Static,
     data_in,
+    traced,
+    traces_of,
 )
 from flatout.check.values.abstract_values import Sequence as ValueSequence
 from flatout.check.values.names import Names
+from flatout.check.values.traces import MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
 
 from .events import Event, Handlers, WalkedLoop
@@ -33,7 +36,6 @@ class Walking:
         def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue: ...
         def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
         def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None: ...
-        def carried(self, node: Any, names: Names) -> tuple[str, ...]: ...
         def load(self, file: SourceFile) -> Names: ...
         def module_name(self, module: str, name: str) -> AbstractValue: ...
         def method_of(self, of: Class, name: str) -> Function | None: ...
@@ -43,10 +45,12 @@ class Walking:
         def create(
             self, of: Class, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
         ) -> Instance: ...
-        def open_loop(
-            self, node: Any, how: str, iter_: Any, iterated: AbstractValue, target: Any, names: Names
-        ) -> WalkedLoop: ...
-        def close_loop(self, loop: WalkedLoop) -> None: ...
+        def looping(
+            self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
+        ) -> contextlib.AbstractContextManager[WalkedLoop]: ...
+        def iteration(
+            self, loop: WalkedLoop, names: Names, target: ast.expr | None = None, iterated: AbstractValue = ...
+        ) -> contextlib.AbstractContextManager[Iteration]: ...
 
     def __init__(
         self, project: Project, file: SourceFile, handlers: list[Handlers], scene: Any, reporting: bool = True
@@ -57,6 +61,7 @@ class Walking:
         self.scene = scene
         self.reporting = reporting
         self.loops: list[WalkedLoop] = []
+        self.iterations: list[Iteration] = []
         self.callback_depth = 0
         self.testing = False
         self.branches = 0
@@ -91,6 +96,48 @@ class Walking:
             yield
         finally:
             self.reporting = reporting
+
+    def recalled(self, slot: Slot, value: AbstractValue) -> AbstractValue:
+        """A value as it is read: what an iteration has not set itself, an earlier one left."""
+        found = {key: kind for key, kind in value.traces.items() if key[0] in self.iterations}
+        for iteration in self.iterations:
+            if iteration.found(slot):
+                found.setdefault((iteration, slot), SAME)
+        return traced(value, found)
+
+    def entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> AbstractValue:
+        """A value as it is read from an entry of another one; `key` are the traces of a key that is no constant."""
+        found = dict(either(value.traces, used(key or NO_TRACES)))
+        for (iteration, slot), kind in base.traces.items():
+            if kind != SAME:
+                found[iteration, slot] = MIXED
+                continue
+            inner = slot._replace(entry=slot.entry + text)
+            if key is not None:
+                iteration.keys[inner] = key
+            found = dict(either(found, iteration.written.get(inner, NO_TRACES)))
+            if iteration.found(inner):
+                found.setdefault((iteration, inner), SAME)
+        return traced(value, found)
+
+    def write(self, slot: Slot, value: AbstractValue) -> None:
+        """Note what a place holds from now on."""
+        for iteration in self.iterations:
+            iteration.write(slot, traces_of(value))
+
+    def write_entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> None:
+        """Note what an entry of a value holds from now on."""
+        for (iteration, slot), kind in base.traces.items():
+            if kind == SAME:
+                inner = slot._replace(entry=slot.entry + text)
+                if key is not None:
+                    iteration.keys[inner] = key
+                iteration.write(inner, traces_of(value))
+
+    def shown(self, value: AbstractValue) -> None:
+        """Note that a value goes where it is not followed."""
+        for iteration, slot in traces_of(value):
+            iteration.read.add(slot)
 
     def is_own(self, names: Names) -> bool:
         """Whether a scope is that of a function that is being walked through: it ends with the call."""

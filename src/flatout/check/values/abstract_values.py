@@ -7,11 +7,14 @@ speaks of it.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from .traces import Traces, combined, either
 
 if TYPE_CHECKING:
     import ast
@@ -27,7 +30,15 @@ GROUPS, CLASSES, STATIC, NEW = "groups", "classes", "static", "new"
 
 @dataclass(frozen=True)
 class AbstractValue:
-    """Anything; see the subclasses."""
+    """Anything; see the subclasses.
+
+    Attributes:
+        traces: What it owes to earlier iterations.
+        identity: Copies that differ by their traces only are one object.
+    """
+
+    traces: Traces = dataclasses.field(default_factory=dict, kw_only=True, compare=False, repr=False)
+    identity: object = dataclasses.field(default_factory=object, init=False, compare=False, repr=False)
 
 
 @dataclass(frozen=True)
@@ -218,6 +229,29 @@ class Instance(AbstractValue):
 UNKNOWN = Unknown()
 
 
+def traced(value: AbstractValue, traces: Traces) -> AbstractValue:
+    """The same object, with other traces; objects of the user have them on what they hold."""
+    if isinstance(value, (External, Function, Class, Instance)) or not (traces or value.traces):
+        return value
+    found = copy.copy(value)
+    object.__setattr__(found, "traces", traces)
+    return found
+
+
+def traces_of(value: AbstractValue) -> Traces:
+    """The traces of a value and of all that is in it."""
+    found = value.traces
+    inside = value.items if isinstance(value, (Tuple, Together)) else ()
+    for one in (value.element,) if isinstance(value, Sequence) else inside:
+        found = either(found, traces_of(one))
+    return found
+
+
+def made_of(value: AbstractValue, how: str, *operands: AbstractValue) -> AbstractValue:
+    """A value that an operator or a function makes of others, with what is left of their traces."""
+    return traced(value, combined(how, list(map(traces_of, operands))))
+
+
 def flat(values: Iterable[AbstractValue]) -> Iterator[AbstractValue]:
     """The values, and those inside of tuples and lists in their place."""
     for value in values:
@@ -254,6 +288,10 @@ def on_host(value: AbstractValue) -> bool:
 
 def merge(first: AbstractValue, second: AbstractValue) -> AbstractValue:
     """What is known of a value that is one or the other, after a branch."""
+    return traced(_merged(first, second), either(first.traces, second.traces))
+
+
+def _merged(first: AbstractValue, second: AbstractValue) -> AbstractValue:
     if first == second:
         return first
     if isinstance(first, Unknown) or isinstance(second, Unknown):

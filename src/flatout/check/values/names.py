@@ -16,16 +16,16 @@ class Names:
         self.is_function = is_function
         self.outside: set[str] = set()
 
-    def __setitem__(self, name: str, value: AbstractValue) -> None:
-        scope: Names | None = self
-        while scope is not None and not scope.is_function and scope.parent is not None:
+    def bound_in(self, name: str) -> Names:
+        """The scope that an assignment binds a name in."""
+        scope = self
+        while not scope.is_function and scope.parent is not None:
             # A walrus in a comprehension binds in the function; its own variables are set in `values` directly.
             scope = scope.parent
-        target = scope or self
-        if name in target.outside:
-            target.owner(name).values[name] = value
-        else:
-            target.values[name] = value
+        return scope.owner(name) if name in scope.outside else scope
+
+    def __setitem__(self, name: str, value: AbstractValue) -> None:
+        self.bound_in(name).values[name] = value
 
     def lookup(self, name: str) -> tuple[AbstractValue | None, int]:
         """The value, and how many functions out it was found: 0 for local names."""

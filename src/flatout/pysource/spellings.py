@@ -123,22 +123,16 @@ REDUCTIONS = frozenset({
 })  # fmt: skip
 
 
-# Nothing of these flows back.
-NOT_DIFFERENTIABLE = frozenset({
-    "all", "any", "arange", "argmax", "argmin", "argsort", "bincount", "cast_int", "ceil", "constant",
-    "count_nonzero", "equal", "eye", "floor", "full", "greater", "greater_equal", "histogram", "in_top_k",
-    "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and", "logical_not", "logical_or", "nonzero",
-    "not_equal", "one_hot", "ones", "ones_like", "round", "searchsorted", "shape", "sign", "stop_gradient",
-    "unique", "zeros", "zeros_like",
-})  # fmt: skip
-
-
 COMPARISONS = frozenset({
     "equal", "greater", "greater_equal", "isclose", "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and",
     "logical_not", "logical_or", "not_equal",
 })  # fmt: skip
-
-
+# Nothing of these flows back.
+NOT_DIFFERENTIABLE = COMPARISONS | {
+    "all", "any", "arange", "argmax", "argmin", "argsort", "bincount", "cast_int", "ceil", "constant", "count_nonzero",
+    "eye", "floor", "full", "histogram", "in_top_k", "nonzero", "one_hot", "ones", "ones_like", "round", "searchsorted",
+    "shape", "sign", "stop_gradient", "unique", "zeros", "zeros_like",
+}  # fmt: skip
 CREATORS = frozenset({
     "arange", "convert_to_tensor", "diagonal", "eye", "fill", "full", "linspace", "ones", "tri", "variable", "zeros",
 })  # fmt: skip

@@ -1,14 +1,15 @@
-"""The walk through calls: what the functions of Python, NumPy, pandas, Keras and the backends give."""
+"""The walk through calls: what functions of the user, of Python, of libraries give, and methods of values."""
 
 from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+import functools
+from collections.abc import Mapping, Sequence
 
 from flatout.check.values.abstract_values import (
     AXES,
+    STATIC,
     UNKNOWN,
     AbstractValue,
     Class,
@@ -25,23 +26,24 @@ from flatout.check.values.abstract_values import (
     Variable,
     data_in,
     made_of,
+    merge,
     merge_all,
     origins_of,
     traced,
     traces_of,
+    whole_number,
 )
 from flatout.check.values.abstract_values import Sequence as ValueSequence
-from flatout.check.values.array_results import array_result, host_result
-from flatout.check.values.builtin_calls import BUILTINS, ITERTOOLS
-from flatout.check.values.given import Given
-from flatout.check.values.operation_results import elementwise, first_element, read_on_host
-from flatout.check.values.traces import ELEMENT, MIXED, SAME, Iteration, Slot
-from flatout.pysource.spellings import is_host_library, operation, plain
+from flatout.check.values.array_results import BUILTINS, ITERTOOLS, Given, array_result, host_result
+from flatout.check.values.names import Names
+from flatout.check.values.operation_results import elementwise, first_element, read_on_host, size_of_axis
+from flatout.check.values.traces import ELEMENT, JOINED, MIXED, SAME, Iteration, Slot, used
+from flatout.pysource.spellings import REDUCTIONS, is_host_library, operation, plain
 from flatout.pysource.trees import defaults, parameters
 
-from .events import Called, Stepped, Tested
+from .events import Called, Stepped, Tested, Wrote
 from .loop_domains import element
-from .method_results import MethodResults
+from .walking import Walking
 
 HOST_CALLBACKS = frozenset({
     "tensorflow.py_function", "tensorflow.numpy_function", "tensorflow.py_func", "tensorflow.compat.v1.py_func",
@@ -57,18 +59,28 @@ _CONTROL_FLOW = frozenset(["cond", "scan", "while_loop", "fori_loop", "switch", 
 _WRAPPERS = frozenset({
     "custom_gradient", "custom_jvp", "custom_vjp", "function", "jit", "compile", "checkpoint", "remat",
 })  # fmt: skip
-_RANDOM = ("keras.random.", "tensorflow.random.", "jax.random.", "torch.rand", "torch.normal", "torch.bernoulli")
+_RANDOM = (
+    "keras.random.", "tensorflow.random.", "jax.random.", "torch.rand", "torch.normal", "torch.bernoulli", "random.",
+)  # fmt: skip
 _OBJECTS = ("keras.losses.", "keras.metrics.", "keras.layers.", "keras.models.", "torch.nn.")
 _PROCESSES = ("os.popen", "subprocess.run", "subprocess.check_output", "subprocess.Popen")
+_PARTIALS = ("functools.partial", "jax.tree_util.Partial")
+# Where the function stands among the arguments, and where what it is called with.
+_FOLDS = {"functools.reduce": (0, 1), "itertools.accumulate": (1, 0), "itertools.starmap": (0, 1)}
 # `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
 _PICKING = frozenset({"take", "select", "get_item"})
 _COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "isclose"})
+_READS = frozenset(["item", "numpy", "tolist", "eval", "to_py", "__array__"])
+_SAME = frozenset({
+    "cpu", "cuda", "clone", "contiguous", "float", "double", "half", "copy", "to", "requires_grad_",
+})  # fmt: skip
+_TABLES = ("dict", "frame", "array", "object", "list")
 
 
-class CallResults(MethodResults):
+class CallResults(Walking):
     """Values of calls."""
 
-    def call(self, node: ast.Call, names: Any) -> AbstractValue:
+    def call(self, node: ast.Call, names: Names) -> AbstractValue:
         """The value of a call."""
         receiver: AbstractValue | None = None
         method = ""
@@ -88,7 +100,7 @@ class CallResults(MethodResults):
         if isinstance(callee, External):
             result = self._external(callee.name, short, given)
         elif isinstance(receiver, held) and not isinstance(callee, Function):
-            result = self.method(receiver, method, given)
+            result = self._method(receiver, method, given)
         else:
             result = self.apply(callee, given.values, given.keywords)
             computes_loss = isinstance(receiver, Instance) and method in ("compute_loss", "compiled_loss")
@@ -103,7 +115,7 @@ class CallResults(MethodResults):
         self.tell(Called(node, name, short, method, receiver, given.values, given.keywords))
         return result
 
-    def _given(self, node: ast.Call, names: Any) -> Given:
+    def _given(self, node: ast.Call, names: Names) -> Given:
         arguments: list[AbstractValue] = []
         for argument in node.args:
             if isinstance(argument, ast.Starred):
@@ -127,13 +139,13 @@ class CallResults(MethodResults):
                 if method := self.method_of(callee.of, name):
                     found = self.run(method.bound(callee), arguments, keywords)
                     return elementwise(arguments) if isinstance(found, Unknown) and data_in(arguments) else found
-            data = data_in(arguments)
             # A model or layer of Keras: its output has the samples of its input.
-            return dataclasses.replace(elementwise(data), differentiable=True) if data else UNKNOWN
+            data = data_in(arguments)
+            return elementwise(data).but(differentiable=True) if data else UNKNOWN
         if isinstance(callee, Together) and callee.how == "vmap":
             inner = [first_element(one) if isinstance(one, Data) else one for one in arguments]
             result = self.apply(callee.items[0], inner, keywords)
-            return dataclasses.replace(elementwise(arguments), axes=AXES) if data_in([result]) else result
+            return elementwise(arguments).but(axes=AXES) if data_in([result]) else result
         if isinstance(callee, Together) and callee.how == "partial":
             return self.apply(callee.items[0], [*callee.items[1:], *arguments], keywords)
         return UNKNOWN
@@ -141,23 +153,33 @@ class CallResults(MethodResults):
     # -- libraries
 
     def _external(self, name: str, short: str, given: Given) -> AbstractValue:
+        everything = given.everything
         if name.startswith("builtins.") or name in ITERTOOLS:
             return self._builtin(name.removeprefix("builtins."), given)
         if name in HOST_CALLBACKS:
             return self._host_callback(name, given)
         if name in VARIABLES:
             return Variable()
-        everything = given.everything
-        if name.startswith(_RANDOM) or name.split(".")[0] == "random":
+        if name.startswith(_RANDOM):
             for loop in self.loops:
                 loop.draws = True
             if data_in(everything):
                 return elementwise(everything)
-            return Data(axes=("constant",)) if not name.startswith("random.") else Static("number")
+            return Static("number") if name.startswith("random.") else Data(axes=("constant",))
         if name.startswith("bisect.") and data_in(everything):
-            return dataclasses.replace(read_on_host(elementwise(everything)), axes=())
-        if name in _BY_NAME and (found := _BY_NAME[name](self, given)) is not None:
-            return found
+            return read_on_host(elementwise(everything)).but(axes=())
+        if name in _PROCESSES:
+            return Static("file")
+        if name in _PARTIALS:
+            return Together(given.values, "partial")
+        if name == "numpy.vectorize" and given.values:
+            return Together(given.values[:1], "entries")
+        if name in ("copy.deepcopy", "copy.copy"):
+            return given.first
+        if name in _FOLDS:
+            function, over = (given.at(at, key) for at, key in zip(_FOLDS[name], ("func", "iterable"), strict=True))
+            times = 1 if name.endswith("starmap") else 2
+            return self._mapped(given, function or UNKNOWN, [over or UNKNOWN] * times, name.rpartition(".")[2])
         if is_host_library(name):
             return host_result(name, given)
         if name.startswith(_OBJECTS) and not short:
@@ -166,16 +188,13 @@ class CallResults(MethodResults):
             x = Data(frozenset({"x"}), mapping=True)
             return Tuple((x, Data(frozenset({"true"}), rank=0), Data(frozenset({"weight"}))))
         if short:
-            return self.operation(name, short, given)
+            return self._operation(name, short, given)
         return UNKNOWN if data_in(everything) else Static()
 
     def _each_entry(self, function: AbstractValue, given: Given) -> External:
         """Walk through the call of `np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
         if isinstance(function, Function):
-            entries = [
-                dataclasses.replace(read_on_host(one), axes=()) if isinstance(one, Data) else one
-                for one in given.values
-            ]
+            entries = [read_on_host(one).but(axes=()) if isinstance(one, Data) else one for one in given.values]
             self.run(function, entries, {})
         return External("numpy.vectorize.entries")
 
@@ -183,28 +202,22 @@ class CallResults(MethodResults):
         inputs = [*given.values[1:], *given.keywords.values()]
         self.callback_depth += 1
         try:
-            function = given.values[0] if given.values else given.keywords.get("func", UNKNOWN)
-            self.apply(function, [read_on_host(one) for one in data_in(inputs)], {})
+            self.apply(given.at(0, "func") or UNKNOWN, [read_on_host(one) for one in data_in(inputs)], {})
         finally:
             self.callback_depth -= 1
         flows = name == "tensorflow.py_function" and "pred" in origins_of(inputs)
         return Data(origins_of(inputs), axes=("batch",), differentiable=flows)
 
-    # -- array operations
-
-    def operation(self, name: str, short: str, given: Given) -> AbstractValue:
+    def _operation(self, name: str, short: str, given: Given) -> AbstractValue:
         """What an array operation gives, whatever library it is of."""
         first = given.first
         if short in _MAPS and isinstance(first, (Function, Together, External)):
             if short == "vmap":
                 return Together((first,), "vmap")
-            elements = given.values[1] if len(given.values) > 1 else given.at(1, "elems", "elements")
-            return self._each(first, elements or UNKNOWN)
+            return self._each(first, given.at(1, "elems", "elements") or UNKNOWN)
         if short in _CONTROL_FLOW:
             return self._control_flow(name, short, given)
-        if short in _WRAPPERS:
-            return first if first is not None else UNKNOWN
-        return array_result(name, short, given)
+        return first if short in _WRAPPERS else array_result(name, short, given)
 
     def _each(self, function: AbstractValue, elements: AbstractValue) -> AbstractValue:
         data = data_in([elements])
@@ -212,8 +225,21 @@ class CallResults(MethodResults):
         takes_all = isinstance(function, Function) and len(function.node.args.args) == len(inner)
         packed = isinstance(elements, Tuple) and not takes_all
         result = self.apply(function, [Tuple(tuple(inner))] if packed else inner, {})
-        found = data_in([result]) or data
-        return dataclasses.replace(elementwise([*found, *data]), axes=AXES[:1], rank=None)
+        return elementwise([*data_in([result]), *data]).but(axes=AXES[:1], rank=None)
+
+    def _control_flow(self, name: str, short: str, given: Given) -> AbstractValue:
+        data = data_in(given.everything)
+        results: list[AbstractValue] = []
+        for function in (one for one in given.everything if isinstance(one, Function)):
+            optional = defaults(function.node)
+            count = sum(parameter.arg not in optional for parameter in function.node.args.args)
+            inputs: list[AbstractValue] = [UNKNOWN] * count
+            if short == "scan" and count == 2 and data:
+                inputs = [elementwise(data), first_element(data[-1])]
+            results.append(self._stepped(name, short, function, inputs, given.node))
+        if short == "cond" and data_in(results):
+            return merge_all(results)
+        return elementwise(data) if data and short == "cond" else UNKNOWN
 
     def _stepped(
         self, name: str, short: str, function: Function, inputs: list[AbstractValue], node: ast.Call
@@ -236,35 +262,20 @@ class CallResults(MethodResults):
             self.tell(Stepped(node))
         return result
 
-    def _control_flow(self, name: str, short: str, given: Given) -> AbstractValue:
-        data = data_in(given.everything)
-        results: list[AbstractValue] = []
-        for function in (one for one in given.everything if isinstance(one, Function)):
-            optional = defaults(function.node)
-            count = sum(parameter.arg not in optional for parameter in function.node.args.args)
-            inputs: list[AbstractValue] = [UNKNOWN] * count
-            if short == "scan" and count == 2 and data:
-                inputs = [elementwise(data), first_element(data[-1])]
-            results.append(self._stepped(name, short, function, inputs, given.node))
-        if short == "cond" and data_in(results):
-            return merge_all(results)
-        return elementwise(data) if data and short == "cond" else UNKNOWN
-
     # -- builtins
 
     def _builtin(self, name: str, given: Given) -> AbstractValue:
         if name in ("map", "filter") and len(given.values) > 1:
-            return self.mapped(given, given.values[0], given.values[1:])
+            return self._mapped(given, given.values[0], given.values[1:])
         if name in ("max", "min", "sorted"):
             data = [one for one in given.values if isinstance(one, Data)]
             if not all(one.on_host for one in data):
                 self.tell(Tested(given.node, data[0]))
             if isinstance(given.keywords.get("key"), Function) and given.values:
-                self.mapped(given, given.keywords["key"], given.values[:1])
-        handler = BUILTINS.get(name)
-        return handler(given) if handler else UNKNOWN
+                self._mapped(given, given.keywords["key"], given.values[:1])
+        return BUILTINS[name](given) if name in BUILTINS else UNKNOWN
 
-    def mapped(
+    def _mapped(
         self, given: Given, function: AbstractValue, iterated: Sequence[AbstractValue], how: str = "map"
     ) -> AbstractValue:
         """The value of calling a function for every element; `how` is "map", "starmap", "reduce" or "accumulate"."""
@@ -272,17 +283,91 @@ class CallResults(MethodResults):
         *_, over = (*(one.value for one in given.node.keywords), *given.node.args)
         over = over.value if isinstance(over, ast.Starred) else over
         with self.looping(given.node, "map", over, together) as loop, self.iteration(loop, given.names) as iteration:
-            inputs = traced(element(together, loop), {(iteration, ELEMENT): MIXED})
-            is_spread = how == "starmap" or len(iterated) > 1
-            values = inputs.items if isinstance(inputs, Tuple) and is_spread else (inputs,)
+            inputs = element(together, loop)
+            spreads = how == "starmap" or len(iterated) > 1
+            values = list(inputs.items) if isinstance(inputs, Tuple) and spreads else [inputs]
+            values = [traced(one, {(iteration, ELEMENT): MIXED}) for one in values]
             if how in ("reduce", "accumulate") and isinstance(function, Function):
                 state = Slot(loop, parameters(function.node)[0].arg)
-                values = (traced(values[0], {(iteration, state): SAME}), *values[1:])
+                values[0] = traced(values[0], {(iteration, state): SAME})
                 result = self.apply(function, values, {})
                 iteration.write(state, traces_of(result))
             else:
                 result = self.apply(function, values, {})
         return result if how == "reduce" else ValueSequence(result, loop.labels[0])
+
+    # -- methods
+
+    def _method(self, receiver: AbstractValue, method: str, given: Given) -> AbstractValue:
+        """What `receiver.method(...)` gives; a list that it appends to is another one from then on."""
+        held = given.node.func.value if isinstance(given.node.func, ast.Attribute) else None
+        grows = method in ("append", "extend", "add", "insert") and bool(given.values)
+        if grows and method in ("append", "extend") and isinstance(held, ast.Subscript):
+            self.assign(held, given.values[0], given.names)
+            return Static("none")
+        if isinstance(receiver, Data):
+            return self._data_method(receiver, method, given)
+        if isinstance(receiver, Shape):
+            return receiver if method in ("as_list", "tolist") else Size(receiver.axes[0] if receiver.axes else STATIC)
+        if isinstance(receiver, Variable):
+            return Static("none") if method.startswith("assign") else Data(axes=())
+        if grows:
+            self._appended(held, receiver, method == "extend", given)
+            return Static("none")
+        if isinstance(receiver, Static):
+            return _static_method(receiver, method, given)
+        return receiver if method in ("copy", "tolist") else UNKNOWN
+
+    def _data_method(self, data: Data, method: str, given: Given) -> AbstractValue:
+        if data.mapping and method in ("get", "pop", "values", "items", "keys"):
+            return data.but(mapping=False) if method in ("get", "pop") else Static("list")
+        if method in _READS:
+            return read_on_host(data).but(axes=() if method == "item" else data.axes, loop=None)
+        if method == "size" and given.values:
+            return size_of_axis(Shape(data.axes), whole_number(given.values[0], 0))
+        if method in ("size", "get_shape"):
+            return Shape(data.axes)
+        if method in ("dim", "ndimension", "backward", "element_size"):
+            return Static("number")
+        if method in _SAME:
+            return data
+        if method in ("groupby", "merge", "map", "apply", "reindex", "join"):
+            return data.but(differentiable=False)
+        short = plain(method)
+        values = given.values[:1] if short in REDUCTIONS else given.values
+        result = self._operation(method, short, dataclasses.replace(given, values=(data, *values)))
+        return read_on_host(result) if isinstance(result, Data) and data.on_host else result
+
+    def _appended(self, held: ast.expr | None, receiver: AbstractValue, extends: bool, given: Given) -> None:
+        value = given.values[-1]
+        more: tuple[AbstractValue, ...] = (value,)
+        if extends and isinstance(value, Tuple):
+            more = value.items or more
+        elif extends and isinstance(value, (ValueSequence, Data)):
+            more = (value.element if isinstance(value, ValueSequence) else first_element(value),)
+        for (iteration, slot), kind in receiver.traces.items():
+            if kind in (SAME, JOINED):
+                iteration.write(slot, {**used(traces_of(value)), (iteration, slot): JOINED})
+        label = self.loops[-1].labels[0] if self.loops else STATIC
+        grown: AbstractValue
+        if isinstance(receiver, ValueSequence):
+            grown = receiver.but(element=functools.reduce(_fuller, more, receiver.element))
+        elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
+            grown = ValueSequence(functools.reduce(_fuller, more), label)
+        elif isinstance(receiver, Tuple) and receiver.is_list:
+            items = (*receiver.items, *more)
+            grown = ValueSequence(functools.reduce(_fuller, items), label) if self.loops else Tuple(items, True)
+        else:
+            return
+        grown = made_of(grown, "append", receiver, traced(value, used(traces_of(value))))
+        if isinstance(held, ast.Name) and given.names.module().get(held.id).identity is receiver.identity:
+            self.tell(Wrote(given.node, held.id, "grown", value, receiver))
+        elif isinstance(held, ast.Name):
+            self.mutated(receiver, grown, given.names)
+        elif isinstance(held, ast.Attribute):
+            owner = self.value(held.value, given.names)
+            if isinstance(owner, Instance):
+                owner.attributes[held.attr] = grown
 
 
 def _keras_object(name: str, given: Given) -> AbstractValue:
@@ -292,39 +377,23 @@ def _keras_object(name: str, given: Given) -> AbstractValue:
             return Static()
         data = elementwise(given.everything)
         flows = (name.startswith("keras.losses.") or data.differentiable) and "pred" in data.origins
-        return dataclasses.replace(data, axes=data.axes[:1], differentiable=flows, rank=None)
+        return data.but(axes=data.axes[:1], differentiable=flows, rank=None)
     return External(name + "()") if not data_in(given.values) else UNKNOWN
 
 
-def _reduced(calls: CallResults, given: Given) -> AbstractValue | None:
-    if len(given.values) < 2:
-        return None
-    return calls.mapped(given, given.values[0], [given.values[1]] * 2, "reduce")
+def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue:
+    if receiver.tag == "file":
+        return Static("text")
+    if method in ("items", "keys", "values") and receiver.tag == "dict":
+        entries = Static("list", length=receiver.length)
+        return Together((entries, entries), "zip") if method == "items" else entries
+    if data_in(given.everything):
+        return read_on_host(elementwise(given.everything)) if receiver.tag in _TABLES else UNKNOWN
+    return receiver if receiver.tag in ("frame", "array", "rng") else Static()
 
 
-def _accumulated(calls: CallResults, given: Given) -> AbstractValue | None:
-    if not given.values:
-        return None
-    step = given.values[1] if len(given.values) > 1 else given.keywords.get("func", UNKNOWN)
-    return calls.mapped(given, step, [given.values[0]] * 2, "accumulate")
-
-
-def _starmapped(calls: CallResults, given: Given) -> AbstractValue | None:
-    return calls.mapped(given, given.values[0], given.values[1:2], "starmap") if len(given.values) > 1 else None
-
-
-def _copied(calls: CallResults, given: Given) -> AbstractValue | None:
-    return given.values[0] if given.values else None
-
-
-_BY_NAME: dict[str, Callable[[CallResults, Given], AbstractValue | None]] = {
-    **dict.fromkeys(_PROCESSES, lambda calls, given: Static("file")),
-    **dict.fromkeys(
-        ("functools.partial", "jax.tree_util.Partial"), lambda calls, given: Together(given.values, "partial")
-    ),
-    "functools.reduce": _reduced,
-    "itertools.accumulate": _accumulated,
-    "itertools.starmap": _starmapped,
-    "numpy.vectorize": lambda calls, given: Together(given.values[:1], "entries") if given.values else None,
-    **dict.fromkeys(("copy.deepcopy", "copy.copy"), _copied),
-}
+def _fuller(first: AbstractValue, second: AbstractValue) -> AbstractValue:
+    """Of two elements of a list, the one that says more; of two from the batch, what holds for either."""
+    if isinstance(first, Data) and isinstance(second, Data):
+        return merge(first, second)
+    return first if isinstance(first, Data) else second

@@ -1,13 +1,11 @@
-"""The walk through expressions: what value each one has, and the events that the rules hear of."""
+"""The walk through expressions and assignments: what value each one has, and the events that the rules hear of."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from flatout.check.values import operation_results as operations
 from flatout.check.values.abstract_values import (
     UNKNOWN,
     AbstractValue,
@@ -21,6 +19,7 @@ from flatout.check.values.abstract_values import (
     Shape,
     Static,
     Tuple,
+    Unknown,
     Variable,
     data_in,
     made_of,
@@ -30,21 +29,29 @@ from flatout.check.values.abstract_values import (
     traces_of,
 )
 from flatout.check.values.names import Names
-from flatout.check.values.operation_results import elementwise
-from flatout.check.values.operators import NUMBER, compared, is_computed, negated, operated
-from flatout.check.values.subscript_results import selected
+from flatout.check.values.operation_results import (
+    NUMBER,
+    compared,
+    elementwise,
+    is_computed,
+    negated,
+    operated,
+    selected,
+    transposed,
+)
 from flatout.check.values.traces import Slot, used
 from flatout.pysource.spellings import operations_name
 from flatout.pysource.trees import ComprehensionNode, index_parts, is_none
 
 from .call_results import CallResults
-from .events import Operated, Read, Subscripted, Tested
+from .events import Operated, Read, Subscripted, Tested, Wrote
+from .loop_domains import unpacked
 
 _NOT_NUMBERS = ("dtype", "device", "ndim", "name", "requires_grad", "is_cuda")
 
 
 class Expressions(CallResults):
-    """Values of expressions."""
+    """Values of expressions, and what assignments bind."""
 
     def value(self, node: ast.expr, names: Names) -> AbstractValue:
         """The abstract value of an expression."""
@@ -264,6 +271,84 @@ class Expressions(CallResults):
         is_pairs = isinstance(inner, Sequence) and (inner.is_pairs or inner.label == loop.labels[0])
         return Sequence(element, loop.labels[0], by_data, loop.length, is_pairs)
 
+    # -- assignments
+
+    def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None:
+        """Bind a target of an assignment, a loop or a `with`."""
+        if isinstance(target, ast.Name):
+            name = target.id
+            if name in names.outside and not self.is_own(names.owner(name)):
+                before = names.get(name)
+                how = "global" if names.module().values.get(name) is before else "nonlocal"
+                self.tell(Wrote(target, name, how, value, before))
+            scope = names.bound_in(name) if names.is_function else names
+            scope.values[name] = value
+            self.write(Slot(scope, name), value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for at, item in enumerate(target.elts):
+                self.assign(item, self.entry(value, f"[{at}]", unpacked(value, at)), names)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, value, names)
+        elif isinstance(target, ast.Attribute):
+            owner = self.value(target.value, names)
+            if isinstance(owner, Instance):
+                held = owner.attributes.get(target.attr)
+                if not owner.is_fresh:
+                    counts = target.attr in self.updating
+                    self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
+                owner.attributes[target.attr] = value if held is None else merge(held, value)
+                self.write(Slot(owner, target.attr), value)
+            else:
+                self.write_entry(owner, f".{target.attr}", value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_entry(target, value, names)
+
+    def _assign_entry(self, target: ast.Subscript, value: AbstractValue, names: Names) -> None:
+        base = self.value(target.value, names)
+        self.subscripted(target, base, names, written=value)
+        keys = tuple(self.value(one, names) for one in index_parts(target) if not isinstance(one, ast.Slice))
+        root: ast.expr = target.value
+        while isinstance(root, (ast.Subscript, ast.Attribute)):
+            owner = self.value(root.value, names) if isinstance(root, ast.Attribute) else None
+            if isinstance(root, ast.Attribute) and isinstance(owner, Instance):
+                if not owner.is_fresh:
+                    self.tell(Wrote(target, root.attr, "entry", value, base, keys))
+                return
+            root = root.value
+        if not isinstance(root, ast.Name):
+            return
+        if names.lookup(root.id)[1] > 0 and not self.is_own(names.scope_of(root.id)):
+            self.tell(Wrote(target, root.id, "entry", value, base, keys))
+        elif data_in([value]):
+            whole = self.value(root, names)
+            nested = root is not target.value
+            filled = Sequence(Sequence(value, "constant"), "constant") if nested else _with_entry(base, keys, value)
+            if isinstance(whole, Unknown):
+                names[root.id] = filled
+            else:
+                self.mutated(whole, filled, names)
+
+    def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None:
+        """An object was changed in place: every name of the functions under way that holds it sees that."""
+        for scope in (*self.scopes, *names.inside_out()):
+            if scope.parent is not None:
+                for name, value in scope.values.items():
+                    if value.identity is before.identity:
+                        scope.values[name] = after
+
+    def augmented(self, node: ast.AugAssign, names: Names) -> None:
+        """`target += value`."""
+        value = self.value(node.value, names)
+        target = node.target
+        before = self.value(target, names)
+        if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
+            label = self.loops[-1].labels[0] if self.loops else "constant"
+            grown: AbstractValue = Sequence(merge_all(value.items), label)
+        else:
+            grown = self.operated(node.value, node.op, before, value)
+        self.updating = {target.attr} if isinstance(target, ast.Attribute) else set()
+        self.assign(target, grown, names)
+
     _BY_TYPE: ClassVar[dict[type, Callable[[Any, Any, Names], AbstractValue]]] = {
         ast.Name: _name,
         ast.Attribute: _attribute,
@@ -290,8 +375,30 @@ def _data_attribute(data: Data, name: str) -> AbstractValue:
     if name in _NOT_NUMBERS:
         return Static("object")
     if name in ("T", "mT"):
-        return operations.transposed(data)
+        return transposed(data)
     if name == "data":
-        return dataclasses.replace(data, differentiable=False)
+        return data.but(differentiable=False)
     # A column of a frame, or `x.at[...]`; other attributes of a tensor are not numbers.
     return data if data.on_host or data.mapping or name in ("at", "real", "imag", "values") else UNKNOWN
+
+
+def _with_entry(base: AbstractValue, keys: tuple[AbstractValue, ...], value: AbstractValue) -> AbstractValue:
+    """A list, array or dict after `base[keys] = value`, where the value comes from the batch."""
+    data = elementwise(data_in([value]))
+    if isinstance(base, Static):
+        label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
+        return data.but(axes=(label,), on_host=base.tag == "array" or data.on_host)
+    if isinstance(base, Data):
+        flows = base.differentiable or data.differentiable
+        return base.but(origins=base.origins | data.origins, differentiable=flows)
+    if isinstance(base, Tuple) and base.items:
+        key = keys[0] if len(keys) == 1 else None
+        at = int(key.number) if isinstance(key, Static) and key.number is not None else None
+        if at is not None and -len(base.items) <= at < len(base.items):
+            items = list(base.items)
+            items[at] = value
+            return Tuple(tuple(items), True)
+        return Sequence(merge_all([*base.items, value]), "constant", length=len(base.items))
+    if isinstance(base, Sequence):
+        return base.but(element=merge(base.element, value))
+    return base

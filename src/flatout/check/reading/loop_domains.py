@@ -1,13 +1,12 @@
-"""Along which axis a loop runs, and what one of its elements is."""
+"""Along which axis a loop runs, what one of its elements is, and what the parts of a value are that is taken apart."""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
 import math
 import re
 from dataclasses import dataclass
 
-from flatout.check.values import operation_results as operations
 from flatout.check.values.abstract_values import (
     AXES,
     BATCH,
@@ -26,9 +25,11 @@ from flatout.check.values.abstract_values import (
     Static,
     Together,
     Tuple,
-    Unknown,
+    data_in,
     merge_all,
 )
+from flatout.check.values.operation_results import first_element, size_of_axis
+from flatout.pysource.trees import number_of
 
 from .events import WalkedLoop
 
@@ -41,6 +42,15 @@ _TIME_COUNTER = re.compile(r"^(t|tt|ts|step|time|frame|pos|tau|timestep|time_ste
 _CLASS_COUNTER = re.compile(
     r"^(c|cc|cls|klass|class_.*|k|q|ch|channel|label|lab|category|quantile|head|bin)$", re.IGNORECASE
 )
+_RISING = (ast.Lt, ast.LtE, ast.NotEq)
+_FALLING = (ast.Gt, ast.GtE)
+_OPPOSITES: dict[type, ast.cmpop] = {
+    ast.GtE: ast.Lt(),
+    ast.Gt: ast.LtE(),
+    ast.Eq: ast.NotEq(),
+    ast.Lt: ast.GtE(),
+    ast.LtE: ast.Gt(),
+}
 # Axes that grow with the data; the others are known and mostly short.
 GROWING = frozenset({BATCH, GROUPS, *AXES})
 
@@ -60,11 +70,11 @@ def domain(iterated: AbstractValue, text: str) -> Domain:
     """The axis, or axes, that a loop over `iterated` runs along; `text` is how it is written."""
     if isinstance(iterated, Data):
         if iterated.mapping or not iterated.origins:
-            label = iterated.axes[0] if iterated.axes else STATIC
-            return Domain((label if label in GROWING and not iterated.mapping else STATIC,))
-        return Domain((iterated.axes[0] if iterated.axes else LAST,), direct=not iterated.on_host)
+            return Domain((iterated.label if iterated.label in GROWING and not iterated.mapping else STATIC,))
+        return Domain((iterated.label if iterated.axes else LAST,), direct=not iterated.on_host)
     if isinstance(iterated, Bound):
-        return _bounded(iterated, text)
+        label = _counted_along(iterated.bound, text)
+        return Domain((label,), iterated.length, by_data=isinstance(iterated.bound, Data))
     if isinstance(iterated, Sequence):
         labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
         return Domain(labels, iterated.length, by_data=iterated.selected)
@@ -72,32 +82,27 @@ def domain(iterated: AbstractValue, text: str) -> Domain:
         return _together(iterated, text)
     if isinstance(iterated, Tuple):
         return Domain((STATIC,), len(iterated.items))
-    if isinstance(iterated, Static):
-        return Domain((STATIC,), iterated.length)
-    return Domain((STATIC,))
+    return Domain((STATIC,), iterated.length if isinstance(iterated, Static) else None)
 
 
-def _bounded(iterated: Bound, text: str) -> Domain:
-    bound = iterated.bound
+def _counted_along(bound: AbstractValue, text: str) -> str:
+    """The axis that a range to a bound runs along, by what the bound is or by its name."""
     if isinstance(bound, (Size, Counter)):
-        label = bound.label
-        return Domain((label if label != "constant" else STATIC,), iterated.length)
+        return bound.label if bound.label != "constant" else STATIC
     if isinstance(bound, Data):
-        return Domain((CLASSES if bound.role in ("max", "argmax") else AXES[1],), by_data=True)
-    if isinstance(bound, (Static, Unknown)):
-        word = re.split(r"[^\w]+", text.rstrip(")"))[-1] if text else ""
-        if _BATCH_NAME.search(word):
-            return Domain((BATCH,), iterated.length)
-        if word == "T" or (_TIME_NAME.search(word) and not _CLASS_NAME.search(word)):
-            return Domain((AXES[1],), iterated.length)
-        if _CLASS_NAME.search(word):
-            return Domain((CLASSES,), iterated.length)
-    return Domain((STATIC,), iterated.length)
+        return CLASSES if bound.role in ("max", "argmax") else AXES[1]
+    word = re.split(r"[^\w]+", text.rstrip(")"))[-1]
+    if _BATCH_NAME.search(word):
+        return BATCH
+    is_class = bool(_CLASS_NAME.search(word))
+    if word == "T" or (_TIME_NAME.search(word) and not is_class):
+        return AXES[1]
+    return CLASSES if is_class else STATIC
 
 
 def _together(iterated: Together, text: str) -> Domain:
     # What is iterated beside a tensor is no dict. The text of the whole says nothing of one of its parts.
-    items = [dataclasses.replace(item, mapping=False) if isinstance(item, Data) else item for item in iterated.items]
+    items = [item.but(mapping=False) if isinstance(item, Data) else item for item in iterated.items]
     parts = [domain(item, text if len(items) == 1 else "") for item in (items if len(items) > 1 else iterated.items)]
     if not parts:
         return Domain((STATIC,))
@@ -119,25 +124,22 @@ def _together(iterated: Together, text: str) -> Domain:
 
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:
     """One element of what a loop runs over."""
-    number = id(loop)
-    if isinstance(iterated, Data):
-        return dataclasses.replace(operations.first_element(iterated), loop=number)
+    counter = Counter(loop.labels[0], id(loop))
     if isinstance(iterated, Bound):
-        return Counter(loop.labels[0], number)
-    if isinstance(iterated, Sequence):
-        inner = iterated.element
-        return dataclasses.replace(inner, loop=number) if isinstance(inner, (Data, Counter, Static)) else inner
+        return counter
     if isinstance(iterated, Together):
-        if iterated.how == "enumerate":
-            counter = Counter(loop.labels[0], number)
-            return Tuple((counter, element(iterated.items[0], loop) if iterated.items else UNKNOWN))
-        return Tuple(tuple(element(item, loop) for item in iterated.items))
-    if isinstance(iterated, Tuple) and iterated.items:
-        merged = merge_all(iterated.items)
-        return dataclasses.replace(merged, loop=number) if isinstance(merged, (Data, Static)) else merged
-    if isinstance(iterated, Static):
-        return Static("object", loop=number)
-    return Size(loop.labels[0]) if isinstance(iterated, Shape) else UNKNOWN
+        items = [element(item, loop) for item in iterated.items]
+        return Tuple((counter, *(items or [UNKNOWN])) if iterated.how == "enumerate" else tuple(items))
+    if isinstance(iterated, Shape):
+        return Size(loop.labels[0])
+    if isinstance(iterated, Data):
+        inner: AbstractValue = first_element(iterated)
+    elif isinstance(iterated, Static):
+        inner = Static()
+    else:
+        inner = iterated.element if isinstance(iterated, Sequence) else UNKNOWN
+        inner = merge_all(iterated.items) if isinstance(iterated, Tuple) else inner
+    return inner.but(loop=id(loop)) if isinstance(inner, (Data, Counter, Static)) else inner
 
 
 def settled(label: str, variables: tuple[str, ...]) -> str:
@@ -147,3 +149,46 @@ def settled(label: str, variables: tuple[str, ...]) -> str:
     if label == AXES[1] and any(_CLASS_COUNTER.match(name) for name in variables):
         return CLASSES
     return label
+
+
+def counted(test: ast.expr) -> tuple[str | None, ast.expr | None]:
+    """`i < n`: the counter and the bound of a `while`; one that counts down, `i > 0`, begins with its bound."""
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        operator, bound = test.ops[0], test.comparators[0]
+        is_number = isinstance(number_of(bound), int) or isinstance(bound, ast.UnaryOp)
+        if isinstance(operator, _FALLING) or (isinstance(operator, ast.NotEq) and is_number):
+            return test.left.id, test.left
+        if isinstance(operator, _RISING):
+            return test.left.id, bound
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        # `i < n and error > tolerance`: it ends by the other one sooner, if at all.
+        return next((found for one in test.values if (found := counted(one))[0] is not None), (None, None))
+    return None, None
+
+
+def test_on_top(node: ast.While) -> ast.expr:
+    """The test of a `while`; of `while True` with `if i >= n: break` on top, what must hold to go on."""
+    first = node.body[0]
+    is_endless = isinstance(node.test, ast.Constant) and node.test.value is True
+    if not is_endless or not isinstance(first, ast.If) or not isinstance(first.body[0], ast.Break):
+        return node.test
+    test = first.test
+    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _OPPOSITES:
+        return node.test
+    opposite = ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]], test.comparators)
+    return ast.copy_location(opposite, test)
+
+
+def unpacked(value: AbstractValue, at: int) -> AbstractValue:
+    """One of the parts of a value that is taken apart."""
+    if isinstance(value, Tuple):
+        if at < len(value.items):
+            return value.items[at]
+        return Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
+    if isinstance(value, Shape):
+        return size_of_axis(value, at)
+    if isinstance(value, Data):
+        return first_element(value) if value.axes else value
+    if isinstance(value, Sequence):
+        return value.element
+    return Static("object") if isinstance(value, Static) else UNKNOWN

@@ -36,11 +36,10 @@ from flatout.check.values.traces import ELEMENT, MIXED, Iteration, Slot, used
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, target_names, walk
 
-from .assignments import Assignments
 from .declarations import declare_class, declare_imports, declare_modules
 from .events import Asserted, Decorated, Looped, Tested, WalkedLoop
-from .loop_domains import GROWING, domain, element
-from .targets import counted, test_on_top
+from .expressions import Expressions
+from .loop_domains import GROWING, counted, domain, element, test_on_top
 
 _DEEPEST = 12
 # Enough to see what a factory returns.
@@ -49,7 +48,7 @@ _MOST_CALLS = 3000
 _LOGGING = ("print", "logging", "logger", "log")
 
 
-class Walk(Assignments):
+class Walk(Expressions):
     """One examination of one function of the user."""
 
     # -- functions, classes, modules
@@ -318,7 +317,7 @@ class Walk(Assignments):
         ast.Expr: _expression,
         ast.Assign: _assign,
         ast.AnnAssign: _annotated,
-        ast.AugAssign: Assignments.augmented,
+        ast.AugAssign: Expressions.augmented,
         ast.Return: _return,
         ast.Assert: _assert,
         **dict.fromkeys((ast.Global, ast.Nonlocal), _outside),

@@ -129,11 +129,12 @@ class Iteration:
         return bool(kinds) and not self.carried() and not {SAME, MIXED} & set(kinds)
 
     def _needs(self, traces: Traces) -> dict[Slot, str]:
-        """The places that a value depends on; an entry of what was set as a whole is that whole."""
+        """The places that a value depends on; a part of what was set as a whole is that whole."""
         found: dict[Slot, str] = {}
         for (_, slot), kind in traces.items():
-            if slot.entry and slot.whole in self.written:
-                slot, kind = slot.whole, MIXED
+            for one in self.written:
+                if one.whole == slot.whole and one != slot and slot.entry.startswith(one.entry):
+                    slot, kind = one, MIXED
             found[slot] = kind if found.get(slot, kind) == kind else MIXED
         return found
 

@@ -5,18 +5,20 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
 
 from flatout.check.values.abstract_values import (
     AXES,
     STATIC,
     UNKNOWN,
     AbstractValue,
+    Arguments,
     Class,
     Data,
     External,
     Function,
     Instance,
+    Keywords,
+    Sequence,
     Shape,
     Size,
     Static,
@@ -33,7 +35,6 @@ from flatout.check.values.abstract_values import (
     traces_of,
     whole_number,
 )
-from flatout.check.values.abstract_values import Sequence as ValueSequence
 from flatout.check.values.array_results import BUILTINS, ITERTOOLS, Given, array_result, host_result
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host, size_of_axis
@@ -80,7 +81,7 @@ _TABLES = ("dict", "frame", "array", "object", "list")
 class CallResults(Walking):
     """Values of calls."""
 
-    def call(self, node: ast.Call, names: Names) -> AbstractValue:
+    def value_Call(self, node: ast.Call, names: Names) -> AbstractValue:
         """The value of a call."""
         receiver: AbstractValue | None = None
         method = ""
@@ -96,13 +97,13 @@ class CallResults(Walking):
             callee = self._each_entry(callee.items[0], given)
         name = callee.name if isinstance(callee, External) else ""
         short = operation(name) or (plain(method) if isinstance(receiver, Data) else "")
-        held = (Data, Shape, ValueSequence, Static, Tuple, Variable)
+        held = (Data, Shape, Sequence, Static, Tuple, Variable)
         if isinstance(callee, External):
             result = self._external(callee.name, short, given)
         elif isinstance(receiver, held) and not isinstance(callee, Function):
             result = self._method(receiver, method, given)
         else:
-            result = self.apply(callee, given.values, given.keywords)
+            result = self.apply(callee, given.arguments, given.keywords)
             computes_loss = isinstance(receiver, Instance) and method in ("compute_loss", "compiled_loss")
             if isinstance(result, Unknown) and computes_loss:
                 result = Data(frozenset({"pred"}), axes=(), differentiable=True)
@@ -112,7 +113,7 @@ class CallResults(Walking):
             held_too = (receiver,) if receiver is not None else ()
             result = made_of(result, short or name.removeprefix("builtins.") or method, *held_too, *given.everything)
         self.touch(*given.everything, result, indexed=short in _PICKING, compared=short in _COMPARING)
-        self.tell(Called(node, name, short, method, receiver, given.values, given.keywords))
+        self.tell(Called(given.arguments, given.keywords, node, names, name, short, method, receiver))
         return result
 
     def _given(self, node: ast.Call, names: Names) -> Given:
@@ -126,9 +127,7 @@ class CallResults(Walking):
         keywords = {one.arg: self.value(one.value, names) for one in node.keywords}
         return Given(tuple(arguments), {key: value for key, value in keywords.items() if key is not None}, node, names)
 
-    def apply(
-        self, callee: AbstractValue, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
-    ) -> AbstractValue:
+    def apply(self, callee: AbstractValue, arguments: Arguments, keywords: Keywords) -> AbstractValue:
         """The value of calling something of the user."""
         if isinstance(callee, Function):
             return self.run(callee, arguments, keywords)
@@ -171,9 +170,9 @@ class CallResults(Walking):
         if name in _PROCESSES:
             return Static("file")
         if name in _PARTIALS:
-            return Together(given.values, "partial")
-        if name == "numpy.vectorize" and given.values:
-            return Together(given.values[:1], "entries")
+            return Together(given.arguments, "partial")
+        if name == "numpy.vectorize" and given.arguments:
+            return Together(given.arguments[:1], "entries")
         if name in ("copy.deepcopy", "copy.copy"):
             return given.first
         if name in _FOLDS:
@@ -194,17 +193,14 @@ class CallResults(Walking):
     def _each_entry(self, function: AbstractValue, given: Given) -> External:
         """Walk through the call of `np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
         if isinstance(function, Function):
-            entries = [read_on_host(one).but(axes=()) if isinstance(one, Data) else one for one in given.values]
+            entries = [read_on_host(one).but(axes=()) if isinstance(one, Data) else one for one in given.arguments]
             self.run(function, entries, {})
         return External("numpy.vectorize.entries")
 
     def _host_callback(self, name: str, given: Given) -> AbstractValue:
-        inputs = [*given.values[1:], *given.keywords.values()]
-        self.callback_depth += 1
-        try:
+        inputs = [*given.arguments[1:], *given.keywords.values()]
+        with self.having(in_callback=True):
             self.apply(given.at(0, "func") or UNKNOWN, [read_on_host(one) for one in data_in(inputs)], {})
-        finally:
-            self.callback_depth -= 1
         flows = name == "tensorflow.py_function" and "pred" in origins_of(inputs)
         return Data(origins_of(inputs), axes=("batch",), differentiable=flows)
 
@@ -249,11 +245,8 @@ class CallResults(Walking):
         iteration = Iteration()
         slots = {at: Slot(iteration, str(at)) for at in places if at < len(inputs)}
         traces = [{(iteration, slots.get(at, ELEMENT)): SAME if at in slots else MIXED} for at in range(len(inputs))]
-        self.iterations.append(iteration)
-        try:
+        with self.having(iterations=[*self.iterations, iteration]):
             result = self.apply(function, list(map(traced, inputs, traces)), {})
-        finally:
-            self.iterations.remove(iteration)
         parts = result.items if isinstance(result, Tuple) and not name.startswith("tensorflow.scan") else (result,)
         iteration.written.clear()
         for slot, part in zip(slots.values(), parts, strict=False):
@@ -265,19 +258,17 @@ class CallResults(Walking):
     # -- builtins
 
     def _builtin(self, name: str, given: Given) -> AbstractValue:
-        if name in ("map", "filter") and len(given.values) > 1:
-            return self._mapped(given, given.values[0], given.values[1:])
+        if name in ("map", "filter") and len(given.arguments) > 1:
+            return self._mapped(given, given.arguments[0], given.arguments[1:])
         if name in ("max", "min", "sorted"):
-            data = [one for one in given.values if isinstance(one, Data)]
+            data = [one for one in given.arguments if isinstance(one, Data)]
             if not all(one.on_host for one in data):
                 self.tell(Tested(given.node, data[0]))
-            if isinstance(given.keywords.get("key"), Function) and given.values:
-                self._mapped(given, given.keywords["key"], given.values[:1])
+            if isinstance(given.keywords.get("key"), Function) and given.arguments:
+                self._mapped(given, given.keywords["key"], given.arguments[:1])
         return BUILTINS[name](given) if name in BUILTINS else UNKNOWN
 
-    def _mapped(
-        self, given: Given, function: AbstractValue, iterated: Sequence[AbstractValue], how: str = "map"
-    ) -> AbstractValue:
+    def _mapped(self, given: Given, function: AbstractValue, iterated: Arguments, how: str = "map") -> AbstractValue:
         """The value of calling a function for every element; `how` is "map", "starmap", "reduce" or "accumulate"."""
         together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         *_, over = (*(one.value for one in given.node.keywords), *given.node.args)
@@ -294,16 +285,16 @@ class CallResults(Walking):
                 iteration.write(state, traces_of(result))
             else:
                 result = self.apply(function, values, {})
-        return result if how == "reduce" else ValueSequence(result, loop.labels[0])
+        return result if how == "reduce" else Sequence(result, loop.labels[0])
 
     # -- methods
 
     def _method(self, receiver: AbstractValue, method: str, given: Given) -> AbstractValue:
         """What `receiver.method(...)` gives; a list that it appends to is another one from then on."""
         held = given.node.func.value if isinstance(given.node.func, ast.Attribute) else None
-        grows = method in ("append", "extend", "add", "insert") and bool(given.values)
+        grows = method in ("append", "extend", "add", "insert") and bool(given.arguments)
         if grows and method in ("append", "extend") and isinstance(held, ast.Subscript):
-            self.assign(held, given.values[0], given.names)
+            self.assign(held, given.arguments[0], given.names)
             return Static("none")
         if isinstance(receiver, Data):
             return self._data_method(receiver, method, given)
@@ -323,8 +314,8 @@ class CallResults(Walking):
             return data.but(mapping=False) if method in ("get", "pop") else Static("list")
         if method in _READS:
             return read_on_host(data).but(axes=() if method == "item" else data.axes, loop=None)
-        if method == "size" and given.values:
-            return size_of_axis(Shape(data.axes), whole_number(given.values[0], 0))
+        if method == "size" and given.arguments:
+            return size_of_axis(Shape(data.axes), whole_number(given.arguments[0], 0))
         if method in ("size", "get_shape"):
             return Shape(data.axes)
         if method in ("dim", "ndimension", "backward", "element_size"):
@@ -334,29 +325,29 @@ class CallResults(Walking):
         if method in ("groupby", "merge", "map", "apply", "reindex", "join"):
             return data.but(differentiable=False)
         short = plain(method)
-        values = given.values[:1] if short in REDUCTIONS else given.values
-        result = self._operation(method, short, dataclasses.replace(given, values=(data, *values)))
+        values = given.arguments[:1] if short in REDUCTIONS else given.arguments
+        result = self._operation(method, short, dataclasses.replace(given, arguments=(data, *values)))
         return read_on_host(result) if isinstance(result, Data) and data.on_host else result
 
     def _appended(self, held: ast.expr | None, receiver: AbstractValue, extends: bool, given: Given) -> None:
-        value = given.values[-1]
+        value = given.arguments[-1]
         more: tuple[AbstractValue, ...] = (value,)
         if extends and isinstance(value, Tuple):
             more = value.items or more
-        elif extends and isinstance(value, (ValueSequence, Data)):
-            more = (value.element if isinstance(value, ValueSequence) else first_element(value),)
+        elif extends and isinstance(value, (Sequence, Data)):
+            more = (value.element if isinstance(value, Sequence) else first_element(value),)
         for (iteration, slot), kind in receiver.traces.items():
             if kind in (SAME, JOINED):
                 iteration.write(slot, {**used(traces_of(value)), (iteration, slot): JOINED})
         label = self.loops[-1].labels[0] if self.loops else STATIC
         grown: AbstractValue
-        if isinstance(receiver, ValueSequence):
+        if isinstance(receiver, Sequence):
             grown = receiver.but(element=functools.reduce(_fuller, more, receiver.element))
         elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
-            grown = ValueSequence(functools.reduce(_fuller, more), label)
+            grown = Sequence(functools.reduce(_fuller, more), label)
         elif isinstance(receiver, Tuple) and receiver.is_list:
             items = (*receiver.items, *more)
-            grown = ValueSequence(functools.reduce(_fuller, items), label) if self.loops else Tuple(items, True)
+            grown = Sequence(functools.reduce(_fuller, items), label) if self.loops else Tuple(items, True)
         else:
             return
         grown = made_of(grown, "append", receiver, traced(value, used(traces_of(value))))
@@ -378,7 +369,7 @@ def _keras_object(name: str, given: Given) -> AbstractValue:
         data = elementwise(given.everything)
         flows = (name.startswith("keras.losses.") or data.differentiable) and "pred" in data.origins
         return data.but(axes=data.axes[:1], differentiable=flows, rank=None)
-    return External(name + "()") if not data_in(given.values) else UNKNOWN
+    return External(name + "()") if not data_in(given.arguments) else UNKNOWN
 
 
 def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 from flatout.check.values.abstract_values import (
     UNKNOWN,
@@ -25,6 +25,7 @@ from flatout.check.values.abstract_values import (
     made_of,
     merge,
     merge_all,
+    number_in,
     traced,
     traces_of,
 )
@@ -51,27 +52,27 @@ _NOT_NUMBERS = ("dtype", "device", "ndim", "name", "requires_grad", "is_cuda")
 
 
 class Expressions(CallResults):
-    """Values of expressions, and what assignments bind."""
+    """Values of expressions, and what assignments bind. `value_X` gives the value of a node of the type X."""
 
     def value(self, node: ast.expr, names: Names) -> AbstractValue:
         """The abstract value of an expression."""
-        found = self._BY_TYPE.get(type(node))
-        return found(self, node, names) if found else UNKNOWN
+        found = getattr(self, f"value_{type(node).__name__}", None)
+        return found(node, names) if found else UNKNOWN
 
     # -- names and attributes
 
-    def _name(self, node: ast.Name, names: Names) -> AbstractValue:
-        value, distance = names.lookup(node.id)
-        if value is None:
+    def value_Name(self, node: ast.Name, names: Names) -> AbstractValue:
+        scope = names.scope_of(node.id)
+        if scope is None:
             return External(f"builtins.{node.id}")
-        if distance and self.reporting and not self.is_own(names.scope_of(node.id)):
+        value = scope.values[node.id]
+        if self.is_outside(scope):
             self.tell(Read(node, node.id, value, self.file))
-        return self.recalled(Slot(names.scope_of(node.id), node.id), value)
+        return self.recalled(Slot(scope, node.id), value)
 
-    def _attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
+    def value_Attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
         base = self.value(node.value, names)
-        found = self.attribute(base, node.attr, node)
-        return self.entry(base, f".{node.attr}", found)
+        return self.entry(base, f".{node.attr}", self.attribute(base, node.attr, node))
 
     def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue:
         """The value of `base.name`."""
@@ -93,12 +94,12 @@ class Expressions(CallResults):
         if isinstance(base, Static) and base.tag == "file" and name in ("stdout", "stderr", "returncode"):
             return Static("text")  # What a process said.
         if isinstance(base, Static) and base.tag == "module" and base.text:
-            return self.module_name(base.text, name)
+            return self.load(self.project.file(Path(base.text))).get(name)
         return UNKNOWN
 
     # -- literals
 
-    def _constant(self, node: ast.Constant, names: Names) -> AbstractValue:
+    def value_Constant(self, node: ast.Constant, names: Names) -> AbstractValue:
         value = node.value
         if value is None:
             return Static("none")
@@ -108,13 +109,13 @@ class Expressions(CallResults):
             return NUMBER
         return Static("number", number=value) if isinstance(value, (int, float)) else UNKNOWN
 
-    def _formatted(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
+    def value_JoinedStr(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
         parts = [self.value(one.value, names) for one in node.values if isinstance(one, ast.FormattedValue)]
         inside = data_in(parts)
         found = Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
         return made_of(found, "", *parts)
 
-    def _elements(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
+    def value_Tuple(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
         is_starred = any(isinstance(one, ast.Starred) for one in node.elts)
         values = [self.value(one.value if isinstance(one, ast.Starred) else one, names) for one in node.elts]
         if is_starred:
@@ -123,36 +124,32 @@ class Expressions(CallResults):
             return Static("list", length=0)
         return Tuple(tuple(values), isinstance(node, ast.List))
 
-    def _dict(self, node: ast.Dict, names: Names) -> AbstractValue:
-        values = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None:
-                self.value(key, names)
-            values.append(self.value(value, names))
+    value_List = value_Set = value_Tuple
+
+    def value_Dict(self, node: ast.Dict, names: Names) -> AbstractValue:
+        for key in filter(None, node.keys):
+            self.value(key, names)
+        values = [self.value(one, names) for one in node.values]
         found = data_in(values)
         return made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
 
     # -- operators
 
-    def _binary(self, node: ast.BinOp, names: Names) -> AbstractValue:
-        left, right = self.value(node.left, names), self.value(node.right, names)
-        return self.operated(node, node.op, left, right)
+    def value_BinOp(self, node: ast.BinOp, names: Names) -> AbstractValue:
+        return self._operated(node, node.op, self.value(node.left, names), self.value(node.right, names))
 
-    def operated(
-        self, node: ast.expr, operator: ast.operator, left: AbstractValue, right: AbstractValue
-    ) -> AbstractValue:
-        """The value of `left operator right`."""
-        name = type(operator).__name__
+    def _operated(self, node: ast.expr, op: ast.operator, left: AbstractValue, right: AbstractValue) -> AbstractValue:
+        name = type(op).__name__
         self.tell(Operated(node, name, left, right))
         if any(isinstance(one, (Data, Variable)) for one in (left, right)):
             self.touch(left, right)
         return made_of(operated(name, left, right), name, left, right)
 
-    def _unary(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
+    def value_UnaryOp(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
         operand = self.value(node.operand, names)
         return made_of(negated(node.op, operand), "", operand)
 
-    def _boolean(self, node: ast.BoolOp, names: Names) -> AbstractValue:
+    def value_BoolOp(self, node: ast.BoolOp, names: Names) -> AbstractValue:
         result = self.value(node.values[0], names)
         for one in node.values[1:]:
             right = self.value(one, names)
@@ -163,13 +160,10 @@ class Expressions(CallResults):
 
     def test(self, node: ast.expr, names: Names) -> AbstractValue:
         """The value of a condition; whoever asked for it tells the rules."""
-        testing, self.testing = self.testing, True
-        try:
+        with self.having(testing=True):
             return self.value(node, names)
-        finally:
-            self.testing = testing
 
-    def _comparison(self, node: ast.Compare, names: Names) -> AbstractValue:
+    def value_Compare(self, node: ast.Compare, names: Names) -> AbstractValue:
         left = self.value(node.left, names)
         result: AbstractValue = NUMBER
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
@@ -183,7 +177,7 @@ class Expressions(CallResults):
             self.tell(Tested(node, result))
         return result
 
-    def _conditional(self, node: ast.IfExp, names: Names) -> AbstractValue:
+    def value_IfExp(self, node: ast.IfExp, names: Names) -> AbstractValue:
         test = self.test(node.test, names)
         self.tell(Tested(node, test))
         result = merge(self.value(node.body, names), self.value(node.orelse, names))
@@ -191,22 +185,21 @@ class Expressions(CallResults):
         asks_for_none = isinstance(node.test, ast.Compare) and is_none(node.test.comparators[0])
         return result if asks_for_none else traced(result, {**traces_of(result), **used(traces_of(test))})
 
-    def _named(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
+    def value_NamedExpr(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
         value = self.value(node.value, names)
         self.assign(node.target, value, names.bound_in(node.target.id))
         return value
 
     # -- subscripts
 
-    def _subscript(self, node: ast.Subscript, names: Names) -> AbstractValue:
-        base = self.value(node.value, names)
-        found = self.subscripted(node, base, names)
+    def value_Subscript(self, node: ast.Subscript, names: Names) -> AbstractValue:
+        found = self._subscripted(node, self.value(node.value, names), names)
         # `y.at[i]` is to change `y`, not to read it.
         if isinstance(node.value, ast.Attribute) and node.value.attr == "at":
             return traced(found, self.value(node.value.value, names).traces)
         return found
 
-    def subscripted(
+    def _subscripted(
         self, node: ast.Subscript, base: AbstractValue, names: Names, written: AbstractValue | None = None
     ) -> AbstractValue:
         """The value of `base[...]`, or what is `written` there."""
@@ -236,19 +229,21 @@ class Expressions(CallResults):
 
     # -- functions and comprehensions
 
-    def _lambda(self, node: ast.Lambda, names: Names) -> AbstractValue:
+    def value_Lambda(self, node: ast.Lambda, names: Names) -> AbstractValue:
         function = Function(node, self.file, names)
         if not self.reporting:
             self.made.append(function)
         return function
 
-    def _comprehension(self, node: ComprehensionNode, names: Names) -> AbstractValue:
+    def value_ListComp(self, node: ComprehensionNode, names: Names) -> AbstractValue:
         return self._generate(node, node.generators, Names({}, names, is_function=False))
+
+    value_SetComp = value_GeneratorExp = value_DictComp = value_ListComp
 
     def _generate(self, node: ComprehensionNode, clauses: list[ast.comprehension], names: Names) -> AbstractValue:
         clause, *rest = clauses
         iterated = self.value(clause.iter, names)
-        inner: AbstractValue | None = None
+        inner: AbstractValue = UNKNOWN
         by_data = False
         with (
             self.looping(node, "comprehension", clause.iter, iterated, clause.target) as loop,
@@ -267,7 +262,7 @@ class Expressions(CallResults):
             else:
                 element = self.value(node.elt, names)
         if isinstance(node, ast.SetComp):
-            return Sequence(element, "groups", by_data, None)
+            return Sequence(element, "groups", by_data)
         is_pairs = isinstance(inner, Sequence) and (inner.is_pairs or inner.label == loop.labels[0])
         return Sequence(element, loop.labels[0], by_data, loop.length, is_pairs)
 
@@ -277,7 +272,7 @@ class Expressions(CallResults):
         """Bind a target of an assignment, a loop or a `with`."""
         if isinstance(target, ast.Name):
             name = target.id
-            if name in names.outside and not self.is_own(names.owner(name)):
+            if name in names.outside and self.is_outside(names.owner(name)):
                 before = names.get(name)
                 how = "global" if names.module().values.get(name) is before else "nonlocal"
                 self.tell(Wrote(target, name, how, value, before))
@@ -291,21 +286,21 @@ class Expressions(CallResults):
             self.assign(target.value, value, names)
         elif isinstance(target, ast.Attribute):
             owner = self.value(target.value, names)
-            if isinstance(owner, Instance):
-                held = owner.attributes.get(target.attr)
-                if not owner.is_fresh:
-                    counts = target.attr in self.updating
-                    self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
-                owner.attributes[target.attr] = value if held is None else merge(held, value)
-                self.write(Slot(owner, target.attr), value)
-            else:
+            if not isinstance(owner, Instance):
                 self.write_entry(owner, f".{target.attr}", value)
+                return
+            held = owner.attributes.get(target.attr)
+            if not owner.is_fresh:
+                counts = target.attr in self.updating
+                self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
+            owner.attributes[target.attr] = value if held is None else merge(held, value)
+            self.write(Slot(owner, target.attr), value)
         elif isinstance(target, ast.Subscript):
             self._assign_entry(target, value, names)
 
     def _assign_entry(self, target: ast.Subscript, value: AbstractValue, names: Names) -> None:
         base = self.value(target.value, names)
-        self.subscripted(target, base, names, written=value)
+        self._subscripted(target, base, names, written=value)
         keys = tuple(self.value(one, names) for one in index_parts(target) if not isinstance(one, ast.Slice))
         root: ast.expr = target.value
         while isinstance(root, (ast.Subscript, ast.Attribute)):
@@ -317,7 +312,7 @@ class Expressions(CallResults):
             root = root.value
         if not isinstance(root, ast.Name):
             return
-        if names.lookup(root.id)[1] > 0 and not self.is_own(names.scope_of(root.id)):
+        if self.is_outside(names.scope_of(root.id)):
             self.tell(Wrote(target, root.id, "entry", value, base, keys))
         elif data_in([value]):
             whole = self.value(root, names)
@@ -332,48 +327,25 @@ class Expressions(CallResults):
         """An object was changed in place: every name of the functions under way that holds it sees that."""
         for scope in (*self.scopes, *names.inside_out()):
             if scope.parent is not None:
-                for name, value in scope.values.items():
-                    if value.identity is before.identity:
-                        scope.values[name] = after
+                held = [name for name, value in scope.values.items() if value.identity is before.identity]
+                scope.values.update(dict.fromkeys(held, after))
 
-    def augmented(self, node: ast.AugAssign, names: Names) -> None:
-        """`target += value`."""
-        value = self.value(node.value, names)
-        target = node.target
-        before = self.value(target, names)
+    def walk_AugAssign(self, node: ast.AugAssign, names: Names) -> None:
+        value, before = self.value(node.value, names), self.value(node.target, names)
         if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
             label = self.loops[-1].labels[0] if self.loops else "constant"
-            grown: AbstractValue = Sequence(merge_all(value.items), label)
+            grown: AbstractValue = made_of(Sequence(merge_all(value.items), label), "Add", before, value)
         else:
-            grown = self.operated(node.value, node.op, before, value)
-        self.updating = {target.attr} if isinstance(target, ast.Attribute) else set()
-        self.assign(target, grown, names)
-
-    _BY_TYPE: ClassVar[dict[type, Callable[[Any, Any, Names], AbstractValue]]] = {
-        ast.Name: _name,
-        ast.Attribute: _attribute,
-        ast.Constant: _constant,
-        ast.JoinedStr: _formatted,
-        **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _elements),
-        ast.Dict: _dict,
-        ast.BinOp: _binary,
-        ast.UnaryOp: _unary,
-        ast.BoolOp: _boolean,
-        ast.Compare: _comparison,
-        ast.IfExp: _conditional,
-        ast.NamedExpr: _named,
-        ast.Subscript: _subscript,
-        ast.Lambda: _lambda,
-        ast.Call: CallResults.call,
-        **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _comprehension),
-    }
+            grown = self._operated(node.value, node.op, before, value)
+        self.updating = {node.target.attr} if isinstance(node.target, ast.Attribute) else set()
+        self.assign(node.target, grown, names)
 
 
 def _data_attribute(data: Data, name: str) -> AbstractValue:
     if name == "shape":
         return Shape(data.axes)
     if name in _NOT_NUMBERS:
-        return Static("object")
+        return Static()
     if name in ("T", "mT"):
         return transposed(data)
     if name == "data":
@@ -389,16 +361,12 @@ def _with_entry(base: AbstractValue, keys: tuple[AbstractValue, ...], value: Abs
         label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
         return data.but(axes=(label,), on_host=base.tag == "array" or data.on_host)
     if isinstance(base, Data):
-        flows = base.differentiable or data.differentiable
-        return base.but(origins=base.origins | data.origins, differentiable=flows)
+        return base.but(origins=base.origins | data.origins, differentiable=base.differentiable or data.differentiable)
     if isinstance(base, Tuple) and base.items:
-        key = keys[0] if len(keys) == 1 else None
-        at = int(key.number) if isinstance(key, Static) and key.number is not None else None
+        at = number_in(keys[0]) if len(keys) == 1 else None
         if at is not None and -len(base.items) <= at < len(base.items):
             items = list(base.items)
-            items[at] = value
+            items[int(at)] = value
             return Tuple(tuple(items), True)
         return Sequence(merge_all([*base.items, value]), "constant", length=len(base.items))
-    if isinstance(base, Sequence):
-        return base.but(element=merge(base.element, value))
-    return base
+    return base.but(element=merge(base.element, value)) if isinstance(base, Sequence) else base

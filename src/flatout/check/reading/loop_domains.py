@@ -62,7 +62,7 @@ class Domain:
     labels: tuple[str, ...]
     length: int | None = None
     direct: bool = False
-    by_data: bool = False
+    bounded_by_data: bool = False
     whole: bool = False
 
 
@@ -74,10 +74,10 @@ def domain(iterated: AbstractValue, text: str) -> Domain:
         return Domain((iterated.label if iterated.axes else LAST,), direct=not iterated.on_host)
     if isinstance(iterated, Bound):
         label = _counted_along(iterated.bound, text)
-        return Domain((label,), iterated.length, by_data=isinstance(iterated.bound, Data))
+        return Domain((label,), iterated.length, bounded_by_data=isinstance(iterated.bound, Data))
     if isinstance(iterated, Sequence):
         labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
-        return Domain(labels, iterated.length, by_data=iterated.selected)
+        return Domain(labels, iterated.length, bounded_by_data=iterated.selected)
     if isinstance(iterated, Together):
         return _together(iterated, text)
     if isinstance(iterated, Tuple):
@@ -119,7 +119,9 @@ def _together(iterated: Together, text: str) -> Domain:
         whole = any(isinstance(item, Data) and item.origins for item in iterated.items)
         return Domain((STATIC,), min(lengths) if lengths else None, whole=whole)
     first = parts[0]
-    return Domain(first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.by_data)
+    return Domain(
+        first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.bounded_by_data
+    )
 
 
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:

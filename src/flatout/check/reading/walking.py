@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import ast
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flatout.check.values.abstract_values import (
     AbstractValue,
+    Arguments,
     Class,
     Counter,
     Data,
     Function,
     Instance,
+    Keywords,
+    Sequence,
     Static,
     data_in,
     traced,
     traces_of,
 )
-from flatout.check.values.abstract_values import Sequence as ValueSequence
 from flatout.check.values.names import Names
 from flatout.check.values.traces import MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
@@ -28,7 +30,7 @@ from .events import Event, Handlers, WalkedLoop
 
 
 class Walking:
-    """The state of a walk. Its parts (calls, expressions, assignments, statements) are classes that add to it."""
+    """The state of a walk. Its parts (calls, expressions, statements) are classes that add to it."""
 
     if TYPE_CHECKING:
 
@@ -37,14 +39,9 @@ class Walking:
         def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
         def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None: ...
         def load(self, file: SourceFile) -> Names: ...
-        def module_name(self, module: str, name: str) -> AbstractValue: ...
         def method_of(self, of: Class, name: str) -> Function | None: ...
-        def run(
-            self, function: Function, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
-        ) -> AbstractValue: ...
-        def create(
-            self, of: Class, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
-        ) -> Instance: ...
+        def run(self, function: Function, arguments: Arguments, keywords: Keywords) -> AbstractValue: ...
+        def create(self, of: Class, arguments: Arguments, keywords: Keywords) -> Instance: ...
         def looping(
             self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
         ) -> contextlib.AbstractContextManager[WalkedLoop]: ...
@@ -62,9 +59,9 @@ class Walking:
         self.reporting = reporting
         self.loops: list[WalkedLoop] = []
         self.iterations: list[Iteration] = []
-        self.callback_depth = 0
+        self.in_callback = False
         self.testing = False
-        self.branches = 0
+        self.in_branch = False
         self.returns: list[tuple[ast.AST, AbstractValue]] = []
         # Functions and classes inside functions, as they are met; and the returns of the outermost function.
         self.made: list[Function] = []
@@ -78,24 +75,35 @@ class Walking:
         self.making: list[Instance] = []
         self.calls = 0
 
+    @contextlib.contextmanager
+    def having(self, **state: Any) -> Iterator[None]:
+        """Some of the state otherwise for a while."""
+        before = {name: getattr(self, name) for name in state}
+        self.__dict__.update(state)
+        try:
+            yield
+        finally:
+            self.__dict__.update(before)
+
+    def silence(self) -> contextlib.AbstractContextManager[None]:
+        """Look at something without telling the rules."""
+        return self.having(reporting=False)
+
     def tell(self, event: Event) -> None:
         """Hand an event to the rules."""
         if not self.reporting:
             return
-        self.scene.file, self.scene.loops, self.scene.in_callback = self.file, self.loops, self.callback_depth > 0
-        self.scene.in_branch = self.branches > 0
+        self.scene.file, self.scene.loops = self.file, self.loops
+        self.scene.in_callback, self.scene.in_branch = self.in_callback, self.in_branch
         for family in self.handlers:
             if handler := family.get(type(event)):
                 handler(event, self.scene)
 
-    @contextlib.contextmanager
-    def silence(self) -> Iterator[None]:
-        """Look at something without telling the rules."""
-        reporting, self.reporting = self.reporting, False
-        try:
-            yield
-        finally:
-            self.reporting = reporting
+    def is_outside(self, names: Names | None) -> bool:
+        """Whether a scope lives on when the functions that are walked through return."""
+        return names is None or (names.is_function and not any(names is scope for scope in self.scopes))
+
+    # -- what earlier iterations left
 
     def recalled(self, slot: Slot, value: AbstractValue) -> AbstractValue:
         """A value as it is read: what an iteration has not set itself, an earlier one left."""
@@ -107,18 +115,12 @@ class Walking:
 
     def entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> AbstractValue:
         """A value as it is read from an entry of another one; `key` are the traces of a key that is no constant."""
-        found = dict(either(value.traces, used(key or NO_TRACES)))
-        for (iteration, slot), kind in base.traces.items():
-            if kind != SAME:
-                found[iteration, slot] = MIXED
-                continue
-            inner = slot._replace(entry=slot.entry + text)
-            if key is not None:
-                iteration.keys[inner] = key
-            found = dict(either(found, iteration.written.get(inner, NO_TRACES)))
-            if iteration.found(inner):
-                found.setdefault((iteration, inner), SAME)
-        return traced(value, found)
+        found = either(value.traces, used(key or NO_TRACES))
+        for iteration, slot in _entries(base, text, key):
+            left = {(iteration, slot): SAME} if iteration.found(slot) else NO_TRACES
+            found = either(either(found, iteration.written.get(slot, NO_TRACES)), left)
+        passed_on = {place: MIXED for place, kind in base.traces.items() if kind != SAME}
+        return traced(value, {**found, **passed_on})
 
     def write(self, slot: Slot, value: AbstractValue) -> None:
         """Note what a place holds from now on."""
@@ -127,38 +129,39 @@ class Walking:
 
     def write_entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> None:
         """Note what an entry of a value holds from now on."""
-        for (iteration, slot), kind in base.traces.items():
-            if kind == SAME:
-                inner = slot._replace(entry=slot.entry + text)
-                if key is not None:
-                    iteration.keys[inner] = key
-                iteration.write(inner, traces_of(value))
+        for iteration, slot in _entries(base, text, key):
+            iteration.write(slot, traces_of(value))
 
     def shown(self, value: AbstractValue) -> None:
         """Note that a value goes where it is not followed."""
         for iteration, slot in traces_of(value):
             iteration.read.add(slot)
 
-    def is_own(self, names: Names) -> bool:
-        """Whether a scope is that of a function that is being walked through: it ends with the call."""
-        return any(names is scope for scope in self.scopes)
-
     def touch(self, *values: AbstractValue, indexed: bool = False, compared: bool = False) -> None:
         """Note in the loops around what the values say of them."""
-        has_data = any(isinstance(value, (Data, ValueSequence)) for value in values)
+        data = data_in(values)
+        has_data, has_origins = any(isinstance(one, (Data, Sequence)) for one in values), any(d.origins for d in data)
         for value in values:
             number = value.loop if isinstance(value, (Counter, Static, Data)) else None
             loop = next((one for one in self.loops if id(one) == number), None)
             if loop is None or not has_data:
                 continue
-            if isinstance(value, Data) and not value.origins and not any(one.origins for one in data_in(values)):
-                continue
-            if not isinstance(value, Data) or not value.origins:  # A constant array is as good as a list.
+            # A constant array is as good as a list.
+            if not isinstance(value, Data) or (has_origins and not value.origins):
                 loop.neighbours = loop.neighbours or (indexed and isinstance(value, Counter) and value.shifted)
                 loop.indexed = loop.indexed or indexed
                 loop.compared = loop.compared or compared
                 loop.scaled = loop.scaled or not (indexed or compared)
-        for data in data_in(values):
-            for loop in self.loops:
-                loop.touched = True
-                loop.origins |= data.origins
+        for loop in self.loops if data else ():
+            loop.touched = True
+            loop.origins = loop.origins.union(*(one.origins for one in data))
+
+
+def _entries(base: AbstractValue, text: str, key: Traces | None) -> Iterator[tuple[Iteration, Slot]]:
+    """The places of an entry of a value that earlier iterations left."""
+    for (iteration, slot), kind in base.traces.items():
+        if kind == SAME:
+            inner = slot._replace(entry=slot.entry + text)
+            if key is not None:
+                iteration.keys[inner] = key
+            yield iteration, inner

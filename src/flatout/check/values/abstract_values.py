@@ -7,6 +7,7 @@ speaks of it.
 
 from __future__ import annotations
 
+import collections.abc
 import copy
 import dataclasses
 import functools
@@ -205,6 +206,8 @@ class Instance(AbstractValue):
 
 
 UNKNOWN = Unknown()
+Arguments = collections.abc.Sequence[AbstractValue]
+Keywords = collections.abc.Mapping[str, AbstractValue]
 
 
 def traced(value: AbstractValue, traces: Traces) -> AbstractValue:

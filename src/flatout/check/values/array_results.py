@@ -59,7 +59,7 @@ _EMPTY = Static("list", length=0)
 class Given:
     """The arguments of a call, with the call itself and the names around it."""
 
-    values: tuple[AbstractValue, ...]
+    arguments: tuple[AbstractValue, ...]
     keywords: Mapping[str, AbstractValue]
     node: ast.Call
     names: Names
@@ -67,7 +67,7 @@ class Given:
     @property
     def everything(self) -> list[AbstractValue]:
         """All of it."""
-        return [*self.values, *self.keywords.values()]
+        return [*self.arguments, *self.keywords.values()]
 
     @property
     def first(self) -> AbstractValue:
@@ -76,7 +76,7 @@ class Given:
 
     def at(self, place: int, *names: str) -> AbstractValue | None:
         """What is given by one of the keywords, else by position."""
-        by_place = self.values[place] if len(self.values) > place else None
+        by_place = self.arguments[place] if len(self.arguments) > place else None
         return next((self.keywords[name] for name in names if name in self.keywords), by_place)
 
     @property
@@ -90,7 +90,7 @@ def array_result(name: str, short: str, given: Given) -> AbstractValue:
     everything, first = given.everything, given.first
     if not data_in(everything):
         if short in CREATORS:
-            return UNKNOWN if is_unclear(given.values) else _created(short, given)
+            return UNKNOWN if is_unclear(given.arguments) else _created(short, given)
         if isinstance(first, Variable):
             return Data(axes=())
         return UNKNOWN if is_unclear(everything) else Data(axes=("constant",))
@@ -120,9 +120,9 @@ def host_result(name: str, given: Given) -> AbstractValue:
         return Static("rng" if short in ("default_rng", "RandomState", "Generator") else "array")
     if data:
         return _hosted(stacked(first) if isinstance(first, Sequence) else array_result(name, short, given))
-    if short == "arange" and given.values:
-        return Bound(given.values[-1] if len(given.values) < 3 else given.values[1])
-    if any(isinstance(one, Unknown) for one in given.values) and not name.startswith("numpy."):
+    if short == "arange" and given.arguments:
+        return Bound(given.arguments[-1] if len(given.arguments) < 3 else given.arguments[1])
+    if any(isinstance(one, Unknown) for one in given.arguments) and not name.startswith("numpy."):
         return UNKNOWN
     if short in CREATORS and isinstance(first, Tuple):
         return Static("array", length=len(first.items))
@@ -138,8 +138,8 @@ def _hosted(value: AbstractValue) -> AbstractValue:
 
 
 def _created(short: str, given: Given) -> Data:
-    if short == "arange" and given.values:
-        bound = given.values[min(1, len(given.values) - 1)]
+    if short == "arange" and given.arguments:
+        bound = given.arguments[min(1, len(given.arguments) - 1)]
         return Data(axes=(bound.label if isinstance(bound, Size) else "constant",))
     return created(given.keywords.get("shape", given.first))
 
@@ -195,7 +195,7 @@ def _chosen(first: Data, given: Given) -> AbstractValue:
 
 def _split(name: str, first: Data, given: Given) -> Sequence:
     """Parts of an array: as many as an axis is long, where each has length 1 (torch) or their number is that length."""
-    counts = [*given.values[1:], *(given.keywords[key] for key in _SECTIONS if key in given.keywords)]
+    counts = [*given.arguments[1:], *(given.keywords[key] for key in _SECTIONS if key in given.keywords)]
     sections = counts[0] if counts else None
     if isinstance(sections, Size):
         return Sequence(first, sections.label)
@@ -252,7 +252,7 @@ def _number(given: Given) -> AbstractValue:
 
 
 def _range(given: Given) -> AbstractValue:
-    start, bound = (Static("number", number=0), *given.values[:2])[-2:] if given.values else (UNKNOWN, UNKNOWN)
+    start, bound = (Static("number", number=0), *given.arguments[:2])[-2:] if given.arguments else (UNKNOWN, UNKNOWN)
     return _counted(bound, start)
 
 
@@ -277,12 +277,12 @@ def _length(given: Given) -> AbstractValue:
 
 def _listed(given: Given) -> AbstractValue:
     """`list`, `sorted`: of data, its entries along the first axis."""
-    first = given.first if given.values else _EMPTY
+    first = given.first if given.arguments else _EMPTY
     return Sequence(first_element(first), first.label) if isinstance(first, Data) else first
 
 
 def _set(given: Given) -> AbstractValue:
-    first = given.first if given.values else _EMPTY
+    first = given.first if given.arguments else _EMPTY
     found = data_in([first])
     if not found:
         return first
@@ -290,28 +290,28 @@ def _set(given: Given) -> AbstractValue:
 
 
 def _sum(given: Given) -> AbstractValue:
-    found = data_in(given.values)
+    found = data_in(given.arguments)
     return elementwise(found) if found else _number_or_unknown(given)
 
 
 def _extreme(given: Given) -> AbstractValue:
-    if found := data_in(given.values):
+    if found := data_in(given.arguments):
         return elementwise(found).but(role="max", axes=())
-    return next((one for one in given.values if isinstance(one, Size)), None) or _number_or_unknown(given)
+    return next((one for one in given.arguments if isinstance(one, Size)), None) or _number_or_unknown(given)
 
 
 def _number_or_unknown(given: Given) -> AbstractValue:
-    return UNKNOWN if any(isinstance(one, Unknown) for one in flat(given.values)) else NUMBER
+    return UNKNOWN if any(isinstance(one, Unknown) for one in flat(given.arguments)) else NUMBER
 
 
 def _boolean(given: Given) -> AbstractValue:
-    found = data_in(given.values)
+    found = data_in(given.arguments)
     is_read = found and all(one.on_host for one in found)
     return Data(found[0].origins, axes=(), on_host=True, role="mask") if is_read else NUMBER
 
 
 def _product(given: Given) -> AbstractValue:
-    return Together(given.values * (whole_number(given.keywords.get("repeat"), 1) or 1), "product")
+    return Together(given.arguments * (whole_number(given.keywords.get("repeat"), 1) or 1), "product")
 
 
 def _pairs(given: Given) -> AbstractValue:
@@ -323,7 +323,7 @@ def _indices(given: Given) -> AbstractValue:
     first = given.first
     if isinstance(first, Shape):
         return Together(tuple(Bound(Size(axis)) for axis in first.axes), "product")
-    sizes = first.items if isinstance(first, Tuple) else given.values
+    sizes = first.items if isinstance(first, Tuple) else given.arguments
     return Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
 
 
@@ -340,10 +340,10 @@ ITERTOOLS: dict[str, Callable[[Given], AbstractValue]] = {
     **dict.fromkeys(
         ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"), _pairs
     ),
-    "itertools.pairwise": lambda given: Together(given.values[:1] * 2, "zip"),
-    "itertools.chain": lambda given: merge_all(given.values),
+    "itertools.pairwise": lambda given: Together(given.arguments[:1] * 2, "zip"),
+    "itertools.chain": lambda given: merge_all(given.arguments),
     "itertools.islice": _same,
-    "itertools.zip_longest": lambda given: Together(given.values, "zip"),
+    "itertools.zip_longest": lambda given: Together(given.arguments, "zip"),
     "numpy.ndindex": _indices,
 }
 BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
@@ -357,8 +357,8 @@ BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
     "sum": _sum,
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("any", "all"), _boolean),
-    "zip": lambda given: Together(given.values, "zip"),
-    "enumerate": lambda given: Together(given.values[:1], "enumerate"),
+    "zip": lambda given: Together(given.arguments, "zip"),
+    "enumerate": lambda given: Together(given.arguments[:1], "enumerate"),
     "next": _always(Static()),
     **dict.fromkeys(("isinstance", "hasattr", "callable"), _always(NUMBER)),
     "str": _always(Static("text")),

@@ -16,8 +16,6 @@ _PREFIXES = (
     "torch.nn.functional.", "torch.linalg.", "torch.special.", "torch.fft.", "torch.",
     "jax.numpy.linalg.", "jax.numpy.", "jax.nn.", "jax.lax.", "jax.scipy.special.", "jax.",
 )  # fmt: skip
-
-
 _TESTS = frozenset({"is_nan", "is_finite", "is_inf", "is_non_decreasing"})
 _NO_OPERATIONS = frozenset({
     "any_symbolic_tensors", "standardize_dtype", "result_type", "floatx", "image_data_format", "backend",
@@ -27,7 +25,6 @@ HOST_LIBRARIES = (
     "numpy", "pandas", "polars", "scipy", "sklearn", "skimage", "cv2", "statsmodels", "numba", "xgboost", "lightgbm",
     "shapely", "networkx", "nltk", "PIL", "librosa", "editdistance", "Levenshtein", "matplotlib", "seaborn",
 )  # fmt: skip
-
 
 # One name to its other spellings.
 _SPELLINGS = {
@@ -99,7 +96,6 @@ _COMPUTED = {
     "bitwise_and": "logical_and", "bitwise_or": "logical_or",
     **dict.fromkeys(("nanmax", "nansum", "Variable", "variable", "batch_dot", "bincount", "unique"), ""),
 }  # fmt: skip
-
 # Where libraries mean different things by one name.
 _MEANINGS = {
     ("torch", "gather"): "gather_along", ("torch", "split"): "split_by_size",
@@ -107,7 +103,6 @@ _MEANINGS = {
     ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
     ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip
-
 _KEYWORDS = {
     "dim": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "input": "x", "input_tensor": "x", "a": "x",
     "values": "x", "tensor": "x", "logits": "x", "tensors": "x", "arrays": "x", "arys": "x", "clip_value_min": "x_min",
@@ -115,14 +110,11 @@ _KEYWORDS = {
     "min": "x_min", "max": "x_max", "params": "x", "other": "x2", "y": "x2", "reduction_indices": "axis", "object": "x",
 }  # fmt: skip
 
-
 REDUCTIONS = frozenset({
     "all", "any", "argmax", "argmin", "average", "count_nonzero", "entropy", "euclidean_norm", "logsumexp", "max",
     "mean", "median", "min", "nanmean", "nanmedian", "nansum", "norm", "prod", "quantile", "std", "sum", "var",
     "variance",
 })  # fmt: skip
-
-
 COMPARISONS = frozenset({
     "equal", "greater", "greater_equal", "isclose", "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and",
     "logical_not", "logical_or", "not_equal",
@@ -136,8 +128,6 @@ NOT_DIFFERENTIABLE = COMPARISONS | {
 CREATORS = frozenset({
     "arange", "convert_to_tensor", "diagonal", "eye", "fill", "full", "linspace", "ones", "tri", "variable", "zeros",
 })  # fmt: skip
-
-
 # Work whose repetition, or whose place outside the step, is worth a remark.
 HEAVY = frozenset({
     "argsort", "average_pool", "cdist", "cholesky", "conv", "conv2d", "cumprod", "cumsum", "det", "einsum", "erf",
@@ -152,13 +142,10 @@ def operation(name: str) -> str:
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             short = name.removeprefix(prefix)
-            return plain(short) if "." not in short and not _asks_about(short) else ""
+            # `tf.is_tensor(y)` and the like give a Python value.
+            asks = (short.startswith("is_") and short not in _TESTS) or short in _NO_OPERATIONS
+            return plain(short) if "." not in short and not asks else ""
     return ""
-
-
-def _asks_about(short: str) -> bool:
-    """`tf.is_tensor(y)` and the like give a Python value."""
-    return (short.startswith("is_") and short not in _TESTS) or short in _NO_OPERATIONS
 
 
 def plain(short: str) -> str:

@@ -29,8 +29,6 @@ HOST_LIBRARIES = (
 # One name to its other spellings.
 _SPELLINGS = {
     "abs": "absolute fabs",
-    "all": "reduce_all",
-    "any": "reduce_any",
     "arange": "range",
     "arccos": "acos",
     "arcsin": "asin",
@@ -50,25 +48,20 @@ _SPELLINGS = {
     "greater_equal": "ge",
     "less": "lt",
     "less_equal": "le",
-    "logsumexp": "reduce_logsumexp",
-    "max": "amax reduce_max",
-    "mean": "reduce_mean",
-    "min": "amin reduce_min",
+    "max": "amax",
+    "min": "amin",
     "multiply": "mul",
     "negative": "neg",
     "not_equal": "ne",
     "power": "pow",
-    "prod": "reduce_prod",
     "shape": "int_shape",
     "stack": "vstack",
-    "std": "reduce_std",
     "stop_gradient": "detach",
     "subtract": "sub",
-    "sum": "reduce_sum",
     "top_k": "topk",
     "transpose": "permute",
     "unstack": "unbind",
-    "var": "reduce_variance",
+    "var": "variance",
     # What is in an empty array, nobody may read.
     "zeros": "empty",
     "zeros_like": "empty_like",
@@ -150,13 +143,14 @@ def operation(name: str) -> str:
 
 def plain(short: str) -> str:
     """The one name of a function or method, without its module, that gives such a value."""
-    name = _ALIASES.get(short, short.removeprefix("reduce_"))
+    name = short.removeprefix("reduce_")
+    name = _ALIASES.get(name, name)
     return _KINDS.get(name, name)
 
 
 def canonical(path: str) -> str:
     """The name in `keras.ops` of what a library calls otherwise; empty where it has none here."""
-    name = path.rpartition(".")[2]
+    name = path.rpartition(".")[2].removeprefix("reduce_")
     library = path.partition(".")[0]
     if (library, name) in _MEANINGS:
         return _MEANINGS[library, name]

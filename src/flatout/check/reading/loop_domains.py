@@ -42,15 +42,6 @@ _TIME_COUNTER = re.compile(r"^(t|tt|ts|step|time|frame|pos|tau|timestep|time_ste
 _CLASS_COUNTER = re.compile(
     r"^(c|cc|cls|klass|class_.*|k|q|ch|channel|label|lab|category|quantile|head|bin)$", re.IGNORECASE
 )
-_RISING = (ast.Lt, ast.LtE, ast.NotEq)
-_FALLING = (ast.Gt, ast.GtE)
-_OPPOSITES: dict[type, ast.cmpop] = {
-    ast.GtE: ast.Lt(),
-    ast.Gt: ast.LtE(),
-    ast.Eq: ast.NotEq(),
-    ast.Lt: ast.GtE(),
-    ast.LtE: ast.Gt(),
-}
 # Axes that grow with the data; the others are known and mostly short.
 GROWING = frozenset({BATCH, GROUPS, *AXES})
 
@@ -153,32 +144,29 @@ def settled(label: str, variables: tuple[str, ...]) -> str:
     return label
 
 
-def counted(test: ast.expr) -> tuple[str | None, ast.expr | None]:
-    """`i < n`: the counter and the bound of a `while`; one that counts down, `i > 0`, begins with its bound."""
+def counted(node: ast.While) -> tuple[str | None, ast.expr | None]:
+    """The counter and the bound of a `while`: of `while i < n`, and of `while True` with `if i >= n: break` on top."""
+    first = node.body[0]
+    is_endless = isinstance(node.test, ast.Constant) and node.test.value is True
+    if is_endless and isinstance(first, ast.If) and isinstance(first.body[0], ast.Break):
+        return _counted(first.test, (ast.GtE, ast.Gt, ast.Eq), (ast.LtE, ast.Lt))
+    return _counted(node.test, (ast.Lt, ast.LtE, ast.NotEq), (ast.Gt, ast.GtE))
+
+
+def _counted(test: ast.expr, rising: tuple[type, ...], falling: tuple[type, ...]) -> tuple[str | None, ast.expr | None]:
     if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
         operator, bound = test.ops[0], test.comparators[0]
         is_number = isinstance(number_of(bound), int) or isinstance(bound, ast.UnaryOp)
-        if isinstance(operator, _FALLING) or (isinstance(operator, ast.NotEq) and is_number):
+        # One that counts down, `i > 0`, begins with its bound.
+        if isinstance(operator, falling) or (isinstance(operator, rising[-1]) and is_number):
             return test.left.id, test.left
-        if isinstance(operator, _RISING):
+        if isinstance(operator, rising):
             return test.left.id, bound
     if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
         # `i < n and error > tolerance`: it ends by the other one sooner, if at all.
-        return next((found for one in test.values if (found := counted(one))[0] is not None), (None, None))
+        inside = (_counted(one, rising, falling) for one in test.values)
+        return next((found for found in inside if found[0] is not None), (None, None))
     return None, None
-
-
-def test_on_top(node: ast.While) -> ast.expr:
-    """The test of a `while`; of `while True` with `if i >= n: break` on top, what must hold to go on."""
-    first = node.body[0]
-    is_endless = isinstance(node.test, ast.Constant) and node.test.value is True
-    if not is_endless or not isinstance(first, ast.If) or not isinstance(first.body[0], ast.Break):
-        return node.test
-    test = first.test
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1 or type(test.ops[0]) not in _OPPOSITES:
-        return node.test
-    opposite = ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]], test.comparators)
-    return ast.copy_location(opposite, test)
 
 
 def unpacked(value: AbstractValue, at: int) -> AbstractValue:

@@ -40,7 +40,7 @@ from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, targe
 
 from .events import Asserted, Decorated, Looped, Tested, WalkedLoop
 from .expressions import Expressions
-from .loop_domains import GROWING, counted, domain, element, test_on_top
+from .loop_domains import GROWING, counted, domain, element
 
 _DEEPEST = 12
 # Enough to see what a factory returns.
@@ -256,7 +256,7 @@ class Walk(Expressions):
         self.block(node.orelse, names)
 
     def walk_While(self, node: ast.While, names: Names) -> None:
-        counter, bound = counted(test_on_top(node))
+        counter, bound = counted(node)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (Size, Static, Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))

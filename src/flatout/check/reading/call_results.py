@@ -135,7 +135,7 @@ class CallResults(Walking):
             return self.create(callee, arguments, keywords)
         if isinstance(callee, Instance):
             for name in ("call", "forward", "__call__"):
-                if method := self.method_of(callee.of, name):
+                if method := callee.of.method(name):
                     found = self.run(method.bound(callee), arguments, keywords)
                     return elementwise(arguments) if isinstance(found, Unknown) and data_in(arguments) else found
             # A model or layer of Keras: its output has the samples of its input.
@@ -342,12 +342,12 @@ class CallResults(Walking):
         label = self.loops[-1].labels[0] if self.loops else STATIC
         grown: AbstractValue
         if isinstance(receiver, Sequence):
-            grown = receiver.but(element=functools.reduce(_fuller, more, receiver.element))
+            grown = receiver.but(element=functools.reduce(merge, more, receiver.element))
         elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
-            grown = Sequence(functools.reduce(_fuller, more), label)
+            grown = Sequence(functools.reduce(merge, more), label)
         elif isinstance(receiver, Tuple) and receiver.is_list:
             items = (*receiver.items, *more)
-            grown = Sequence(functools.reduce(_fuller, items), label) if self.loops else Tuple(items, True)
+            grown = Sequence(functools.reduce(merge, items), label) if self.loops else Tuple(items, True)
         else:
             return
         grown = made_of(grown, "append", receiver, traced(value, used(traces_of(value))))
@@ -381,10 +381,3 @@ def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue
     if data_in(given.everything):
         return read_on_host(elementwise(given.everything)) if receiver.tag in _TABLES else UNKNOWN
     return receiver if receiver.tag in ("frame", "array", "rng") else Static()
-
-
-def _fuller(first: AbstractValue, second: AbstractValue) -> AbstractValue:
-    """Of two elements of a list, the one that says more; of two from the batch, what holds for either."""
-    if isinstance(first, Data) and isinstance(second, Data):
-        return merge(first, second)
-    return first if isinstance(first, Data) else second

@@ -83,7 +83,7 @@ class Expressions(CallResults):
         if isinstance(base, Instance):
             found = base.attributes.get(name)
             if found is None:
-                method = self.method_of(base.of, name)
+                method = base.of.method(name)
                 found = method.bound(base) if method else UNKNOWN
             self.tell(Read(node, name, found, self.file, base))
             return self.recalled(Slot(base, name), found)
@@ -322,13 +322,6 @@ class Expressions(CallResults):
                 names[root.id] = filled
             else:
                 self.mutated(whole, filled, names)
-
-    def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None:
-        """An object was changed in place: every name of the functions under way that holds it sees that."""
-        for scope in (*self.scopes, *names.inside_out()):
-            if scope.parent is not None:
-                held = [name for name, value in scope.values.items() if value.identity is before.identity]
-                scope.values.update(dict.fromkeys(held, after))
 
     def walk_AugAssign(self, node: ast.AugAssign, names: Names) -> None:
         value, before = self.value(node.value, names), self.value(node.target, names)

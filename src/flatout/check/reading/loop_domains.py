@@ -28,7 +28,7 @@ from flatout.check.values.abstract_values import (
     data_in,
     merge_all,
 )
-from flatout.check.values.operation_results import first_element, size_of_axis
+from flatout.check.values.operation_results import first_element, selected
 from flatout.pysource.trees import number_of
 
 from .events import WalkedLoop
@@ -171,14 +171,6 @@ def _counted(test: ast.expr, rising: tuple[type, ...], falling: tuple[type, ...]
 
 def unpacked(value: AbstractValue, at: int) -> AbstractValue:
     """One of the parts of a value that is taken apart."""
-    if isinstance(value, Tuple):
-        if at < len(value.items):
-            return value.items[at]
+    if isinstance(value, Tuple) and at >= len(value.items):
         return Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
-    if isinstance(value, Shape):
-        return size_of_axis(value, at)
-    if isinstance(value, Data):
-        return first_element(value) if value.axes else value
-    if isinstance(value, Sequence):
-        return value.element
-    return Static("object") if isinstance(value, Static) else UNKNOWN
+    return selected(value, [Static("number", number=at)])

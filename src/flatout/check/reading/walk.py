@@ -6,9 +6,8 @@ Nothing is run. Both sides of a branch are walked, the body of a loop twice, and
 from __future__ import annotations
 
 import ast
-import contextlib
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from flatout.check.values.abstract_values import (
@@ -28,19 +27,16 @@ from flatout.check.values.abstract_values import (
     Static,
     Tuple,
     merge_all,
-    traced,
-    traces_of,
 )
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
-from flatout.check.values.traces import ELEMENT, MIXED, Iteration, Slot, used
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.spellings import operations_name
-from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, target_names, walk
+from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, walk
 
-from .events import Asserted, Decorated, Looped, Tested, WalkedLoop
+from .events import Asserted, Decorated, Tested, WalkedLoop
 from .expressions import Expressions
-from .loop_domains import GROWING, counted, domain, element
+from .loop_domains import counted
 
 _DEEPEST = 12
 # Enough to see what a factory returns.
@@ -101,18 +97,10 @@ class Walk(Expressions):
         """An object of a class of the user, with the attributes that its `__init__` sets."""
         is_fresh = self.making[-1].is_fresh if self.making else bool(self.running)
         instance = Instance(of, is_fresh=is_fresh)
-        if method := self.method_of(of, "__init__"):
+        if method := of.method("__init__"):
             with self.having(making=[*self.making, instance], reporting=False):
                 self.run(method.bound(instance), arguments, keywords)
         return instance
-
-    def method_of(self, of: Class, name: str) -> Function | None:
-        """A method of a class or of a base class of the user."""
-        if name in of.methods:
-            found = of.methods[name]
-            return found if isinstance(found, Function) else None
-        bases = (self.method_of(base, name) for base in of.bases if isinstance(base, Class))
-        return next(filter(None, bases), None)
 
     def load(self, file: SourceFile) -> Names:
         """The names of a module, found by walking through it once without reporting."""
@@ -276,41 +264,3 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
-
-    @contextlib.contextmanager
-    def looping(
-        self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
-    ) -> Iterator[WalkedLoop]:
-        """A loop: find its axis, and tell the rules of it in the end."""
-        text = self.file.code(over) if self.reporting else ""
-        variables = tuple(target_names(target)) if target is not None else ()
-        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated, text)))
-        growing = [label for label in loop.labels if label in GROWING]
-        loop.pairs = len(growing) > len(set(growing))
-        for outer in self.loops:
-            if set(growing) & set(outer.labels):
-                outer.paired = loop.pairs = loop.is_inner = True
-        with self.having(loops=[*self.loops, loop]):
-            yield loop
-        self.tell(Looped(loop))
-
-    @contextlib.contextmanager
-    def iteration(
-        self, loop: WalkedLoop, names: Names, target: ast.expr | None = None, iterated: AbstractValue = UNKNOWN
-    ) -> Iterator[Iteration]:
-        """One walk through the body of a loop, which then knows what it carries."""
-        found = Iteration()
-        with self.having(iterations=[*self.iterations, found]):
-            if target is not None:
-                traces = {**used(traces_of(iterated)), (found, ELEMENT): MIXED}
-                self.assign(target, traced(element(iterated, loop), traces), names)
-            yield found
-        loop.carries = tuple(dict.fromkeys(spelled(slot, names) for slot in found.carried()))
-
-
-def spelled(slot: Slot, names: Names) -> str:
-    """How a place is written where these names are known."""
-    if not isinstance(slot.owner, Instance):
-        return slot.name + slot.entry
-    held = (name for scope in names.inside_out() for name, value in scope.values.items() if value is slot.owner)
-    return f"{next(held, 'self')}.{slot.name}{slot.entry}"

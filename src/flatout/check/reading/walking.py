@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from flatout.check.values.abstract_values import (
+    UNKNOWN,
     AbstractValue,
     Arguments,
     Class,
@@ -23,10 +24,12 @@ from flatout.check.values.abstract_values import (
     traces_of,
 )
 from flatout.check.values.names import Names
-from flatout.check.values.traces import MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
+from flatout.check.values.traces import ELEMENT, MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.trees import target_names
 
-from .events import Event, Handlers, WalkedLoop
+from .events import Event, Handlers, Looped, WalkedLoop
+from .loop_domains import GROWING, domain, element
 
 
 class Walking:
@@ -37,17 +40,9 @@ class Walking:
         def value(self, node: ast.expr, names: Names) -> AbstractValue: ...
         def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue: ...
         def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
-        def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None: ...
         def load(self, file: SourceFile) -> Names: ...
-        def method_of(self, of: Class, name: str) -> Function | None: ...
         def run(self, function: Function, arguments: Arguments, keywords: Keywords) -> AbstractValue: ...
         def create(self, of: Class, arguments: Arguments, keywords: Keywords) -> Instance: ...
-        def looping(
-            self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
-        ) -> contextlib.AbstractContextManager[WalkedLoop]: ...
-        def iteration(
-            self, loop: WalkedLoop, names: Names, target: ast.expr | None = None, iterated: AbstractValue = ...
-        ) -> contextlib.AbstractContextManager[Iteration]: ...
 
     def __init__(
         self, project: Project, file: SourceFile, handlers: list[Handlers], scene: Any, reporting: bool = True
@@ -103,7 +98,44 @@ class Walking:
         """Whether a scope lives on when the functions that are walked through return."""
         return names is None or (names.is_function and not any(names is scope for scope in self.scopes))
 
-    # -- what earlier iterations left
+    def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None:
+        """An object was changed in place: every name of the functions under way that holds it sees that."""
+        for scope in (*self.scopes, *names.inside_out()):
+            if scope.parent is not None:
+                held = [name for name, value in scope.values.items() if value.identity is before.identity]
+                scope.values.update(dict.fromkeys(held, after))
+
+    # -- loops, and what earlier iterations left
+
+    @contextlib.contextmanager
+    def looping(
+        self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
+    ) -> Iterator[WalkedLoop]:
+        """A loop: find its axis, and tell the rules of it in the end."""
+        text = self.file.code(over) if self.reporting else ""
+        variables = tuple(target_names(target)) if target is not None else ()
+        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated, text)))
+        growing = [label for label in loop.labels if label in GROWING]
+        loop.pairs = len(growing) > len(set(growing))
+        for outer in self.loops:
+            if set(growing) & set(outer.labels):
+                outer.paired = loop.pairs = loop.is_inner = True
+        with self.having(loops=[*self.loops, loop]):
+            yield loop
+        self.tell(Looped(loop))
+
+    @contextlib.contextmanager
+    def iteration(
+        self, loop: WalkedLoop, names: Names, target: ast.expr | None = None, iterated: AbstractValue = UNKNOWN
+    ) -> Iterator[Iteration]:
+        """One walk through the body of a loop, which then knows what it carries."""
+        found = Iteration()
+        with self.having(iterations=[*self.iterations, found]):
+            if target is not None:
+                traces = {**used(traces_of(iterated)), (found, ELEMENT): MIXED}
+                self.assign(target, traced(element(iterated, loop), traces), names)
+            yield found
+        loop.carries = tuple(dict.fromkeys(spelled(slot, names) for slot in found.carried()))
 
     def recalled(self, slot: Slot, value: AbstractValue) -> AbstractValue:
         """A value as it is read: what an iteration has not set itself, an earlier one left."""
@@ -165,3 +197,11 @@ def _entries(base: AbstractValue, text: str, key: Traces | None) -> Iterator[tup
             if key is not None:
                 iteration.keys[inner] = key
             yield iteration, inner
+
+
+def spelled(slot: Slot, names: Names) -> str:
+    """How a place is written where these names are known."""
+    if not isinstance(slot.owner, Instance):
+        return slot.name + slot.entry
+    held = (name for scope in names.inside_out() for name, value in scope.values.items() if value is slot.owner)
+    return f"{next(held, 'self')}.{slot.name}{slot.entry}"

@@ -194,6 +194,12 @@ class Class(AbstractValue):
     bases: tuple[AbstractValue, ...]
     methods: Any = dataclasses.field(default_factory=dict)
 
+    def method(self, name: str) -> Function | None:
+        """A method, its own or of a base class of the user."""
+        if name in self.methods:
+            return self.methods[name] if isinstance(self.methods[name], Function) else None
+        return next(filter(None, (base.method(name) for base in self.bases if isinstance(base, Class))), None)
+
 
 @dataclass(frozen=True, eq=False)
 class Instance(AbstractValue):

@@ -124,8 +124,8 @@ class CallResults(Walking):
                 arguments += value.items if isinstance(value, Tuple) else ()
             else:
                 arguments.append(self.value(argument, names))
-        keywords = {one.arg: self.value(one.value, names) for one in node.keywords}
-        return Given(tuple(arguments), {key: value for key, value in keywords.items() if key is not None}, node, names)
+        keywords = {one.arg: self.value(one.value, names) for one in node.keywords if one.arg is not None}
+        return Given(tuple(arguments), keywords, node, names)
 
     def apply(self, callee: AbstractValue, arguments: Arguments, keywords: Keywords) -> AbstractValue:
         """The value of calling something of the user."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flatout.check.values.abstract_values import (
@@ -32,6 +33,7 @@ from .events import Event, Handlers, Looped, WalkedLoop
 from .loop_domains import GROWING, domain, element
 
 
+@dataclass(eq=False)
 class Walking:
     """The state of a walk. Its parts (calls, expressions, statements) are classes that add to it."""
 
@@ -44,31 +46,25 @@ class Walking:
         def run(self, function: Function, arguments: Arguments, keywords: Keywords) -> AbstractValue: ...
         def create(self, of: Class, arguments: Arguments, keywords: Keywords) -> Instance: ...
 
-    def __init__(
-        self, project: Project, file: SourceFile, handlers: list[Handlers], scene: Any, reporting: bool = True
-    ):
-        self.project = project
-        self.file = file
-        self.handlers = handlers
-        self.scene = scene
-        self.reporting = reporting
-        self.loops: list[WalkedLoop] = []
-        self.iterations: list[Iteration] = []
-        self.in_callback = False
-        self.testing = False
-        self.in_branch = False
-        self.returns: list[tuple[ast.AST, AbstractValue]] = []
-        # Functions and classes inside functions, as they are met; and the returns of the outermost function.
-        self.made: list[Function] = []
-        self.classes: list[Class] = []
-        self.on_return: list[tuple[ast.AST, AbstractValue]] | None = None
-        # The attributes that the value being assigned was computed from.
-        self.updating: set[str] = set()
-        self.running: list[ast.AST] = []
-        self.scopes: list[Names] = []
-        # The objects whose `__init__` is under way.
-        self.making: list[Instance] = []
-        self.calls = 0
+    project: Project
+    file: SourceFile
+    handlers: list[Handlers]
+    scene: Any
+    reporting: bool = True
+    in_callback: bool = False
+    in_branch: bool = False
+    testing: bool = False
+    calls: int = 0
+    loops: list[WalkedLoop] = field(default_factory=list)
+    iterations: list[Iteration] = field(default_factory=list)
+    running: list[ast.AST] = field(default_factory=list)
+    scopes: list[Names] = field(default_factory=list)
+    making: list[Instance] = field(default_factory=list)  # The objects whose `__init__` is under way.
+    updating: set[str] = field(default_factory=set)  # The attributes that what is being assigned was computed from.
+    made: list[Function] = field(default_factory=list)  # Functions inside functions, as they are met;
+    classes: list[Class] = field(default_factory=list)  # and classes.
+    returns: list[tuple[ast.AST, AbstractValue]] = field(default_factory=list)
+    on_return: list[tuple[ast.AST, AbstractValue]] | None = None  # The returns of the outermost function.
 
     @contextlib.contextmanager
     def having(self, **state: Any) -> Iterator[None]:

@@ -83,21 +83,13 @@ def combined(how: str, operands: Sequence[Traces]) -> Traces:
 
 @dataclass(eq=False)
 class Iteration:
-    """One walk through the body of a loop.
+    """One walk through the body of a loop."""
 
-    Attributes:
-        scopes: Of the functions that it calls: their names are gone when they return.
-        settled: The places that were set for sure.
-        written: What the places that were set hold then.
-        read: The places whose value went elsewhere than into another place.
-        keys: What the keys of entries are made of that are no constants.
-    """
-
-    scopes: set[Any] = field(default_factory=set)
-    settled: set[Slot] = field(default_factory=set)
-    written: dict[Slot, Traces] = field(default_factory=dict)
-    read: set[Slot] = field(default_factory=set)
-    keys: dict[Slot, Traces] = field(default_factory=dict)
+    scopes: set[Any] = field(default_factory=set)  # Of functions that it calls: their names are gone when they return.
+    settled: set[Slot] = field(default_factory=set)  # The places that were set for sure.
+    written: dict[Slot, Traces] = field(default_factory=dict)  # What the places that were set hold then.
+    read: set[Slot] = field(default_factory=set)  # The places whose value went elsewhere than into another place.
+    keys: dict[Slot, Traces] = field(default_factory=dict)  # What keys of entries are made of that are no constants.
 
     def write(self, slot: Slot, traces: Traces) -> None:
         """Set a place."""

@@ -6,35 +6,8 @@ import ast
 import dataclasses
 import functools
 
-from flatout.check.values.abstract_values import (
-    AXES,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Arguments,
-    Class,
-    Data,
-    External,
-    Function,
-    Instance,
-    Keywords,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Together,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    made_of,
-    merge,
-    merge_all,
-    origins_of,
-    traced,
-    traces_of,
-    whole_number,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.array_results import BUILTINS, ITERTOOLS, Given, array_result, host_result
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host, size_of_axis
@@ -89,29 +62,29 @@ class CallResults(Walking):
             base = self.value(node.func.value, names)
             method = node.func.attr
             callee = self.attribute(base, method, node.func)
-            receiver = base if not isinstance(base, External) else None
+            receiver = base if not isinstance(base, av.External) else None
         else:
             callee = self.value(node.func, names)
         given = self._given(node, names)
-        if isinstance(callee, Together) and callee.how == "entries":
+        if isinstance(callee, av.Together) and callee.how == "entries":
             callee = self._each_entry(callee.items[0], given)
-        name = callee.name if isinstance(callee, External) else ""
+        name = callee.name if isinstance(callee, av.External) else ""
         short = operation(name) or (plain(method) if isinstance(receiver, Data) else "")
-        held = (Data, Shape, Sequence, Static, Tuple, Variable)
-        if isinstance(callee, External):
+        held = (Data, av.Shape, Sequence, Static, Tuple, av.Variable)
+        if isinstance(callee, av.External):
             result = self._external(callee.name, short, given)
-        elif isinstance(receiver, held) and not isinstance(callee, Function):
+        elif isinstance(receiver, held) and not isinstance(callee, av.Function):
             result = self._method(receiver, method, given)
         else:
             result = self.apply(callee, given.arguments, given.keywords)
-            computes_loss = isinstance(receiver, Instance) and method in ("compute_loss", "compiled_loss")
-            if isinstance(result, Unknown) and computes_loss:
+            computes_loss = isinstance(receiver, av.Instance) and method in ("compute_loss", "compiled_loss")
+            if isinstance(result, av.Unknown) and computes_loss:
                 result = Data(frozenset({"pred"}), axes=(), differentiable=True)
-        is_walked = isinstance(callee, (Function, Class, Together)) and not isinstance(result, Unknown)
-        says_nothing = isinstance(result, (Size, Shape)) or result == Static("none") or name == "builtins.len"
+        is_walked = isinstance(callee, (av.Function, av.Class, av.Together)) and not isinstance(result, av.Unknown)
+        says_nothing = isinstance(result, (av.Size, av.Shape)) or result == Static("none") or name == "builtins.len"
         if not is_walked and not says_nothing:
             held_too = (receiver,) if receiver is not None else ()
-            result = made_of(result, short or name.removeprefix("builtins.") or method, *held_too, *given.everything)
+            result = av.made_of(result, short or name.removeprefix("builtins.") or method, *held_too, *given.everything)
         self.touch(*given.everything, result, indexed=short in _PICKING, compared=short in _COMPARING)
         self.tell(Called(given.arguments, given.keywords, node, names, name, short, method, receiver))
         return result
@@ -127,25 +100,25 @@ class CallResults(Walking):
         keywords = {one.arg: self.value(one.value, names) for one in node.keywords if one.arg is not None}
         return Given(tuple(arguments), keywords, node, names)
 
-    def apply(self, callee: AbstractValue, arguments: Arguments, keywords: Keywords) -> AbstractValue:
+    def apply(self, callee: AbstractValue, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue:
         """The value of calling something of the user."""
-        if isinstance(callee, Function):
+        if isinstance(callee, av.Function):
             return self.run(callee, arguments, keywords)
-        if isinstance(callee, Class):
+        if isinstance(callee, av.Class):
             return self.create(callee, arguments, keywords)
-        if isinstance(callee, Instance):
+        if isinstance(callee, av.Instance):
             for name in ("call", "forward", "__call__"):
                 if method := callee.of.method(name):
                     found = self.run(method.bound(callee), arguments, keywords)
-                    return elementwise(arguments) if isinstance(found, Unknown) and data_in(arguments) else found
+                    return elementwise(arguments) if isinstance(found, av.Unknown) and av.data_in(arguments) else found
             # A model or layer of Keras: its output has the samples of its input.
-            data = data_in(arguments)
+            data = av.data_in(arguments)
             return elementwise(data).but(differentiable=True) if data else UNKNOWN
-        if isinstance(callee, Together) and callee.how == "vmap":
+        if isinstance(callee, av.Together) and callee.how == "vmap":
             inner = [first_element(one) if isinstance(one, Data) else one for one in arguments]
             result = self.apply(callee.items[0], inner, keywords)
-            return elementwise(arguments).but(axes=AXES) if data_in([result]) else result
-        if isinstance(callee, Together) and callee.how == "partial":
+            return elementwise(arguments).but(axes=av.AXES) if av.data_in([result]) else result
+        if isinstance(callee, av.Together) and callee.how == "partial":
             return self.apply(callee.items[0], [*callee.items[1:], *arguments], keywords)
         return UNKNOWN
 
@@ -158,21 +131,21 @@ class CallResults(Walking):
         if name in HOST_CALLBACKS:
             return self._host_callback(name, given)
         if name in VARIABLES:
-            return Variable()
+            return av.Variable()
         if name.startswith(_RANDOM):
             for loop in self.loops:
                 loop.draws = True
-            if data_in(everything):
+            if av.data_in(everything):
                 return elementwise(everything)
             return Static("number") if name.startswith("random.") else Data(axes=("constant",))
-        if name.startswith("bisect.") and data_in(everything):
+        if name.startswith("bisect.") and av.data_in(everything):
             return read_on_host(elementwise(everything)).but(axes=())
         if name in _PROCESSES:
             return Static("file")
         if name in _PARTIALS:
-            return Together(given.arguments, "partial")
+            return av.Together(given.arguments, "partial")
         if name == "numpy.vectorize" and given.arguments:
-            return Together(given.arguments[:1], "entries")
+            return av.Together(given.arguments[:1], "entries")
         if name in ("copy.deepcopy", "copy.copy"):
             return given.first
         if name in _FOLDS:
@@ -188,57 +161,57 @@ class CallResults(Walking):
             return Tuple((x, Data(frozenset({"true"}), rank=0), Data(frozenset({"weight"}))))
         if short:
             return self._operation(name, short, given)
-        return UNKNOWN if data_in(everything) else Static()
+        return UNKNOWN if av.data_in(everything) else Static()
 
-    def _each_entry(self, function: AbstractValue, given: Given) -> External:
+    def _each_entry(self, function: AbstractValue, given: Given) -> av.External:
         """Walk through the call of `np.vectorize(f)`: a function of NumPy's that calls f for every entry."""
-        if isinstance(function, Function):
+        if isinstance(function, av.Function):
             entries = [read_on_host(one).but(axes=()) if isinstance(one, Data) else one for one in given.arguments]
             self.run(function, entries, {})
-        return External("numpy.vectorize.entries")
+        return av.External("numpy.vectorize.entries")
 
     def _host_callback(self, name: str, given: Given) -> AbstractValue:
         inputs = [*given.arguments[1:], *given.keywords.values()]
         with self.having(in_callback=True):
-            self.apply(given.at(0, "func") or UNKNOWN, [read_on_host(one) for one in data_in(inputs)], {})
-        flows = name == "tensorflow.py_function" and "pred" in origins_of(inputs)
-        return Data(origins_of(inputs), axes=("batch",), differentiable=flows)
+            self.apply(given.at(0, "func") or UNKNOWN, [read_on_host(one) for one in av.data_in(inputs)], {})
+        flows = name == "tensorflow.py_function" and "pred" in av.origins_of(inputs)
+        return Data(av.origins_of(inputs), axes=("batch",), differentiable=flows)
 
     def _operation(self, name: str, short: str, given: Given) -> AbstractValue:
         """What an array operation gives, whatever library it is of."""
         first = given.first
-        if short in _MAPS and isinstance(first, (Function, Together, External)):
+        if short in _MAPS and isinstance(first, (av.Function, av.Together, av.External)):
             if short == "vmap":
-                return Together((first,), "vmap")
+                return av.Together((first,), "vmap")
             return self._each(first, given.at(1, "elems", "elements") or UNKNOWN)
         if short in _CONTROL_FLOW:
             return self._control_flow(name, short, given)
         return first if short in _WRAPPERS else array_result(name, short, given)
 
     def _each(self, function: AbstractValue, elements: AbstractValue) -> AbstractValue:
-        data = data_in([elements])
+        data = av.data_in([elements])
         inner: list[AbstractValue] = [first_element(one) for one in data]
-        takes_all = isinstance(function, Function) and len(function.node.args.args) == len(inner)
+        takes_all = isinstance(function, av.Function) and len(function.node.args.args) == len(inner)
         packed = isinstance(elements, Tuple) and not takes_all
         result = self.apply(function, [Tuple(tuple(inner))] if packed else inner, {})
-        return elementwise([*data_in([result]), *data]).but(axes=AXES[:1], rank=None)
+        return elementwise([*av.data_in([result]), *data]).but(axes=av.AXES[:1], rank=None)
 
     def _control_flow(self, name: str, short: str, given: Given) -> AbstractValue:
-        data = data_in(given.everything)
+        data = av.data_in(given.everything)
         results: list[AbstractValue] = []
-        for function in (one for one in given.everything if isinstance(one, Function)):
+        for function in (one for one in given.everything if isinstance(one, av.Function)):
             optional = defaults(function.node)
             count = sum(parameter.arg not in optional for parameter in function.node.args.args)
             inputs: list[AbstractValue] = [UNKNOWN] * count
             if short == "scan" and count == 2 and data:
                 inputs = [elementwise(data), first_element(data[-1])]
             results.append(self._stepped(name, short, function, inputs, given.node))
-        if short == "cond" and data_in(results):
-            return merge_all(results)
+        if short == "cond" and av.data_in(results):
+            return av.merge_all(results)
         return elementwise(data) if data and short == "cond" else UNKNOWN
 
     def _stepped(
-        self, name: str, short: str, function: Function, inputs: list[AbstractValue], node: ast.Call
+        self, name: str, short: str, function: av.Function, inputs: list[AbstractValue], node: ast.Call
     ) -> AbstractValue:
         """What the function of a scan or counted loop gives; the rules hear if it only adds to what it carries."""
         places = {"scan": (0,), "fori_loop": (1,), "while_loop": range(len(inputs))}.get(short, ())
@@ -246,11 +219,11 @@ class CallResults(Walking):
         slots = {at: Slot(iteration, str(at)) for at in places if at < len(inputs)}
         traces = [{(iteration, slots.get(at, ELEMENT)): SAME if at in slots else MIXED} for at in range(len(inputs))]
         with self.having(iterations=[*self.iterations, iteration]):
-            result = self.apply(function, list(map(traced, inputs, traces)), {})
+            result = self.apply(function, list(map(av.traced, inputs, traces)), {})
         parts = result.items if isinstance(result, Tuple) and not name.startswith("tensorflow.scan") else (result,)
         iteration.written.clear()
         for slot, part in zip(slots.values(), parts, strict=False):
-            iteration.write(slot, traces_of(part))
+            iteration.write(slot, av.traces_of(part))
         if slots and len(parts) >= len(slots) and iteration.only_reduces():
             self.tell(Stepped(node))
         return result
@@ -264,25 +237,25 @@ class CallResults(Walking):
             data = [one for one in given.arguments if isinstance(one, Data)]
             if not all(one.on_host for one in data):
                 self.tell(Tested(given.node, data[0]))
-            if isinstance(given.keywords.get("key"), Function) and given.arguments:
+            if isinstance(given.keywords.get("key"), av.Function) and given.arguments:
                 self._mapped(given, given.keywords["key"], given.arguments[:1])
         return BUILTINS[name](given) if name in BUILTINS else UNKNOWN
 
-    def _mapped(self, given: Given, function: AbstractValue, iterated: Arguments, how: str = "map") -> AbstractValue:
+    def _mapped(self, given: Given, function: AbstractValue, iterated: av.Arguments, how: str = "map") -> AbstractValue:
         """The value of calling a function for every element; `how` is "map", "starmap", "reduce" or "accumulate"."""
-        together = Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
+        together = av.Together(tuple(iterated), "zip") if len(iterated) > 1 else iterated[0]
         *_, over = (*(one.value for one in given.node.keywords), *given.node.args)
         over = over.value if isinstance(over, ast.Starred) else over
         with self.looping(given.node, "map", over, together) as loop, self.iteration(loop, given.names) as iteration:
             inputs = element(together, loop)
             spreads = how == "starmap" or len(iterated) > 1
             values = list(inputs.items) if isinstance(inputs, Tuple) and spreads else [inputs]
-            values = [traced(one, {(iteration, ELEMENT): MIXED}) for one in values]
-            if how in ("reduce", "accumulate") and isinstance(function, Function):
+            values = [av.traced(one, {(iteration, ELEMENT): MIXED}) for one in values]
+            if how in ("reduce", "accumulate") and isinstance(function, av.Function):
                 state = Slot(loop, parameters(function.node)[0].arg)
-                values[0] = traced(values[0], {(iteration, state): SAME})
+                values[0] = av.traced(values[0], {(iteration, state): SAME})
                 result = self.apply(function, values, {})
-                iteration.write(state, traces_of(result))
+                iteration.write(state, av.traces_of(result))
             else:
                 result = self.apply(function, values, {})
         return result if how == "reduce" else Sequence(result, loop.labels[0])
@@ -298,9 +271,13 @@ class CallResults(Walking):
             return Static("none")
         if isinstance(receiver, Data):
             return self._data_method(receiver, method, given)
-        if isinstance(receiver, Shape):
-            return receiver if method in ("as_list", "tolist") else Size(receiver.axes[0] if receiver.axes else STATIC)
-        if isinstance(receiver, Variable):
+        if isinstance(receiver, av.Shape):
+            return (
+                receiver
+                if method in ("as_list", "tolist")
+                else av.Size(receiver.axes[0] if receiver.axes else av.STATIC)
+            )
+        if isinstance(receiver, av.Variable):
             return Static("none") if method.startswith("assign") else Data(axes=())
         if grows:
             self._appended(held, receiver, method == "extend", given)
@@ -315,9 +292,9 @@ class CallResults(Walking):
         if method in _READS:
             return read_on_host(data).but(axes=() if method == "item" else data.axes, loop=None)
         if method == "size" and given.arguments:
-            return size_of_axis(Shape(data.axes), whole_number(given.arguments[0], 0))
+            return size_of_axis(av.Shape(data.axes), av.whole_number(given.arguments[0], 0))
         if method in ("size", "get_shape"):
-            return Shape(data.axes)
+            return av.Shape(data.axes)
         if method in ("dim", "ndimension", "backward", "element_size"):
             return Static("number")
         if method in _SAME:
@@ -338,38 +315,38 @@ class CallResults(Walking):
             more = (value.element if isinstance(value, Sequence) else first_element(value),)
         for (iteration, slot), kind in receiver.traces.items():
             if kind in (SAME, JOINED):
-                iteration.write(slot, {**used(traces_of(value)), (iteration, slot): JOINED})
-        label = self.loops[-1].labels[0] if self.loops else STATIC
+                iteration.write(slot, {**used(av.traces_of(value)), (iteration, slot): JOINED})
+        label = self.loops[-1].labels[0] if self.loops else av.STATIC
         grown: AbstractValue
         if isinstance(receiver, Sequence):
-            grown = receiver.but(element=functools.reduce(merge, more, receiver.element))
+            grown = receiver.but(element=functools.reduce(av.merge, more, receiver.element))
         elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
-            grown = Sequence(functools.reduce(merge, more), label)
+            grown = Sequence(functools.reduce(av.merge, more), label)
         elif isinstance(receiver, Tuple) and receiver.is_list:
             items = (*receiver.items, *more)
-            grown = Sequence(functools.reduce(merge, items), label) if self.loops else Tuple(items, True)
+            grown = Sequence(functools.reduce(av.merge, items), label) if self.loops else Tuple(items, True)
         else:
             return
-        grown = made_of(grown, "append", receiver, traced(value, used(traces_of(value))))
+        grown = av.made_of(grown, "append", receiver, av.traced(value, used(av.traces_of(value))))
         if isinstance(held, ast.Name) and given.names.module().get(held.id).identity is receiver.identity:
             self.tell(Wrote(given.node, held.id, "grown", value, receiver))
         elif isinstance(held, ast.Name):
             self.mutated(receiver, grown, given.names)
         elif isinstance(held, ast.Attribute):
             owner = self.value(held.value, given.names)
-            if isinstance(owner, Instance):
+            if isinstance(owner, av.Instance):
                 owner.attributes[held.attr] = grown
 
 
 def _keras_object(name: str, given: Given) -> AbstractValue:
     last = name.rpartition(".")[2]
     if last.endswith("()") or last[:1].islower():
-        if not data_in(given.everything):
+        if not av.data_in(given.everything):
             return Static()
         data = elementwise(given.everything)
         flows = (name.startswith("keras.losses.") or data.differentiable) and "pred" in data.origins
         return data.but(axes=data.axes[:1], differentiable=flows, rank=None)
-    return External(name + "()") if not data_in(given.arguments) else UNKNOWN
+    return av.External(name + "()") if not av.data_in(given.arguments) else UNKNOWN
 
 
 def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue:
@@ -377,7 +354,7 @@ def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue
         return Static("text")
     if method in ("items", "keys", "values") and receiver.tag == "dict":
         entries = Static("list", length=receiver.length)
-        return Together((entries, entries), "zip") if method == "items" else entries
-    if data_in(given.everything):
+        return av.Together((entries, entries), "zip") if method == "items" else entries
+    if av.data_in(given.everything):
         return read_on_host(elementwise(given.everything)) if receiver.tag in _TABLES else UNKNOWN
     return receiver if receiver.tag in ("frame", "array", "rng") else Static()

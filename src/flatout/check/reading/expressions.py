@@ -6,40 +6,11 @@ import ast
 from pathlib import Path
 from typing import Any
 
-from flatout.check.values.abstract_values import (
-    UNKNOWN,
-    AbstractValue,
-    Class,
-    Counter,
-    Data,
-    External,
-    Function,
-    Instance,
-    Sequence,
-    Shape,
-    Static,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    made_of,
-    merge,
-    merge_all,
-    number_in,
-    traced,
-    traces_of,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values import operation_results as operations
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.names import Names
-from flatout.check.values.operation_results import (
-    NUMBER,
-    compared,
-    elementwise,
-    is_computed,
-    negated,
-    operated,
-    selected,
-    transposed,
-)
+from flatout.check.values.operation_results import NUMBER, elementwise
 from flatout.check.values.traces import Slot, used
 from flatout.pysource.spellings import operations_name
 from flatout.pysource.trees import ComprehensionNode, index_parts, is_none
@@ -64,7 +35,7 @@ class Expressions(CallResults):
     def value_Name(self, node: ast.Name, names: Names) -> AbstractValue:
         scope = names.scope_of(node.id)
         if scope is None:
-            return External(f"builtins.{node.id}")
+            return av.External(f"builtins.{node.id}")
         value = scope.values[node.id]
         if self.is_outside(scope):
             self.tell(Read(node, node.id, value, self.file))
@@ -76,20 +47,20 @@ class Expressions(CallResults):
 
     def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue:
         """The value of `base.name`."""
-        if isinstance(base, External):
-            return External(operations_name(f"{base.name}.{name}"))
+        if isinstance(base, av.External):
+            return av.External(operations_name(f"{base.name}.{name}"))
         if isinstance(base, Data):
             return _data_attribute(base, name)
-        if isinstance(base, Instance):
+        if isinstance(base, av.Instance):
             found = base.attributes.get(name)
             if found is None:
                 method = base.of.method(name)
                 found = method.bound(base) if method else UNKNOWN
             self.tell(Read(node, name, found, self.file, base))
             return self.recalled(Slot(base, name), found)
-        if isinstance(base, Class):
+        if isinstance(base, av.Class):
             return base.methods.get(name, UNKNOWN)
-        if isinstance(base, Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
+        if isinstance(base, av.Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
             return base
         if isinstance(base, Static) and base.tag == "file" and name in ("stdout", "stderr", "returncode"):
             return Static("text")  # What a process said.
@@ -111,15 +82,15 @@ class Expressions(CallResults):
 
     def value_JoinedStr(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
         parts = [self.value(one.value, names) for one in node.values if isinstance(one, ast.FormattedValue)]
-        inside = data_in(parts)
+        inside = av.data_in(parts)
         found = Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
-        return made_of(found, "", *parts)
+        return av.made_of(found, "", *parts)
 
     def value_Tuple(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
         is_starred = any(isinstance(one, ast.Starred) for one in node.elts)
         values = [self.value(one.value if isinstance(one, ast.Starred) else one, names) for one in node.elts]
         if is_starred:
-            return merge_all(values)
+            return av.merge_all(values)
         if isinstance(node, ast.List) and not values:
             return Static("list", length=0)
         return Tuple(tuple(values), isinstance(node, ast.List))
@@ -130,8 +101,8 @@ class Expressions(CallResults):
         for key in filter(None, node.keys):
             self.value(key, names)
         values = [self.value(one, names) for one in node.values]
-        found = data_in(values)
-        return made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
+        found = av.data_in(values)
+        return av.made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
 
     # -- operators
 
@@ -141,13 +112,13 @@ class Expressions(CallResults):
     def _operated(self, node: ast.expr, op: ast.operator, left: AbstractValue, right: AbstractValue) -> AbstractValue:
         name = type(op).__name__
         self.tell(Operated(node, name, left, right))
-        if any(isinstance(one, (Data, Variable)) for one in (left, right)):
+        if any(isinstance(one, (Data, av.Variable)) for one in (left, right)):
             self.touch(left, right)
-        return made_of(operated(name, left, right), name, left, right)
+        return av.made_of(operations.operated(name, left, right), name, left, right)
 
     def value_UnaryOp(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
         operand = self.value(node.operand, names)
-        return made_of(negated(node.op, operand), "", operand)
+        return av.made_of(operations.negated(node.op, operand), "", operand)
 
     def value_BoolOp(self, node: ast.BoolOp, names: Names) -> AbstractValue:
         result = self.value(node.values[0], names)
@@ -155,7 +126,7 @@ class Expressions(CallResults):
             right = self.value(one, names)
             if not self.testing:
                 self.tell(Tested(node, result))
-            result = made_of(merge(result, right), "", result, right)
+            result = av.made_of(av.merge(result, right), "", result, right)
         return result
 
     def test(self, node: ast.expr, names: Names) -> AbstractValue:
@@ -168,10 +139,10 @@ class Expressions(CallResults):
         result: AbstractValue = NUMBER
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.value(comparator, names)
-            if is_computed(operator, left, right):
+            if operations.is_computed(operator, left, right):
                 self.touch(left, right, compared=True)
                 self.tell(Operated(node, "Compare", left, right))
-            result = made_of(compared(operator, left, right), "", left, right)
+            result = av.made_of(operations.compared(operator, left, right), "", left, right)
             left = right
         if len(node.ops) > 1 and isinstance(result, Data):
             self.tell(Tested(node, result))
@@ -180,10 +151,10 @@ class Expressions(CallResults):
     def value_IfExp(self, node: ast.IfExp, names: Names) -> AbstractValue:
         test = self.test(node.test, names)
         self.tell(Tested(node, test))
-        result = merge(self.value(node.body, names), self.value(node.orelse, names))
+        result = av.merge(self.value(node.body, names), self.value(node.orelse, names))
         # Where it is None, the first step has nothing to join.
         asks_for_none = isinstance(node.test, ast.Compare) and is_none(node.test.comparators[0])
-        return result if asks_for_none else traced(result, {**traces_of(result), **used(traces_of(test))})
+        return result if asks_for_none else av.traced(result, {**av.traces_of(result), **used(av.traces_of(test))})
 
     def value_NamedExpr(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
         value = self.value(node.value, names)
@@ -196,7 +167,7 @@ class Expressions(CallResults):
         found = self._subscripted(node, self.value(node.value, names), names)
         # `y.at[i]` is to change `y`, not to read it.
         if isinstance(node.value, ast.Attribute) and node.value.attr == "at":
-            return traced(found, self.value(node.value.value, names).traces)
+            return av.traced(found, self.value(node.value.value, names).traces)
         return found
 
     def _subscripted(
@@ -218,19 +189,19 @@ class Expressions(CallResults):
                     index.append(one)
                     pieces.append(... if is_dots else one)
         self.tell(Subscripted(node, base, tuple(index), tuple(slices), written is not None))
-        single = [pair[0] for pair in slices if all(isinstance(end, Counter) for end in pair)]  # `[i : i + 1]`
+        single = [pair[0] for pair in slices if all(isinstance(end, av.Counter) for end in pair)]  # `[i : i + 1]`
         self.touch(base, *index, *filter(None, single), indexed=isinstance(base, (Data, Sequence)))
         text, keys = f"[{ast.unparse(node.slice)}]", [*index, *(end for pair in slices for end in pair if end)]
         is_constant = all(isinstance(one, Static) and (one.number, one.text) != (None, None) for one in keys)
-        key = None if is_constant else traces_of(Tuple(tuple(keys)))
+        key = None if is_constant else av.traces_of(Tuple(tuple(keys)))
         if written is not None:
             self.write_entry(base, text, written, key)
-        return self.entry(base, text, selected(base, pieces), key)
+        return self.entry(base, text, operations.selected(base, pieces), key)
 
     # -- functions and comprehensions
 
     def value_Lambda(self, node: ast.Lambda, names: Names) -> AbstractValue:
-        function = Function(node, self.file, names)
+        function = av.Function(node, self.file, names)
         if not self.reporting:
             self.made.append(function)
         return function
@@ -286,14 +257,14 @@ class Expressions(CallResults):
             self.assign(target.value, value, names)
         elif isinstance(target, ast.Attribute):
             owner = self.value(target.value, names)
-            if not isinstance(owner, Instance):
+            if not isinstance(owner, av.Instance):
                 self.write_entry(owner, f".{target.attr}", value)
                 return
             held = owner.attributes.get(target.attr)
             if not owner.is_fresh:
                 counts = target.attr in self.updating
                 self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
-            owner.attributes[target.attr] = value if held is None else merge(held, value)
+            owner.attributes[target.attr] = value if held is None else av.merge(held, value)
             self.write(Slot(owner, target.attr), value)
         elif isinstance(target, ast.Subscript):
             self._assign_entry(target, value, names)
@@ -305,7 +276,7 @@ class Expressions(CallResults):
         root: ast.expr = target.value
         while isinstance(root, (ast.Subscript, ast.Attribute)):
             owner = self.value(root.value, names) if isinstance(root, ast.Attribute) else None
-            if isinstance(root, ast.Attribute) and isinstance(owner, Instance):
+            if isinstance(root, ast.Attribute) and isinstance(owner, av.Instance):
                 if not owner.is_fresh:
                     self.tell(Wrote(target, root.attr, "entry", value, base, keys))
                 return
@@ -314,11 +285,11 @@ class Expressions(CallResults):
             return
         if self.is_outside(names.scope_of(root.id)):
             self.tell(Wrote(target, root.id, "entry", value, base, keys))
-        elif data_in([value]):
+        elif av.data_in([value]):
             whole = self.value(root, names)
             nested = root is not target.value
             filled = Sequence(Sequence(value, "constant"), "constant") if nested else _with_entry(base, keys, value)
-            if isinstance(whole, Unknown):
+            if isinstance(whole, av.Unknown):
                 names[root.id] = filled
             else:
                 self.mutated(whole, filled, names)
@@ -327,7 +298,7 @@ class Expressions(CallResults):
         value, before = self.value(node.value, names), self.value(node.target, names)
         if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
             label = self.loops[-1].labels[0] if self.loops else "constant"
-            grown: AbstractValue = made_of(Sequence(merge_all(value.items), label), "Add", before, value)
+            grown: AbstractValue = av.made_of(Sequence(av.merge_all(value.items), label), "Add", before, value)
         else:
             grown = self._operated(node.value, node.op, before, value)
         self.updating = {node.target.attr} if isinstance(node.target, ast.Attribute) else set()
@@ -336,11 +307,11 @@ class Expressions(CallResults):
 
 def _data_attribute(data: Data, name: str) -> AbstractValue:
     if name == "shape":
-        return Shape(data.axes)
+        return av.Shape(data.axes)
     if name in _NOT_NUMBERS:
         return Static()
     if name in ("T", "mT"):
-        return transposed(data)
+        return operations.transposed(data)
     if name == "data":
         return data.but(differentiable=False)
     # A column of a frame, or `x.at[...]`; other attributes of a tensor are not numbers.
@@ -349,17 +320,17 @@ def _data_attribute(data: Data, name: str) -> AbstractValue:
 
 def _with_entry(base: AbstractValue, keys: tuple[AbstractValue, ...], value: AbstractValue) -> AbstractValue:
     """A list, array or dict after `base[keys] = value`, where the value comes from the batch."""
-    data = elementwise(data_in([value]))
+    data = elementwise(av.data_in([value]))
     if isinstance(base, Static):
-        label = next((key.label for key in keys if isinstance(key, Counter)), "constant")
+        label = next((key.label for key in keys if isinstance(key, av.Counter)), "constant")
         return data.but(axes=(label,), on_host=base.tag == "array" or data.on_host)
     if isinstance(base, Data):
         return base.but(origins=base.origins | data.origins, differentiable=base.differentiable or data.differentiable)
     if isinstance(base, Tuple) and base.items:
-        at = number_in(keys[0]) if len(keys) == 1 else None
+        at = av.number_in(keys[0]) if len(keys) == 1 else None
         if at is not None and -len(base.items) <= at < len(base.items):
             items = list(base.items)
             items[int(at)] = value
             return Tuple(tuple(items), True)
-        return Sequence(merge_all([*base.items, value]), "constant", length=len(base.items))
-    return base.but(element=merge(base.element, value)) if isinstance(base, Sequence) else base
+        return Sequence(av.merge_all([*base.items, value]), "constant", length=len(base.items))
+    return base.but(element=av.merge(base.element, value)) if isinstance(base, Sequence) else base

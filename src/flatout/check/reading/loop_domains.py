@@ -7,27 +7,8 @@ import math
 import re
 from dataclasses import dataclass
 
-from flatout.check.values.abstract_values import (
-    AXES,
-    BATCH,
-    CLASSES,
-    GROUPS,
-    LAST,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Bound,
-    Counter,
-    Data,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Together,
-    Tuple,
-    data_in,
-    merge_all,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.operation_results import first_element, selected
 from flatout.pysource.trees import number_of
 
@@ -43,7 +24,7 @@ _CLASS_COUNTER = re.compile(
     r"^(c|cc|cls|klass|class_.*|k|q|ch|channel|label|lab|category|quantile|head|bin)$", re.IGNORECASE
 )
 # Axes that grow with the data; the others are known and mostly short.
-GROWING = frozenset({BATCH, GROUPS, *AXES})
+GROWING = frozenset({av.BATCH, av.GROUPS, *av.AXES})
 
 
 @dataclass(frozen=True)
@@ -61,42 +42,42 @@ def domain(iterated: AbstractValue, text: str) -> Domain:
     """The axis, or axes, that a loop over `iterated` runs along; `text` is how it is written."""
     if isinstance(iterated, Data):
         if iterated.mapping or not iterated.origins:
-            return Domain((iterated.label if iterated.label in GROWING and not iterated.mapping else STATIC,))
-        return Domain((iterated.label if iterated.axes else LAST,), direct=not iterated.on_host)
-    if isinstance(iterated, Bound):
+            return Domain((iterated.label if iterated.label in GROWING and not iterated.mapping else av.STATIC,))
+        return Domain((iterated.label if iterated.axes else av.LAST,), direct=not iterated.on_host)
+    if isinstance(iterated, av.Bound):
         label = _counted_along(iterated.bound, text)
         return Domain((label,), iterated.length, bounded_by_data=isinstance(iterated.bound, Data))
     if isinstance(iterated, Sequence):
         labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
         return Domain(labels, iterated.length, bounded_by_data=iterated.selected)
-    if isinstance(iterated, Together):
+    if isinstance(iterated, av.Together):
         return _together(iterated, text)
     if isinstance(iterated, Tuple):
-        return Domain((STATIC,), len(iterated.items))
-    return Domain((STATIC,), iterated.length if isinstance(iterated, Static) else None)
+        return Domain((av.STATIC,), len(iterated.items))
+    return Domain((av.STATIC,), iterated.length if isinstance(iterated, Static) else None)
 
 
 def _counted_along(bound: AbstractValue, text: str) -> str:
     """The axis that a range to a bound runs along, by what the bound is or by its name."""
-    if isinstance(bound, (Size, Counter)):
-        return bound.label if bound.label != "constant" else STATIC
+    if isinstance(bound, (av.Size, av.Counter)):
+        return bound.label if bound.label != "constant" else av.STATIC
     if isinstance(bound, Data):
-        return CLASSES if bound.role in ("max", "argmax") else AXES[1]
+        return av.CLASSES if bound.role in ("max", "argmax") else av.AXES[1]
     word = re.split(r"[^\w]+", text.rstrip(")"))[-1]
     if _BATCH_NAME.search(word):
-        return BATCH
+        return av.BATCH
     is_class = bool(_CLASS_NAME.search(word))
     if word == "T" or (_TIME_NAME.search(word) and not is_class):
-        return AXES[1]
-    return CLASSES if is_class else STATIC
+        return av.AXES[1]
+    return av.CLASSES if is_class else av.STATIC
 
 
-def _together(iterated: Together, text: str) -> Domain:
+def _together(iterated: av.Together, text: str) -> Domain:
     # What is iterated beside a tensor is no dict. The text of the whole says nothing of one of its parts.
     items = [item.but(mapping=False) if isinstance(item, Data) else item for item in iterated.items]
     parts = [domain(item, text if len(items) == 1 else "") for item in (items if len(items) > 1 else iterated.items)]
     if not parts:
-        return Domain((STATIC,))
+        return Domain((av.STATIC,))
     if iterated.how == "product":
         return Domain(
             tuple(label for part in parts for label in part.labels),
@@ -106,9 +87,9 @@ def _together(iterated: Together, text: str) -> Domain:
     if iterated.how == "enumerate":
         return parts[0]
     lengths = [part.length for part in parts if part.length is not None]
-    if any(part.labels == (STATIC,) for part in parts):
+    if any(part.labels == (av.STATIC,) for part in parts):
         whole = any(isinstance(item, Data) and item.origins for item in iterated.items)
-        return Domain((STATIC,), min(lengths) if lengths else None, whole=whole)
+        return Domain((av.STATIC,), min(lengths) if lengths else None, whole=whole)
     first = parts[0]
     return Domain(
         first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.bounded_by_data
@@ -117,30 +98,30 @@ def _together(iterated: Together, text: str) -> Domain:
 
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:
     """One element of what a loop runs over."""
-    counter = Counter(loop.labels[0], id(loop))
-    if isinstance(iterated, Bound):
+    counter = av.Counter(loop.labels[0], id(loop))
+    if isinstance(iterated, av.Bound):
         return counter
-    if isinstance(iterated, Together):
+    if isinstance(iterated, av.Together):
         items = [element(item, loop) for item in iterated.items]
         return Tuple((counter, *(items or [UNKNOWN])) if iterated.how == "enumerate" else tuple(items))
-    if isinstance(iterated, Shape):
-        return Size(loop.labels[0])
+    if isinstance(iterated, av.Shape):
+        return av.Size(loop.labels[0])
     if isinstance(iterated, Data):
         inner: AbstractValue = first_element(iterated)
     elif isinstance(iterated, Static):
         inner = Static()
     else:
         inner = iterated.element if isinstance(iterated, Sequence) else UNKNOWN
-        inner = merge_all(iterated.items) if isinstance(iterated, Tuple) else inner
-    return inner.but(loop=id(loop)) if isinstance(inner, (Data, Counter, Static)) else inner
+        inner = av.merge_all(iterated.items) if isinstance(iterated, Tuple) else inner
+    return inner.but(loop=id(loop)) if isinstance(inner, (Data, av.Counter, Static)) else inner
 
 
 def settled(label: str, variables: tuple[str, ...]) -> str:
     """The label, corrected where the names of the counters say which axis is meant: `t` for time, `c` for classes."""
-    if label == LAST and any(_TIME_COUNTER.match(name) for name in variables):
-        return AXES[1]
-    if label == AXES[1] and any(_CLASS_COUNTER.match(name) for name in variables):
-        return CLASSES
+    if label == av.LAST and any(_TIME_COUNTER.match(name) for name in variables):
+        return av.AXES[1]
+    if label == av.AXES[1] and any(_CLASS_COUNTER.match(name) for name in variables):
+        return av.CLASSES
     return label
 
 
@@ -172,5 +153,5 @@ def _counted(test: ast.expr, rising: tuple[type, ...], falling: tuple[type, ...]
 def unpacked(value: AbstractValue, at: int) -> AbstractValue:
     """One of the parts of a value that is taken apart."""
     if isinstance(value, Tuple) and at >= len(value.items):
-        return Data(frozenset({"weight"})) if data_in([value]) else UNKNOWN
+        return Data(frozenset({"weight"})) if av.data_in([value]) else UNKNOWN
     return selected(value, [Static("number", number=at)])

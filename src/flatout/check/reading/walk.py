@@ -10,24 +10,8 @@ import dataclasses
 from collections.abc import Iterable
 from typing import Any
 
-from flatout.check.values.abstract_values import (
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Arguments,
-    Bound,
-    Class,
-    Counter,
-    External,
-    Function,
-    Instance,
-    Keywords,
-    Sequence,
-    Size,
-    Static,
-    Tuple,
-    merge_all,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Sequence, Static, Tuple
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.pysource.source_file import SourceFile
@@ -50,7 +34,7 @@ class Walk(Expressions):
 
     # -- functions, classes, modules
 
-    def run(self, function: Function, arguments: Arguments, keywords: Keywords) -> AbstractValue:
+    def run(self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue:
         """Walk through a call of a function of the user."""
         deepest = _DEEPEST if self.handlers else _DEEPEST_IN_SILENCE
         if function.node in self.running or len(self.running) > deepest or self.calls > _MOST_CALLS:
@@ -76,9 +60,11 @@ class Walk(Expressions):
                 self.block(function.node.body, names)
             if self.on_return is not None and len(self.running) == 1:
                 self.on_return += self.returns
-            return merge_all(value for _, value in self.returns) if self.returns else Static("none")
+            return av.merge_all(value for _, value in self.returns) if self.returns else Static("none")
 
-    def _parameters(self, function: Function, arguments: Arguments, keywords: Keywords) -> dict[str, AbstractValue]:
+    def _parameters(
+        self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords
+    ) -> dict[str, AbstractValue]:
         given = [function.owner, *arguments] if function.owner is not None else list(arguments)
         positional = [one.arg for one in parameters(function.node)]
         inside = function.node.args
@@ -93,10 +79,10 @@ class Walk(Expressions):
             found[inside.kwarg.arg] = Static("dict")
         return found
 
-    def create(self, of: Class, arguments: Arguments, keywords: Keywords) -> Instance:
+    def create(self, of: av.Class, arguments: av.Arguments, keywords: av.Keywords) -> av.Instance:
         """An object of a class of the user, with the attributes that its `__init__` sets."""
         is_fresh = self.making[-1].is_fresh if self.making else bool(self.running)
-        instance = Instance(of, is_fresh=is_fresh)
+        instance = av.Instance(of, is_fresh=is_fresh)
         if method := of.method("__init__"):
             with self.having(making=[*self.making, instance], reporting=False):
                 self.run(method.bound(instance), arguments, keywords)
@@ -125,7 +111,7 @@ class Walk(Expressions):
                 names[alias.asname or alias.name] = Static("module", text=str(file.path))
             else:
                 top = alias.name.split(".")[0]
-                names[alias.asname or top] = External(operations_name(alias.name if alias.asname else top))
+                names[alias.asname or top] = av.External(operations_name(alias.name if alias.asname else top))
 
     def walk_ImportFrom(self, node: ast.ImportFrom, names: Names) -> None:
         module = node.module or ""
@@ -138,7 +124,7 @@ class Walk(Expressions):
             elif inner is not None:
                 names[bound] = Static("module", text=str(inner.path))
             elif name != "*":
-                names[bound] = UNKNOWN if file is not None else External(operations_name(f"{module}.{name}"))
+                names[bound] = UNKNOWN if file is not None else av.External(operations_name(f"{module}.{name}"))
 
     def walk_ClassDef(self, node: ast.ClassDef, names: Names) -> None:
         bases = tuple(self.value(base, names) for base in node.bases)
@@ -146,24 +132,24 @@ class Walk(Expressions):
         for one in node.body:
             if isinstance(one, ast.FunctionDef):
                 decorators = tuple(map(dotted, one.decorator_list))
-                inner[one.name] = Function(one, self.file, names, None, one.name, decorators)
+                inner[one.name] = av.Function(one, self.file, names, None, one.name, decorators)
             elif isinstance(one, ast.ClassDef):
                 self.walk_ClassDef(one, Names(inner, names))
             elif isinstance(one, ast.Assign):
                 value = self.value(one.value, names)
                 inner |= {target.id: value for target in one.targets if isinstance(target, ast.Name)}
-        found = names[node.name] = Class(node, self.file, names, bases, inner)
+        found = names[node.name] = av.Class(node, self.file, names, bases, inner)
         if names.parent is not None and not self.reporting:
             self.classes.append(found)
 
     def walk_FunctionDef(self, node: ast.FunctionDef, names: Names) -> None:
         decorators = tuple(dotted(one) or dotted(getattr(one, "func", None)) for one in node.decorator_list)
-        function = names[node.name] = Function(node, self.file, names, None, node.name, decorators)
+        function = names[node.name] = av.Function(node, self.file, names, None, node.name, decorators)
         if names.parent is not None and not self.reporting:
             self.made.append(function)
         for one in node.decorator_list if self.running else ():
             value = self.value(one, names)
-            if isinstance(value, External):
+            if isinstance(value, av.External):
                 self.tell(Decorated(one, value.name))
 
     def walk_Expr(self, node: ast.Expr, names: Names) -> None:
@@ -173,7 +159,7 @@ class Walk(Expressions):
             # What a generator gives: as many as its loop has steps.
             given = self.value(node.value.value, names) if node.value.value else Static("none")
             self.shown(given)
-            label = self.loops[-1].labels[0] if self.loops else STATIC
+            label = self.loops[-1].labels[0] if self.loops else av.STATIC
             self.returns.append((node.value, Sequence(given, label)))
         elif dotted(getattr(node.value, "func", None)).split(".")[0] in _LOGGING:
             self.value(node.value, names)
@@ -184,7 +170,7 @@ class Walk(Expressions):
         value = self.value(node.value, names)
         self.updating = {one.attr for one in walk(node.value) if isinstance(one, ast.Attribute)}
         for target in node.targets:
-            if isinstance(value, Function) and isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+            if isinstance(value, av.Function) and isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
                 value = dataclasses.replace(value, name=target.id)
             self.assign(target, value, names)
 
@@ -246,13 +232,13 @@ class Walk(Expressions):
     def walk_While(self, node: ast.While, names: Names) -> None:
         counter, bound = counted(node)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
-        if counter is None or not isinstance(limit, (Size, Static, Counter)):
+        if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
-        iterated: AbstractValue = Bound(limit) if counter is not None else UNKNOWN
+        iterated: AbstractValue = av.Bound(limit) if counter is not None else UNKNOWN
         with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
             if counter:
                 loop.variables = (counter,)
-                names.values[counter] = Counter(loop.labels[0], id(loop))
+                names.values[counter] = av.Counter(loop.labels[0], id(loop))
             self._repeat(node, loop, names)
         if counter is None or isinstance(node.test, ast.BoolOp):
             # By now it is known what the body makes of the names in it.

@@ -8,22 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from flatout.check.values.abstract_values import (
-    UNKNOWN,
-    AbstractValue,
-    Arguments,
-    Class,
-    Counter,
-    Data,
-    Function,
-    Instance,
-    Keywords,
-    Sequence,
-    Static,
-    data_in,
-    traced,
-    traces_of,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static
 from flatout.check.values.names import Names
 from flatout.check.values.traces import ELEMENT, MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
@@ -43,8 +29,8 @@ class Walking:
         def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue: ...
         def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
         def load(self, file: SourceFile) -> Names: ...
-        def run(self, function: Function, arguments: Arguments, keywords: Keywords) -> AbstractValue: ...
-        def create(self, of: Class, arguments: Arguments, keywords: Keywords) -> Instance: ...
+        def run(self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue: ...
+        def create(self, of: av.Class, arguments: av.Arguments, keywords: av.Keywords) -> av.Instance: ...
 
     project: Project
     file: SourceFile
@@ -59,10 +45,10 @@ class Walking:
     iterations: list[Iteration] = field(default_factory=list)
     running: list[ast.AST] = field(default_factory=list)
     scopes: list[Names] = field(default_factory=list)
-    making: list[Instance] = field(default_factory=list)  # The objects whose `__init__` is under way.
+    making: list[av.Instance] = field(default_factory=list)  # The objects whose `__init__` is under way.
     updating: set[str] = field(default_factory=set)  # The attributes that what is being assigned was computed from.
-    made: list[Function] = field(default_factory=list)  # Functions inside functions, as they are met;
-    classes: list[Class] = field(default_factory=list)  # and classes.
+    made: list[av.Function] = field(default_factory=list)  # Functions inside functions, as they are met;
+    classes: list[av.Class] = field(default_factory=list)  # and classes.
     returns: list[tuple[ast.AST, AbstractValue]] = field(default_factory=list)
     on_return: list[tuple[ast.AST, AbstractValue]] | None = None  # The returns of the outermost function.
 
@@ -128,8 +114,8 @@ class Walking:
         found = Iteration()
         with self.having(iterations=[*self.iterations, found]):
             if target is not None:
-                traces = {**used(traces_of(iterated)), (found, ELEMENT): MIXED}
-                self.assign(target, traced(element(iterated, loop), traces), names)
+                traces = {**used(av.traces_of(iterated)), (found, ELEMENT): MIXED}
+                self.assign(target, av.traced(element(iterated, loop), traces), names)
             yield found
         loop.carries = tuple(dict.fromkeys(spelled(slot, names) for slot in found.carried()))
 
@@ -139,7 +125,7 @@ class Walking:
         for iteration in self.iterations:
             if iteration.found(slot):
                 found.setdefault((iteration, slot), SAME)
-        return traced(value, found)
+        return av.traced(value, found)
 
     def entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> AbstractValue:
         """A value as it is read from an entry of another one; `key` are the traces of a key that is no constant."""
@@ -148,35 +134,38 @@ class Walking:
             left = {(iteration, slot): SAME} if iteration.found(slot) else NO_TRACES
             found = either(either(found, iteration.written.get(slot, NO_TRACES)), left)
         passed_on = {place: MIXED for place, kind in base.traces.items() if kind != SAME}
-        return traced(value, {**found, **passed_on})
+        return av.traced(value, {**found, **passed_on})
 
     def write(self, slot: Slot, value: AbstractValue) -> None:
         """Note what a place holds from now on."""
         for iteration in self.iterations:
-            iteration.write(slot, traces_of(value))
+            iteration.write(slot, av.traces_of(value))
 
     def write_entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> None:
         """Note what an entry of a value holds from now on."""
         for iteration, slot in _entries(base, text, key):
-            iteration.write(slot, traces_of(value))
+            iteration.write(slot, av.traces_of(value))
 
     def shown(self, value: AbstractValue) -> None:
         """Note that a value goes where it is not followed."""
-        for iteration, slot in traces_of(value):
+        for iteration, slot in av.traces_of(value):
             iteration.read.add(slot)
 
     def touch(self, *values: AbstractValue, indexed: bool = False, compared: bool = False) -> None:
         """Note in the loops around what the values say of them."""
-        data = data_in(values)
-        has_data, has_origins = any(isinstance(one, (Data, Sequence)) for one in values), any(d.origins for d in data)
+        data = av.data_in(values)
+        has_data, has_origins = (
+            any(isinstance(one, (Data, Sequence)) for one in values),
+            any(d.origins for d in data),
+        )
         for value in values:
-            number = value.loop if isinstance(value, (Counter, Static, Data)) else None
+            number = value.loop if isinstance(value, (av.Counter, Static, Data)) else None
             loop = next((one for one in self.loops if id(one) == number), None)
             if loop is None or not has_data:
                 continue
             # A constant array is as good as a list.
             if not isinstance(value, Data) or (has_origins and not value.origins):
-                loop.neighbours = loop.neighbours or (indexed and isinstance(value, Counter) and value.shifted)
+                loop.neighbours = loop.neighbours or (indexed and isinstance(value, av.Counter) and value.shifted)
                 loop.indexed = loop.indexed or indexed
                 loop.compared = loop.compared or compared
                 loop.scaled = loop.scaled or not (indexed or compared)
@@ -197,7 +186,7 @@ def _entries(base: AbstractValue, text: str, key: Traces | None) -> Iterator[tup
 
 def spelled(slot: Slot, names: Names) -> str:
     """How a place is written where these names are known."""
-    if not isinstance(slot.owner, Instance):
+    if not isinstance(slot.owner, av.Instance):
         return slot.name + slot.entry
     held = (name for scope in names.inside_out() for name, value in scope.values.items() if value is slot.owner)
     return f"{next(held, 'self')}.{slot.name}{slot.entry}"

@@ -8,45 +8,11 @@ from dataclasses import dataclass
 
 from flatout.pysource.spellings import CREATORS, REDUCTIONS, plain
 
-from .abstract_values import (
-    AXES,
-    GROUPS,
-    NEW,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Bound,
-    Counter,
-    Data,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Together,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    flat,
-    is_unclear,
-    merge_all,
-    number_in,
-    whole_number,
-)
+from . import abstract_values as av
+from . import operation_results as operations
+from .abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from .names import Names
-from .operation_results import (
-    NUMBER,
-    created,
-    elementwise,
-    first_element,
-    multiplied,
-    read_on_host,
-    reduced,
-    size_of_axis,
-    stacked,
-    transposed,
-    unstacked,
-)
+from .operation_results import NUMBER, elementwise, first_element, read_on_host, stacked
 
 TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value", "make_ndarray", "device_get"})
 _STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
@@ -88,24 +54,24 @@ class Given:
 def array_result(name: str, short: str, given: Given) -> AbstractValue:
     """What an array operation gives; `name` is how it is spelled, `short` the one name of all its spellings."""
     everything, first = given.everything, given.first
-    if not data_in(everything):
+    if not av.data_in(everything):
         if short in CREATORS:
-            return UNKNOWN if is_unclear(given.arguments) else _created(short, given)
-        if isinstance(first, Variable):
+            return UNKNOWN if av.is_unclear(given.arguments) else _created(short, given)
+        if isinstance(first, av.Variable):
             return Data(axes=())
-        return UNKNOWN if is_unclear(everything) else Data(axes=("constant",))
+        return UNKNOWN if av.is_unclear(everything) else Data(axes=("constant",))
     if isinstance(first, (Sequence, Tuple)) and short in _STACKING:
         return stacked(first)
     if not isinstance(first, Data):
         result = elementwise(everything, short)
-        return result.but(rank=None, squeezed=False) if is_unclear(everything) else result
+        return result.but(rank=None, squeezed=False) if av.is_unclear(everything) else result
     if short in REDUCTIONS:
         keeps = any(isinstance(given.keywords.get(key), Static) for key in ("keepdims", "keepdim", "keep_dims"))
-        return reduced(first, given.axis, keeps, short)
+        return operations.reduced(first, given.axis, keeps, short)
     if short in _SPLITS:
         return _split(name, first, given)
     if short == "unique":
-        found = first.but(axes=(GROUPS,), role="unique", differentiable=False)
+        found = first.but(axes=(av.GROUPS,), role="unique", differentiable=False)
         several = name.startswith("tensorflow.") or any(key.startswith("return_") for key in given.keywords)
         return Tuple((found, found, found)) if several else found
     result_of = _RESULTS.get(short)
@@ -115,14 +81,14 @@ def array_result(name: str, short: str, given: Given) -> AbstractValue:
 def host_result(name: str, given: Given) -> AbstractValue:
     """What NumPy, pandas and the like give: on the host, without a gradient."""
     short = plain(name.rpartition(".")[2])
-    data, first = data_in(given.everything), given.first
+    data, first = av.data_in(given.everything), given.first
     if name.startswith("numpy.random."):
         return Static("rng" if short in ("default_rng", "RandomState", "Generator") else "array")
     if data:
         return _hosted(stacked(first) if isinstance(first, Sequence) else array_result(name, short, given))
     if short == "arange" and given.arguments:
-        return Bound(given.arguments[-1] if len(given.arguments) < 3 else given.arguments[1])
-    if any(isinstance(one, Unknown) for one in given.arguments) and not name.startswith("numpy."):
+        return av.Bound(given.arguments[-1] if len(given.arguments) < 3 else given.arguments[1])
+    if any(isinstance(one, av.Unknown) for one in given.arguments) and not name.startswith("numpy."):
         return UNKNOWN
     if short in CREATORS and isinstance(first, Tuple):
         return Static("array", length=len(first.items))
@@ -140,21 +106,21 @@ def _hosted(value: AbstractValue) -> AbstractValue:
 def _created(short: str, given: Given) -> Data:
     if short == "arange" and given.arguments:
         bound = given.arguments[min(1, len(given.arguments) - 1)]
-        return Data(axes=(bound.label if isinstance(bound, Size) else "constant",))
-    return created(given.keywords.get("shape", given.first))
+        return Data(axes=(bound.label if isinstance(bound, av.Size) else "constant",))
+    return operations.created(given.keywords.get("shape", given.first))
 
 
 def _multiplied(first: Data, given: Given) -> AbstractValue:
     second = given.at(1)
-    return multiplied(first, second) if isinstance(second, Data) else elementwise(given.everything, "matmul")
+    return operations.multiplied(first, second) if isinstance(second, Data) else elementwise(given.everything, "matmul")
 
 
 def _reshaped(first: Data, given: Given) -> AbstractValue:
     """With another shape: the first axis is still that of the samples, and a flat one has lost the last."""
     shape = given.at(1, "shape")
     size = shape.items[0] if isinstance(shape, Tuple) and len(shape.items) == 1 else shape
-    result = first.but(axes=AXES if first.origins else first.axes, rank=None, thin=False)
-    is_flat = number_in(size) == -1 if size is not None else True
+    result = first.but(axes=av.AXES if first.origins else first.axes, rank=None, thin=False)
+    is_flat = av.number_in(size) == -1 if size is not None else True
     return result.but(axes=first.axes, rank=-1, squeezed=True) if first.rank == 0 and is_flat else result
 
 
@@ -163,13 +129,13 @@ def _best(first: Data, given: Given) -> AbstractValue:
 
 
 def _expanded(first: Data, given: Given) -> AbstractValue:
-    at = whole_number(given.axis, -1)
-    axes = (*first.axes[:at], NEW, *first.axes[at:]) if at >= 0 else first.axes
+    at = av.whole_number(given.axis, -1)
+    axes = (*first.axes[:at], av.NEW, *first.axes[at:]) if at >= 0 else first.axes
     return first.ranked(1, axes=axes, thin=at == -1)
 
 
 def _squeezed(first: Data, given: Given) -> AbstractValue:
-    is_last = given.axis is None or number_in(given.axis) in (1, -1)
+    is_last = given.axis is None or av.number_in(given.axis) in (1, -1)
     return first.ranked(-1, thin=False, squeezed=is_last and first.rank == 0)
 
 
@@ -183,7 +149,7 @@ def _cast(first: Data, given: Given) -> AbstractValue:
 
 
 def _taken(first: Data, given: Given) -> AbstractValue:
-    indices = data_in(given.everything[1:])
+    indices = av.data_in(given.everything[1:])
     axes = indices[0].axes if indices else first.axes
     return elementwise(given.everything).but(axes=axes, differentiable=first.differentiable, rank=None)
 
@@ -197,14 +163,14 @@ def _split(name: str, first: Data, given: Given) -> Sequence:
     """Parts of an array: as many as an axis is long, where each has length 1 (torch) or their number is that length."""
     counts = [*given.arguments[1:], *(given.keywords[key] for key in _SECTIONS if key in given.keywords)]
     sections = counts[0] if counts else None
-    if isinstance(sections, Size):
+    if isinstance(sections, av.Size):
         return Sequence(first, sections.label)
     # A method is torch's: NumPy's arrays and TensorFlow's tensors have none of that name.
     by_size = name.startswith("torch.") or "." not in name
-    if by_size and number_in(sections) == 1 and "chunk" not in name:
+    if by_size and av.number_in(sections) == 1 and "chunk" not in name:
         axis = given.keywords.get("axis", given.keywords.get("dim", counts[1] if len(counts) > 1 else None))
-        return Sequence(first, size_of_axis(Shape(first.axes), whole_number(axis, 0)).label)
-    return Sequence(first, STATIC)
+        return Sequence(first, operations.size_of_axis(av.Shape(first.axes), av.whole_number(axis, 0)).label)
+    return Sequence(first, av.STATIC)
 
 
 def _contracted(short: str) -> Callable[[Data, Given], AbstractValue]:
@@ -215,12 +181,12 @@ def _contracted(short: str) -> Callable[[Data, Given], AbstractValue]:
 _CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
 _RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
     **dict.fromkeys(TO_HOST, lambda first, given: read_on_host(first).but(loop=None)),
-    "shape": lambda first, given: Shape(first.axes),
-    **dict.fromkeys(("size", "numel"), lambda first, given: Size(first.label)),
+    "shape": lambda first, given: av.Shape(first.axes),
+    **dict.fromkeys(("size", "numel"), lambda first, given: av.Size(first.label)),
     **dict.fromkeys(("ndim", "rank", "dtype"), lambda first, given: NUMBER),
-    "unstack": lambda first, given: unstacked(first, given.axis),
+    "unstack": lambda first, given: operations.unstacked(first, given.axis),
     "matmul": _multiplied,
-    "transpose": lambda first, given: transposed(first),
+    "transpose": lambda first, given: operations.transposed(first),
     **dict.fromkeys(("reshape", "flatten"), _reshaped),
     "top_k": _best,
     "expand_dims": _expanded,
@@ -245,10 +211,10 @@ def _number(given: Given) -> AbstractValue:
     first = given.first
     if isinstance(first, Data):
         return read_on_host(first).but(axes=(), loop=None)
-    if isinstance(first, Variable):
+    if isinstance(first, av.Variable):
         return Data(axes=(), on_host=True)
     is_text = isinstance(first, Static) and first.tag == "text"
-    return first if isinstance(first, (Size, Counter, Static, Unknown)) and not is_text else NUMBER
+    return first if isinstance(first, (av.Size, av.Counter, Static, av.Unknown)) and not is_text else NUMBER
 
 
 def _range(given: Given) -> AbstractValue:
@@ -256,23 +222,23 @@ def _range(given: Given) -> AbstractValue:
     return _counted(bound, start)
 
 
-def _counted(bound: AbstractValue, start: AbstractValue) -> Bound:
+def _counted(bound: AbstractValue, start: AbstractValue) -> av.Bound:
     if isinstance(bound, Static) and not isinstance(start, Static):
         bound = start
-    stop = number_in(bound)
+    stop = av.number_in(bound)
     is_known = stop is not None and isinstance(start, Static)
-    return Bound(bound, max(0, int((stop or 0) - (number_in(start) or 0))) if is_known else None)
+    return av.Bound(bound, max(0, int((stop or 0) - (av.number_in(start) or 0))) if is_known else None)
 
 
 def _length(given: Given) -> AbstractValue:
     first = given.first
-    if isinstance(first, Data) or (isinstance(first, Sequence) and first.label != STATIC):
-        return Size(first.label)
+    if isinstance(first, Data) or (isinstance(first, Sequence) and first.label != av.STATIC):
+        return av.Size(first.label)
     if isinstance(first, Tuple):
         return Static("number", number=len(first.items))
     if isinstance(first, (Static, Sequence)):
         return Static("number", number=first.length)
-    return NUMBER if isinstance(first, Shape) else UNKNOWN
+    return NUMBER if isinstance(first, av.Shape) else UNKNOWN
 
 
 def _listed(given: Given) -> AbstractValue:
@@ -283,48 +249,48 @@ def _listed(given: Given) -> AbstractValue:
 
 def _set(given: Given) -> AbstractValue:
     first = given.first if given.arguments else _EMPTY
-    found = data_in([first])
+    found = av.data_in([first])
     if not found:
         return first
-    return Sequence(found[0].but(axes=found[0].axes[1:] if isinstance(first, Data) else found[0].axes), GROUPS, True)
+    return Sequence(found[0].but(axes=found[0].axes[1:] if isinstance(first, Data) else found[0].axes), av.GROUPS, True)
 
 
 def _sum(given: Given) -> AbstractValue:
-    found = data_in(given.arguments)
+    found = av.data_in(given.arguments)
     return elementwise(found) if found else _number_or_unknown(given)
 
 
 def _extreme(given: Given) -> AbstractValue:
-    if found := data_in(given.arguments):
+    if found := av.data_in(given.arguments):
         return elementwise(found).but(role="max", axes=())
-    return next((one for one in given.arguments if isinstance(one, Size)), None) or _number_or_unknown(given)
+    return next((one for one in given.arguments if isinstance(one, av.Size)), None) or _number_or_unknown(given)
 
 
 def _number_or_unknown(given: Given) -> AbstractValue:
-    return UNKNOWN if any(isinstance(one, Unknown) for one in flat(given.arguments)) else NUMBER
+    return UNKNOWN if any(isinstance(one, av.Unknown) for one in av.flat(given.arguments)) else NUMBER
 
 
 def _boolean(given: Given) -> AbstractValue:
-    found = data_in(given.arguments)
+    found = av.data_in(given.arguments)
     is_read = found and all(one.on_host for one in found)
     return Data(found[0].origins, axes=(), on_host=True, role="mask") if is_read else NUMBER
 
 
 def _product(given: Given) -> AbstractValue:
-    return Together(given.arguments * (whole_number(given.keywords.get("repeat"), 1) or 1), "product")
+    return av.Together(given.arguments * (av.whole_number(given.keywords.get("repeat"), 1) or 1), "product")
 
 
 def _pairs(given: Given) -> AbstractValue:
-    return Together((given.first,) * (whole_number(given.at(1), 2) or 2), "product")
+    return av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product")
 
 
 def _indices(given: Given) -> AbstractValue:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
     first = given.first
-    if isinstance(first, Shape):
-        return Together(tuple(Bound(Size(axis)) for axis in first.axes), "product")
+    if isinstance(first, av.Shape):
+        return av.Together(tuple(av.Bound(av.Size(axis)) for axis in first.axes), "product")
     sizes = first.items if isinstance(first, Tuple) else given.arguments
-    return Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
+    return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
 
 
 def _same(given: Given) -> AbstractValue:
@@ -340,10 +306,10 @@ ITERTOOLS: dict[str, Callable[[Given], AbstractValue]] = {
     **dict.fromkeys(
         ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"), _pairs
     ),
-    "itertools.pairwise": lambda given: Together(given.arguments[:1] * 2, "zip"),
-    "itertools.chain": lambda given: merge_all(given.arguments),
+    "itertools.pairwise": lambda given: av.Together(given.arguments[:1] * 2, "zip"),
+    "itertools.chain": lambda given: av.merge_all(given.arguments),
     "itertools.islice": _same,
-    "itertools.zip_longest": lambda given: Together(given.arguments, "zip"),
+    "itertools.zip_longest": lambda given: av.Together(given.arguments, "zip"),
     "numpy.ndindex": _indices,
 }
 BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
@@ -357,8 +323,8 @@ BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
     "sum": _sum,
     **dict.fromkeys(("max", "min"), _extreme),
     **dict.fromkeys(("any", "all"), _boolean),
-    "zip": lambda given: Together(given.arguments, "zip"),
-    "enumerate": lambda given: Together(given.arguments[:1], "enumerate"),
+    "zip": lambda given: av.Together(given.arguments, "zip"),
+    "enumerate": lambda given: av.Together(given.arguments[:1], "enumerate"),
     "next": _always(Static()),
     **dict.fromkeys(("isinstance", "hasattr", "callable"), _always(NUMBER)),
     "str": _always(Static("text")),

@@ -9,30 +9,8 @@ from typing import Any
 
 from flatout.pysource.spellings import COMPARISONS, NOT_DIFFERENTIABLE
 
-from .abstract_values import (
-    AXES,
-    BATCH,
-    LAST,
-    NEW,
-    UNKNOWN,
-    AbstractValue,
-    Counter,
-    Data,
-    External,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    is_unclear,
-    merge_all,
-    number_in,
-    origins_of,
-    whole_number,
-)
+from . import abstract_values as av
+from .abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 
 NUMBER = Static("number")
 _PLAIN = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
@@ -41,15 +19,16 @@ _PLAIN = (ast.Is, ast.IsNot, ast.In, ast.NotIn)
 def elementwise(values: Iterable[AbstractValue], name: str = "") -> Data:
     """What an operation gives that works element by element, with broadcasting."""
     values = list(values)
-    data = data_in(values)
+    data = av.data_in(values)
     shaped = [one for one in data if one.axes]
     ranks = {one.rank for one in shaped}
     return Data(
-        origins_of(values),
+        av.origins_of(values),
         functools.reduce(_broadcast, (one.axes for one in data), ()),
         on_host=bool(data) and all(one.on_host for one in data),
         # What is not known may carry a gradient.
-        differentiable=name not in NOT_DIFFERENTIABLE and (is_unclear(values) or any(d.differentiable for d in data)),
+        differentiable=name not in NOT_DIFFERENTIABLE
+        and (av.is_unclear(values) or any(d.differentiable for d in data)),
         role="mask" if name in COMPARISONS else "",
         rank=ranks.pop() if len(ranks) == 1 else None,
         thin=bool(data) and all(one.thin for one in shaped),
@@ -59,7 +38,7 @@ def elementwise(values: Iterable[AbstractValue], name: str = "") -> Data:
 
 def _broadcast(first: tuple[str, ...], second: tuple[str, ...]) -> tuple[str, ...]:
     longer, shorter = (first, second) if len(first) >= len(second) else (second, first)
-    return tuple(b if a == NEW else a for a, b in zip(longer, shorter, strict=False)) + longer[len(shorter) :]
+    return tuple(b if a == av.NEW else a for a, b in zip(longer, shorter, strict=False)) + longer[len(shorter) :]
 
 
 def reduced(data: Data, axis: AbstractValue | None, keepdims: bool, name: str) -> Data:
@@ -67,7 +46,7 @@ def reduced(data: Data, axis: AbstractValue | None, keepdims: bool, name: str) -
     flows = data.differentiable and name not in NOT_DIFFERENTIABLE
     role = name if name in ("max", "argmax") else "mask" if name in ("any", "all") else ""
     kept = data.but(differentiable=flows, role=role, thin=False, loop=None)
-    number = number_in(axis)
+    number = av.number_in(axis)
     if axis is None or axis == Static("none"):
         return kept.but(axes=(), rank=None)
     if keepdims:
@@ -76,7 +55,7 @@ def reduced(data: Data, axis: AbstractValue | None, keepdims: bool, name: str) -
         return kept.but(axes=data.axes[:1], rank=None)
     if number >= 0:
         return kept.ranked(-1, axes=_without(data.axes, int(number)))
-    is_short = 0 < len(data.axes) < len(AXES) - 1 and data.rank is None
+    is_short = 0 < len(data.axes) < len(av.AXES) - 1 and data.rank is None
     return kept.ranked(-1, axes=data.axes[:-1] if is_short else data.axes)
 
 
@@ -91,10 +70,10 @@ def first_element(data: Data) -> Data:
 
 def unstacked(data: Data, axis: AbstractValue | None) -> Sequence:
     """A list of the slices along an axis."""
-    at = whole_number(axis, 0)
+    at = av.whole_number(axis, 0)
     if at < 0:
-        return Sequence(data.ranked(-1, thin=False), LAST)
-    return Sequence(data.ranked(-1, axes=_without(data.axes, at)), size_of_axis(Shape(data.axes), at).label)
+        return Sequence(data.ranked(-1, thin=False), av.LAST)
+    return Sequence(data.ranked(-1, axes=_without(data.axes, at)), size_of_axis(av.Shape(data.axes), at).label)
 
 
 def multiplied(first: Data, second: Data) -> Data:
@@ -110,10 +89,10 @@ def transposed(data: Data) -> Data:
 
 def created(shape: AbstractValue | None) -> Data:
     """A constant tensor."""
-    if isinstance(shape, Shape):
+    if isinstance(shape, av.Shape):
         return Data(axes=shape.axes)
-    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, Size) else ()
-    return Data(axes=tuple(size.label if isinstance(size, Size) else "constant" for size in sizes))
+    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, av.Size) else ()
+    return Data(axes=tuple(size.label if isinstance(size, av.Size) else "constant" for size in sizes))
 
 
 def stacked(value: AbstractValue) -> Data:
@@ -123,12 +102,12 @@ def stacked(value: AbstractValue) -> Data:
     return inside.but(axes=(label, *inside.axes), rank=None, on_host=False)
 
 
-def size_of_axis(shape: Shape, number: int) -> Size:
+def size_of_axis(shape: av.Shape, number: int) -> av.Size:
     """`shape[number]`."""
     if number < 0:
-        return Size(LAST if -number < 2 or len(shape.axes) < 2 else AXES[1] if -number == 2 else BATCH)
+        return av.Size(av.LAST if -number < 2 or len(shape.axes) < 2 else av.AXES[1] if -number == 2 else av.BATCH)
     at = number + shape.start
-    return Size(shape.axes[at] if at < len(shape.axes) else LAST)
+    return av.Size(shape.axes[at] if at < len(shape.axes) else av.LAST)
 
 
 def read_on_host(data: Data) -> Data:
@@ -142,7 +121,7 @@ def read_on_host(data: Data) -> Data:
 def operated(operator: str, left: AbstractValue, right: AbstractValue) -> AbstractValue:
     """The value of `left operator right`."""
     pair = (left, right)
-    if any(isinstance(one, (Data, Variable)) for one in pair):
+    if any(isinstance(one, (Data, av.Variable)) for one in pair):
         data = [one for one in pair if isinstance(one, Data)]
         if len(data) == 2 and operator == "MatMult":
             return multiplied(data[0], data[1])
@@ -151,15 +130,15 @@ def operated(operator: str, left: AbstractValue, right: AbstractValue) -> Abstra
         roles = {one.role for one in data}
         keeps = operator in ("Add", "Sub", "BitAnd", "BitOr") and len(roles) == 1
         result = elementwise(pair).but(role=roles.pop() if keeps else "")
-        return result.but(on_host=False) if any(isinstance(one, (Variable, Unknown)) for one in pair) else result
+        return result.but(on_host=False) if any(isinstance(one, (av.Variable, av.Unknown)) for one in pair) else result
     if isinstance(left, Tuple) and isinstance(right, Tuple) and operator == "Add":
         return Tuple(left.items + right.items, left.is_list)
     for one, other in (pair, pair[::-1]):
         if isinstance(one, Sequence):
             return one
-        if isinstance(one, Counter) and isinstance(other, (Static, Size, Counter)):
+        if isinstance(one, av.Counter) and isinstance(other, (Static, av.Size, av.Counter)):
             return one.but(shifted=True)
-        if isinstance(one, Size) and isinstance(other, (Static, Size)):
+        if isinstance(one, av.Size) and isinstance(other, (Static, av.Size)):
             return one
         if isinstance(one, Tuple) and one.is_list and len(one.items) == 1 and operator == "Mult":
             return Static("list")  # `[None] * n`
@@ -184,7 +163,7 @@ def _is_plain(operator: ast.cmpop, *pair: AbstractValue) -> bool:
 
 def is_computed(operator: ast.cmpop, left: AbstractValue, right: AbstractValue) -> bool:
     """Whether a comparison is one of numbers on the device or read from it."""
-    return not _is_plain(operator, left, right) and any(isinstance(one, (Data, Variable)) for one in (left, right))
+    return not _is_plain(operator, left, right) and any(isinstance(one, (Data, av.Variable)) for one in (left, right))
 
 
 def compared(operator: ast.cmpop, left: AbstractValue, right: AbstractValue) -> AbstractValue:
@@ -192,14 +171,14 @@ def compared(operator: ast.cmpop, left: AbstractValue, right: AbstractValue) -> 
     pair = (left, right)
     if is_computed(operator, left, right):
         result = elementwise(pair, "equal")
-        only_counters = all(isinstance(one, Counter) or (isinstance(one, Data) and one.on_host) for one in pair)
+        only_counters = all(isinstance(one, av.Counter) or (isinstance(one, Data) and one.on_host) for one in pair)
         # All but one: the count does not depend on the data, only the place.
-        if only_counters and isinstance(operator, ast.NotEq) and any(isinstance(one, Counter) for one in pair):
+        if only_counters and isinstance(operator, ast.NotEq) and any(isinstance(one, av.Counter) for one in pair):
             return result.but(role="all_but_one")
         return result
     if isinstance(operator, (ast.In, ast.NotIn)) and isinstance(left, Data) and left.on_host:
         return left.but(axes=(), role="")
-    is_known = all(isinstance(one, (Static, Size, Counter, Tuple, Shape)) for one in pair)
+    is_known = all(isinstance(one, (Static, av.Size, av.Counter, Tuple, av.Shape)) for one in pair)
     return NUMBER if is_known or _is_plain(operator, left, right) else UNKNOWN
 
 
@@ -209,29 +188,33 @@ def compared(operator: ast.cmpop, left: AbstractValue, right: AbstractValue) -> 
 def selected(base: AbstractValue, pieces: list[Any]) -> AbstractValue:
     """The value of `base[pieces]`: each piece a value, the two ends of a slice, or `...`."""
     first = pieces[0] if pieces else None
-    number = number_in(first)
+    number = av.number_in(first)
     if isinstance(base, Data):
         is_name = isinstance(first, Static) and first.tag == "text"
         return base.but(mapping=False) if is_name else _indexed(base, pieces)
-    if isinstance(base, Shape):
+    if isinstance(base, av.Shape):
         if number is not None:
             return size_of_axis(base, int(number))
-        return Shape(base.axes, base.start + max(0, whole_number(first[0], 0))) if isinstance(first, tuple) else NUMBER
+        return (
+            av.Shape(base.axes, base.start + max(0, av.whole_number(first[0], 0)))
+            if isinstance(first, tuple)
+            else NUMBER
+        )
     if isinstance(base, Tuple):
         if number is not None and -len(base.items) <= number < len(base.items):
             return base.items[int(number)]
-        return _picked(first) if isinstance(first, Data) and not data_in([base]) else merge_all(base.items)
+        return _picked(first) if isinstance(first, Data) and not av.data_in([base]) else av.merge_all(base.items)
     if isinstance(base, Sequence):
         if not isinstance(first, tuple):
             return base.element
         return base.but(selected=base.selected or any(isinstance(end, Data) for end in first))
     keys = [piece for piece in pieces if isinstance(piece, Data)]
-    if isinstance(base, (Static, Unknown)) and keys:
+    if isinstance(base, (Static, av.Unknown)) and keys:
         is_known = isinstance(base, Static) or all(key.on_host for key in keys)
         return _picked(keys[0]) if is_known else UNKNOWN
-    if isinstance(base, (Static, External)):
+    if isinstance(base, (Static, av.External)):
         return base if isinstance(base, Static) and base.tag in ("array", "frame") else Static()
-    return base if isinstance(base, Variable) else UNKNOWN
+    return base if isinstance(base, av.Variable) else UNKNOWN
 
 
 def _picked(key: Data) -> Data:
@@ -246,10 +229,10 @@ def _indexed(data: Data, pieces: list[Any]) -> Data:
     for piece in pieces:
         if piece is ...:
             after_dots = True
-            kept += axes[:-1] if len(axes) < len(AXES) - 1 else axes
+            kept += axes[:-1] if len(axes) < len(av.AXES) - 1 else axes
             axes = []
         elif isinstance(piece, Static) and piece.tag == "none":
-            kept.append(NEW)
+            kept.append(av.NEW)
             rank += 1
         elif isinstance(piece, tuple):
             if axes and not after_dots:
@@ -260,7 +243,7 @@ def _indexed(data: Data, pieces: list[Any]) -> Data:
             kept.append(axes.pop(0) if axes else "selected")
         elif isinstance(piece, Data) and piece.axes:
             axes = axes[1:]
-            kept += piece.axes[: 1 if len(piece.axes) == len(AXES) else None]
+            kept += piece.axes[: 1 if len(piece.axes) == len(av.AXES) else None]
             is_ranked = False
         else:
             axes, rank, thin = axes[1:], rank - 1, False
@@ -269,5 +252,5 @@ def _indexed(data: Data, pieces: list[Any]) -> Data:
 
 
 def _is_one(low: AbstractValue | None, high: AbstractValue | None) -> bool:
-    start, stop = 0 if low is None else number_in(low), number_in(high)
+    start, stop = 0 if low is None else av.number_in(low), av.number_in(high)
     return stop - start == 1 if start is not None and stop is not None else high is None and start == -1

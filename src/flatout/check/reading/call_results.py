@@ -44,10 +44,6 @@ _FOLDS = {"functools.reduce": (0, 1), "itertools.accumulate": (1, 0), "itertools
 # `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
 _PICKING = frozenset({"take", "select", "get_item"})
 _COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "isclose"})
-_READS = frozenset(["item", "numpy", "tolist", "eval", "to_py", "__array__"])
-_SAME = frozenset({
-    "cpu", "cuda", "clone", "contiguous", "float", "double", "half", "copy", "to", "requires_grad_",
-})  # fmt: skip
 _TABLES = ("dict", "frame", "array", "object", "list")
 
 
@@ -289,18 +285,9 @@ class CallResults(Walking):
     def _data_method(self, data: Data, method: str, given: Given) -> AbstractValue:
         if data.mapping and method in ("get", "pop", "values", "items", "keys"):
             return data.but(mapping=False) if method in ("get", "pop") else Static("list")
-        if method in _READS:
-            return read_on_host(data).but(axes=() if method == "item" else data.axes, loop=None)
-        if method == "size" and given.arguments:
-            return size_of_axis(av.Shape(data.axes), av.whole_number(given.arguments[0], 0))
-        if method in ("size", "get_shape"):
-            return av.Shape(data.axes)
-        if method in ("dim", "ndimension", "backward", "element_size"):
-            return Static("number")
-        if method in _SAME:
-            return data
-        if method in ("groupby", "merge", "map", "apply", "reindex", "join"):
-            return data.but(differentiable=False)
+        if method == "size":
+            shape = av.Shape(data.axes)
+            return size_of_axis(shape, av.whole_number(given.first, 0)) if given.arguments else shape
         short = plain(method)
         values = given.arguments[:1] if short in REDUCTIONS else given.arguments
         result = self._operation(method, short, dataclasses.replace(given, arguments=(data, *values)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flatout.check.values.abstract_values import AbstractValue
 from flatout.check.values.array_results import Given
@@ -63,8 +63,7 @@ class Subscripted:
     written: bool = False
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """A Python branch: `if`, `while`, the conditional expression, `and`, `or`, `not`."""
 
     node: ast.AST
@@ -72,16 +71,14 @@ class Tested:
     body: list[ast.stmt] | None = None
 
 
-@dataclass(frozen=True)
-class Asserted:
+class Asserted(NamedTuple):
     """An `assert`."""
 
     node: ast.Assert
     value: AbstractValue
 
 
-@dataclass(frozen=True)
-class Operated:
+class Operated(NamedTuple):
     """A binary operator between two values."""
 
     node: ast.expr
@@ -90,8 +87,7 @@ class Operated:
     right: AbstractValue
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """A name from outside the function, or an attribute of an object of the user, is read."""
 
     node: ast.expr
@@ -101,8 +97,7 @@ class Read:
     attribute_of: AbstractValue | None = None
 
 
-@dataclass(frozen=True)
-class Wrote:
+class Wrote(NamedTuple):
     """Something outside the function is assigned: a global, an attribute of self, an entry of a container."""
 
     node: ast.AST
@@ -114,15 +109,13 @@ class Wrote:
     counts: bool = False  # The new value is computed from the old one.
 
 
-@dataclass(frozen=True)
-class Looped:
+class Looped(NamedTuple):
     """A loop has been walked through."""
 
     loop: WalkedLoop
 
 
-@dataclass(frozen=True)
-class Returned:
+class Returned(NamedTuple):
     """The function under examination gives this value."""
 
     node: ast.AST
@@ -130,23 +123,20 @@ class Returned:
     complete: bool
 
 
-@dataclass(frozen=True)
-class Entered:
+class Entered(NamedTuple):
     """The function under examination, before its body is walked through."""
 
     node: FunctionNode
 
 
-@dataclass(frozen=True)
-class Decorated:
+class Decorated(NamedTuple):
     """A function is made while another one runs, by a decorator of a library."""
 
     node: ast.expr
     name: str
 
 
-@dataclass(frozen=True)
-class Stepped:
+class Stepped(NamedTuple):
     """A scan, fold or counted loop of a library whose function only adds to what it carries (or multiplies...)."""
 
     node: ast.Call

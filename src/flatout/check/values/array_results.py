@@ -15,6 +15,10 @@ from .names import Names
 from .operation_results import NUMBER, elementwise, first_element, read_on_host, stacked
 
 TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value", "make_ndarray", "device_get"})
+_READS = frozenset({"numpy", "tolist", "to_py", "__array__"})
+_NUMBERS = ("ndim", "rank", "dtype", "dim", "ndimension", "backward", "element_size")
+_SAME = ("cpu", "cuda", "clone", "contiguous", "float", "double", "half", "copy", "requires_grad_")
+_WITHOUT_GRADIENT = ("int", "long", "bool", "groupby", "merge", "map", "apply", "reindex", "join")
 _STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
 _SPLITS = frozenset({"split", "chunk", "array_split"})
 _SECTIONS = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
@@ -180,10 +184,12 @@ def _contracted(short: str) -> Callable[[Data, Given], AbstractValue]:
 
 _CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
 _RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
-    **dict.fromkeys(TO_HOST, lambda first, given: read_on_host(first).but(loop=None)),
+    **dict.fromkeys(TO_HOST | _READS, lambda first, given: read_on_host(first).but(loop=None)),
+    "item": lambda first, given: read_on_host(first).but(axes=(), loop=None),
     "shape": lambda first, given: av.Shape(first.axes),
     **dict.fromkeys(("size", "numel"), lambda first, given: av.Size(first.label)),
-    **dict.fromkeys(("ndim", "rank", "dtype"), lambda first, given: NUMBER),
+    **dict.fromkeys(_NUMBERS, lambda first, given: NUMBER),
+    **dict.fromkeys(_SAME, lambda first, given: first),
     "unstack": lambda first, given: operations.unstacked(first, given.axis),
     "matmul": _multiplied,
     "transpose": lambda first, given: operations.transposed(first),
@@ -192,7 +198,7 @@ _RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
     "expand_dims": _expanded,
     "squeeze": _squeezed,
     **dict.fromkeys(("cast", "to", "type"), _cast),
-    **dict.fromkeys(("int", "long", "bool"), lambda first, given: first.but(differentiable=False)),
+    **dict.fromkeys(_WITHOUT_GRADIENT, lambda first, given: first.but(differentiable=False)),
     **dict.fromkeys(
         ("zeros_like", "ones_like", "full_like"), lambda first, given: Data(axes=first.axes, rank=first.rank)
     ),

@@ -109,8 +109,7 @@ def _hosted(value: AbstractValue) -> AbstractValue:
 
 def _created(short: str, given: Given) -> Data:
     if short == "arange" and given.arguments:
-        bound = given.arguments[min(1, len(given.arguments) - 1)]
-        return Data(axes=(bound.label if isinstance(bound, av.Size) else "constant",))
+        return operations.created(Tuple(given.arguments[:2][-1:]))
     return operations.created(given.keywords.get("shape", given.first))
 
 
@@ -126,10 +125,6 @@ def _reshaped(first: Data, given: Given) -> AbstractValue:
     result = first.but(axes=av.AXES if first.origins else first.axes, rank=None, thin=False)
     is_flat = av.number_in(size) == -1 if size is not None else True
     return result.but(axes=first.axes, rank=-1, squeezed=True) if first.rank == 0 and is_flat else result
-
-
-def _best(first: Data, given: Given) -> AbstractValue:
-    return Tuple((first.but(role=""), first.but(role="", differentiable=False)))
 
 
 def _expanded(first: Data, given: Given) -> AbstractValue:
@@ -194,7 +189,7 @@ _RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
     "matmul": _multiplied,
     "transpose": lambda first, given: operations.transposed(first),
     **dict.fromkeys(("reshape", "flatten"), _reshaped),
-    "top_k": _best,
+    "top_k": lambda first, given: Tuple((first.but(role=""), first.but(role="", differentiable=False))),
     "expand_dims": _expanded,
     "squeeze": _squeezed,
     **dict.fromkeys(("cast", "to", "type"), _cast),
@@ -286,10 +281,6 @@ def _product(given: Given) -> AbstractValue:
     return av.Together(given.arguments * (av.whole_number(given.keywords.get("repeat"), 1) or 1), "product")
 
 
-def _pairs(given: Given) -> AbstractValue:
-    return av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product")
-
-
 def _indices(given: Given) -> AbstractValue:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
     first = given.first
@@ -299,10 +290,6 @@ def _indices(given: Given) -> AbstractValue:
     return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
 
 
-def _same(given: Given) -> AbstractValue:
-    return given.first
-
-
 def _always(value: AbstractValue) -> Callable[[Given], AbstractValue]:
     return lambda given: value
 
@@ -310,18 +297,19 @@ def _always(value: AbstractValue) -> Callable[[Given], AbstractValue]:
 ITERTOOLS: dict[str, Callable[[Given], AbstractValue]] = {
     "itertools.product": _product,
     **dict.fromkeys(
-        ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"), _pairs
+        ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"),
+        lambda given: av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product"),
     ),
     "itertools.pairwise": lambda given: av.Together(given.arguments[:1] * 2, "zip"),
     "itertools.chain": lambda given: av.merge_all(given.arguments),
-    "itertools.islice": _same,
+    "itertools.islice": lambda given: given.first,
     "itertools.zip_longest": lambda given: av.Together(given.arguments, "zip"),
     "numpy.ndindex": _indices,
 }
 BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
     **ITERTOOLS,
     **dict.fromkeys(("float", "int", "bool", "complex"), _number),
-    **dict.fromkeys(("round", "abs", "reversed", "iter"), _same),
+    **dict.fromkeys(("round", "abs", "reversed", "iter"), lambda given: given.first),
     "range": _range,
     "len": _length,
     **dict.fromkeys(("list", "tuple", "sorted"), _listed),

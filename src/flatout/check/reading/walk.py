@@ -209,17 +209,14 @@ class Walk(Expressions):
 
     def walk_If(self, node: ast.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))
-        before, settled = dict(names.values), [set(one.settled) for one in self.iterations]
+        before, settled = dict(names.values), set(self.settled)
         with self.having(in_branch=True):
             self.block(node.body, names)
             after, names.values = names.values, before
-            there = [one.settled for one in self.iterations]
-            for iteration, places in zip(self.iterations, settled, strict=True):
-                iteration.settled = places
+            there, self.settled = self.settled, settled
             self.block(node.orelse, names)
         names.join(after)
-        for iteration, places in zip(self.iterations, there, strict=True):
-            iteration.settled &= places
+        self.settled &= there
 
     # -- loops
 

@@ -43,6 +43,7 @@ class Walking:
     calls: int = 0
     loops: list[WalkedLoop] = field(default_factory=list)
     iterations: list[Iteration] = field(default_factory=list)
+    settled: set[tuple[Iteration, Slot]] = field(default_factory=set)  # The places that they have set for sure.
     running: list[ast.AST] = field(default_factory=list)
     scopes: list[Names] = field(default_factory=list)
     making: list[av.Instance] = field(default_factory=list)  # The objects whose `__init__` is under way.
@@ -78,7 +79,7 @@ class Walking:
 
     def is_outside(self, names: Names | None) -> bool:
         """Whether a scope lives on when the functions that are walked through return."""
-        return names is None or (names.is_function and not any(names is scope for scope in self.scopes))
+        return names is None or (names.is_function and names not in self.scopes)
 
     def mutated(self, before: AbstractValue, after: AbstractValue, names: Names) -> None:
         """An object was changed in place: every name of the functions under way that holds it sees that."""
@@ -121,17 +122,18 @@ class Walking:
 
     def recalled(self, slot: Slot, value: AbstractValue) -> AbstractValue:
         """A value as it is read: what an iteration has not set itself, an earlier one left."""
-        found = {key: kind for key, kind in value.traces.items() if key[0] in self.iterations}
-        for iteration in self.iterations:
-            if iteration.found(slot):
-                found.setdefault((iteration, slot), SAME)
-        return av.traced(value, found)
+        live = {key: kind for key, kind in value.traces.items() if key[0] in self.iterations}
+        left = {(one, slot): SAME for one in self.iterations if self._is_left(one, slot)}
+        return av.traced(value, either(live, left))
+
+    def _is_left(self, iteration: Iteration, slot: Slot) -> bool:
+        return (iteration, slot) not in self.settled and slot.owner not in iteration.scopes
 
     def entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> AbstractValue:
         """A value as it is read from an entry of another one; `key` are the traces of a key that is no constant."""
         found = either(value.traces, used(key or NO_TRACES))
         for iteration, slot in _entries(base, text, key):
-            left = {(iteration, slot): SAME} if iteration.found(slot) else NO_TRACES
+            left = {(iteration, slot): SAME} if self._is_left(iteration, slot) else NO_TRACES
             found = either(either(found, iteration.written.get(slot, NO_TRACES)), left)
         passed_on = {place: MIXED for place, kind in base.traces.items() if kind != SAME}
         return av.traced(value, {**found, **passed_on})
@@ -139,11 +141,13 @@ class Walking:
     def write(self, slot: Slot, value: AbstractValue) -> None:
         """Note what a place holds from now on."""
         for iteration in self.iterations:
+            self.settled.add((iteration, slot))
             iteration.write(slot, av.traces_of(value))
 
     def write_entry(self, base: AbstractValue, text: str, value: AbstractValue, key: Traces | None = None) -> None:
         """Note what an entry of a value holds from now on."""
         for iteration, slot in _entries(base, text, key):
+            self.settled.add((iteration, slot))
             iteration.write(slot, av.traces_of(value))
 
     def shown(self, value: AbstractValue) -> None:

@@ -86,21 +86,15 @@ class Iteration:
     """One walk through the body of a loop."""
 
     scopes: set[Any] = field(default_factory=set)  # Of functions that it calls: their names are gone when they return.
-    settled: set[Slot] = field(default_factory=set)  # The places that were set for sure.
     written: dict[Slot, Traces] = field(default_factory=dict)  # What the places that were set hold then.
     read: set[Slot] = field(default_factory=set)  # The places whose value went elsewhere than into another place.
     keys: dict[Slot, Traces] = field(default_factory=dict)  # What keys of entries are made of that are no constants.
 
     def write(self, slot: Slot, traces: Traces) -> None:
         """Set a place."""
-        self.settled.add(slot)
         if slot.owner not in self.scopes:
             own = {key: kind for key, kind in traces.items() if key[0] is self}
             self.written[slot] = either(self.written.get(slot, NO_TRACES), own)
-
-    def found(self, slot: Slot) -> bool:
-        """Whether what is read there may be of an earlier iteration."""
-        return slot not in self.settled and slot.owner not in self.scopes
 
     def carried(self) -> list[Slot]:
         """The places whose value depends on the iteration before, other than as a reduction."""

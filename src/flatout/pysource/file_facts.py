@@ -3,117 +3,99 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
+from . import trees
 from .source_file import SourceFile
-from .trees import (
-    assigned_targets,
-    dotted,
-    keyword_values,
-    last_name,
-    method_name,
-    names_in,
-    plain_arguments,
-    text_of,
-    walk,
-)
+from .trees import dotted, last_name, walk
 
 _WRAPPERS = {"LossFunctionWrapper": "loss", "MeanMetricWrapper": "metric", "add_loss": "loss", "value_and_grad": "loss"}
-_BUILDING = frozenset({"__init__", "build", "reset_state", "reset_states", "from_config", "__setstate__"})
 
 
 @dataclass
 class FileFacts:
-    """Names by what happens to them.
+    """Names by what happens to them."""
 
-    Attributes:
-        compiled: Name of a function or class to "loss" or "metric", as `compile` and wrappers are given it.
-        lambdas: The same for lambdas, by the identity of the node.
-        changed: Globals, or containers, that some function changes, with the functions that do.
-        attributes: Attributes of objects that are set from outside the object.
-        assigned: Variables with a call of `.assign`.
-        called: Functions that are called directly outside any function.
-        has_metrics: A model is compiled with metrics.
-    """
-
+    # What `compile` and wrappers are given as "loss" or "metric": functions and classes by name, lambdas by identity.
     compiled: dict[str, str] = field(default_factory=dict)
     lambdas: dict[int, str] = field(default_factory=dict)
+    # Globals, or containers, that some function changes, with the functions that do.
     changed: dict[str, set[str]] = field(default_factory=dict)
-    attributes: set[str] = field(default_factory=set)
-    counted: set[str] = field(default_factory=set)
-    assigned: set[str] = field(default_factory=set)
-    called: set[str] = field(default_factory=set)
-    has_metrics: bool = False
+    attributes: set[str] = field(default_factory=set)  # Of objects, set from outside the object.
+    assigned: set[str] = field(default_factory=set)  # Variables with a call of `.assign`.
+    called: set[str] = field(default_factory=set)  # Functions that are called directly outside any function.
+    has_metrics: bool = False  # A model is compiled with metrics.
+
+
+class _Place(NamedTuple):
+    owner: str = ""
+    function: str = ""
+    in_loop: bool = False
+    sets_others: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.owner}.{self.function}" if self.owner else self.function
 
 
 def facts_of(file: SourceFile) -> FileFacts:
     """The facts of a file, gathered once."""
     found = file.names.get("facts")
     if not isinstance(found, FileFacts):
-        found = FileFacts()
-        _gather(file.tree, found, "", "")
-        file.names["facts"] = found
+        found = file.names["facts"] = FileFacts()
+        for node, place in _nodes(file.tree, _Place()):
+            if isinstance(node, ast.FunctionDef):
+                declared = {name for inner in walk(node) if isinstance(inner, ast.Global) for name in inner.names}
+                for name in declared & trees.names_in(trees.assigned_targets(node)):
+                    found.changed.setdefault(name, set()).add(place.name)
+            elif isinstance(node, ast.Call):
+                _call(node, found, place.function)
+            elif isinstance(node, (ast.Assign, ast.AugAssign)):
+                for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
+                    for leaf in trees.leaves(target):
+                        _target(leaf, found, place)
     return found
 
 
-def _gather(
-    node: ast.AST, facts: FileFacts, owner: str, function: str, in_loop: bool = False, sets_others: bool = True
-) -> None:
+def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
+    """All nodes, each with where it stands."""
     if isinstance(node, ast.ClassDef):
-        owner = node.name
-        sets_others = any("Callback" in dotted(base) for base in node.bases)
+        is_callback = any("Callback" in dotted(base) for base in node.bases)
+        place = place._replace(owner=node.name, sets_others=is_callback)
     elif isinstance(node, ast.FunctionDef):
-        function = node.name
-        in_loop = False
-        declared = {name for inner in walk(node) if isinstance(inner, ast.Global) for name in inner.names}
-        for name in declared & names_in(assigned_targets(node)):
-            facts.changed.setdefault(name, set()).add(f"{owner}.{function}" if owner else function)
+        place = place._replace(function=node.name, in_loop=False)
     elif isinstance(node, (ast.For, ast.While)):
-        in_loop = True
-    elif isinstance(node, ast.Call):
-        _call(node, facts, function)
-    elif isinstance(node, (ast.Assign, ast.AugAssign)):
-        for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            _target(target, facts, owner, function, in_loop, sets_others)
+        place = place._replace(in_loop=True)
+    yield node, place
     for child in ast.iter_child_nodes(node):
-        _gather(child, facts, owner, function, in_loop, sets_others)
+        yield from _nodes(child, place)
 
 
-def _target(target: ast.AST, facts: FileFacts, owner: str, function: str, in_loop: bool, sets_others: bool) -> None:
-    if isinstance(target, (ast.Tuple, ast.List)):
-        for item in target.elts:
-            _target(item, facts, owner, function, in_loop, sets_others)
-    elif isinstance(target, ast.Name) and not function and in_loop:
+def _target(target: ast.expr, facts: FileFacts, place: _Place) -> None:
+    if isinstance(target, ast.Name) and not place.function and place.in_loop:
         facts.changed.setdefault(target.id, set()).add("")
-    elif isinstance(target, ast.Attribute):
-        if dotted(target.value) == "self":
-            if function not in _BUILDING:
-                facts.counted.add(target.attr)
-        elif sets_others and (function or in_loop):
-            facts.attributes.add(target.attr)
-    elif isinstance(target, ast.Subscript) and function:
-        inner = target.value
+    elif isinstance(target, ast.Attribute) and place.sets_others and (place.function or place.in_loop):
+        facts.attributes |= {target.attr} if dotted(target.value) != "self" else set()
+    elif isinstance(target, ast.Subscript) and place.function:
+        inner: ast.expr = target
         while isinstance(inner, ast.Subscript):
             inner = inner.value
         if isinstance(inner, ast.Name):
-            facts.changed.setdefault(inner.id, set()).add(f"{owner}.{function}" if owner else function)
+            facts.changed.setdefault(inner.id, set()).add(place.name)
 
 
 def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
     name = dotted(node.func)
-    short = name.rpartition(".")[2] or method_name(node)
-    keywords = keyword_values(node)
-    positional = plain_arguments(node)
+    short = name.rpartition(".")[2] or trees.method_name(node)
+    keywords, positional = trees.keyword_values(node), trees.plain_arguments(node)
     if short == "compile":
-        if "loss" in keywords:
-            _compiled(keywords["loss"], "loss", facts)
-        elif len(positional) > 1:
-            _compiled(positional[1], "loss", facts)
-        for key in ("metrics", "weighted_metrics"):
-            if key in keywords:
-                _compiled(keywords[key], "metric", facts)
-                is_empty = isinstance(keywords[key], (ast.List, ast.Tuple)) and not keywords[key].elts  # type: ignore[attr-defined]
-                facts.has_metrics = facts.has_metrics or not is_empty
+        for loss in (keywords["loss"],) if "loss" in keywords else positional[1:2]:
+            _compiled(loss, "loss", facts)
+        for metrics in (keywords[key] for key in ("metrics", "weighted_metrics") if key in keywords):
+            _compiled(metrics, "metric", facts)
+            facts.has_metrics = facts.has_metrics or bool(getattr(metrics, "elts", True))
     elif short in _WRAPPERS:
         for value in (*positional[:1], *(keywords[key] for key in ("fn", "func") if key in keywords)):
             _compiled(value, _WRAPPERS[short], facts)
@@ -121,8 +103,8 @@ def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
         facts.assigned.add(last_name(node.func.value))
     elif short == "set_value" and positional:
         facts.assigned.add(last_name(positional[0]))
-    elif short == "setattr" and len(positional) == 3 and text_of(positional[1]) is not None:
-        facts.attributes.add(str(text_of(positional[1])))
+    elif short == "setattr" and len(positional) == 3 and (attribute := trees.text_of(positional[1])) is not None:
+        facts.attributes.add(attribute)
     if not function and "." not in name:
         facts.called.add(name)
 
@@ -133,13 +115,9 @@ def _compiled(node: ast.AST, kind: str, facts: FileFacts) -> None:
     elif isinstance(node, (ast.Name, ast.Attribute)):
         facts.compiled[last_name(node)] = kind
     elif isinstance(node, ast.Call):
-        facts.compiled[last_name(node.func)] = kind
-        for argument in (*node.args, *keyword_values(node).values()):
-            if isinstance(argument, (ast.Lambda, ast.Name)):
-                _compiled(argument, kind, facts)
-    elif isinstance(node, (ast.List, ast.Tuple)):
-        for item in node.elts:
-            _compiled(item, kind, facts)
-    elif isinstance(node, ast.Dict):
-        for value in node.values:
-            _compiled(value, kind, facts)
+        inside = [one for one in trees.given_values(node) if isinstance(one, (ast.Lambda, ast.Name))]
+        for one in (node.func, *inside):
+            _compiled(one, kind, facts)
+    elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):
+        for one in node.values if isinstance(node, ast.Dict) else node.elts:
+            _compiled(one, kind, facts)

@@ -5,11 +5,10 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 
 from .source_file import SourceFile
 from .spellings import HEAVY, plain
-from .trees import FunctionNode, dotted, index_parts, is_none, names_in, walk
+from .trees import FunctionNode, dotted, index_parts, is_none, leaves, names_in, walk
 
 # A sum of squares costs nothing to repeat; distances of all pairs do.
 _WORTH_NAMING = 4
@@ -21,31 +20,23 @@ _IMPURE = frozenset({
 _Arms = dict[int, int]
 
 
-@dataclass
-class _Seen:
-    nodes: list[ast.Call] = field(default_factory=list)
-    arms: list[_Arms] = field(default_factory=list)
-
-
 def repeated_work(function: FunctionNode, file: SourceFile) -> Iterator[tuple[ast.Call, str, int]]:
     """The second occurrence of each repeated expression, its text, and how often it is computed."""
     inside = (node for node in walk(function) if node is not function)
-    definitions = [one for one in (*file.tree.body, *inside) if isinstance(one, ast.FunctionDef)]
-    helpers = {node.name: node for node in definitions}
+    helpers = {node.name: node for node in (*file.tree.body, *inside) if isinstance(node, ast.FunctionDef)}
     unstable = _reassigned(function)
-    seen: dict[str, _Seen] = {}
+    seen: dict[str, list[tuple[ast.Call, _Arms]]] = {}
     for node, arms in _calls(function.body, {}):
         if not names_in(node) & unstable and _cost([node], helpers, 0) >= _WORTH_NAMING:
-            entry = seen.setdefault("".join(file.code(node).split()), _Seen())
-            if all(_compatible(arms, other) for other in entry.arms):
-                entry.nodes.append(node)
-                entry.arms.append(arms)
+            uses = seen.setdefault("".join(file.code(node).split()), [])
+            if all(_compatible(arms, other) for _, other in uses):
+                uses.append((node, arms))
     covered: set[int] = set()
-    for entry in sorted(seen.values(), key=lambda one: -len(file.code(one.nodes[0]))):
-        if len(entry.nodes) < 2 or id(entry.nodes[1]) in covered:
-            continue
-        covered |= {id(inner) for inner in walk(entry.nodes)}
-        yield entry.nodes[1], file.code(entry.nodes[0]), len(entry.nodes)
+    repeated = [[node for node, _ in uses] for uses in seen.values() if len(uses) > 1]
+    for nodes in sorted(repeated, key=lambda nodes: -len(file.code(nodes[0]))):
+        if id(nodes[1]) not in covered:
+            covered |= {id(inner) for inner in walk(nodes)}
+            yield nodes[1], file.code(nodes[0]), len(nodes)
 
 
 def _calls(part: ast.AST | Sequence[ast.AST], arms: _Arms) -> Iterator[tuple[ast.Call, _Arms]]:
@@ -53,7 +44,8 @@ def _calls(part: ast.AST | Sequence[ast.AST], arms: _Arms) -> Iterator[tuple[ast
     if not isinstance(part, ast.AST):
         for statement in part:
             yield from _calls(statement, arms)
-            if isinstance(statement, ast.If) and _leaves(statement.body):
+            leaves_it = (ast.Return, ast.Raise, ast.Continue, ast.Break)
+            if isinstance(statement, ast.If) and isinstance(statement.body[-1], leaves_it):
                 # What follows is the other side of the branch.
                 arms = {**arms, id(statement): 1}
         return
@@ -61,20 +53,13 @@ def _calls(part: ast.AST | Sequence[ast.AST], arms: _Arms) -> Iterator[tuple[ast
         return
     if isinstance(part, ast.Call):
         yield part, arms
-    if isinstance(part, (ast.If, ast.IfExp)):
-        yield from _calls(part.test, arms)
-        yield from _calls(part.body, {**arms, id(part): 0})
-        yield from _calls(part.orelse, {**arms, id(part): 1})
-        return
-    for _, value in ast.iter_fields(part):
+    for name, value in ast.iter_fields(part):
+        side = {"body": 0, "orelse": 1}.get(name) if isinstance(part, (ast.If, ast.IfExp)) else None
+        inner = arms if side is None else {**arms, id(part): side}
         if isinstance(value, ast.AST):
-            yield from _calls(value, arms)
+            yield from _calls(value, inner)
         elif isinstance(value, list):
-            yield from _calls([one for one in value if isinstance(one, ast.AST)], arms)
-
-
-def _leaves(body: list[ast.stmt]) -> bool:
-    return bool(body) and isinstance(body[-1], (ast.Return, ast.Raise, ast.Continue, ast.Break))
+            yield from _calls([one for one in value if isinstance(one, ast.AST)], inner)
 
 
 def _compatible(first: _Arms, second: _Arms) -> bool:
@@ -86,22 +71,20 @@ def _reassigned(function: ast.AST) -> set[str]:
     counts: Counter[str] = Counter()
     for node in walk(function):
         if isinstance(node, ast.Assign):
-            counts.update(name for target in node.targets for name in _targets(target))
+            counts.update(name for target in node.targets for name in _changed(target))
         elif isinstance(node, (ast.AugAssign, ast.For, ast.comprehension, ast.NamedExpr)):
-            counts.update(list(_targets(node.target)) * 2)
+            counts.update(list(_changed(node.target)) * 2)
         elif isinstance(node, ast.arg):
             counts[node.arg] += 1
     return {name for name, count in counts.items() if count > 1}
 
 
-def _targets(node: ast.AST) -> Iterator[str]:
-    if isinstance(node, ast.Name):
-        yield node.id
-    elif isinstance(node, (ast.Tuple, ast.List)):
-        for item in node.elts:
-            yield from _targets(item)
-    elif isinstance(node, (ast.Subscript, ast.Starred)):
-        yield from _targets(node.value)
+def _changed(target: ast.expr) -> Iterator[str]:
+    for leaf in leaves(target):
+        while isinstance(leaf, ast.Subscript):
+            leaf = leaf.value
+        if isinstance(leaf, ast.Name):
+            yield leaf.id
 
 
 def _cost(nodes: Sequence[ast.AST], helpers: dict[str, ast.FunctionDef], depth: int) -> int:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from flatout.base.errors import Unparsable
 
@@ -21,8 +21,7 @@ _FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FRAMEWORKS)
 LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklearn", "cv2", "skimage", "os", "math"))
 
 
-@dataclass(frozen=True)
-class SourcePlace:
+class SourcePlace(NamedTuple):
     """Line and column, both counted from one."""
 
     line: int
@@ -75,8 +74,7 @@ class SourceFile:
 
     def span(self, node: Any) -> tuple[int, int]:
         """Where the text of a node begins and ends."""
-        end = self._offset(node.end_lineno, node.end_col_offset)
-        return self._offset(node.lineno, node.col_offset), end
+        return self._offset(node.lineno, node.col_offset), self._offset(node.end_lineno, node.end_col_offset)
 
     def code(self, node: ast.AST) -> str:
         """The source text of a node."""
@@ -91,9 +89,8 @@ class SourceFile:
         """Where a node begins."""
         if isinstance(node, ast.GeneratorExp):
             node = node.elt  # In a call its brackets are the call's.
-        return SourcePlace(
-            node.lineno, self._offset(node.lineno, node.col_offset) - self._line_starts[node.lineno - 1] + 1
-        )
+        begin = self._line_starts[node.lineno - 1]
+        return SourcePlace(node.lineno, self._offset(node.lineno, node.col_offset) - begin + 1)
 
     @cached_property
     def excused(self) -> dict[int, frozenset[str] | None]:
@@ -120,15 +117,14 @@ class Project:
     """The files that belong together, read once; imports are looked up beside the importing file and above it."""
 
     def __init__(self) -> None:
-        self._files: dict[Path, SourceFile | None] = {}
+        self._files: dict[Path, SourceFile] = {}
 
     def file(self, path: Path) -> SourceFile:
         """The file at a path."""
         path = path.resolve()
-        file = self._files.get(path)
-        if file is None:
-            file = self._files[path] = SourceFile.read(path)
-        return file
+        if path not in self._files:
+            self._files[path] = SourceFile.read(path)
+        return self._files[path]
 
     def put(self, file: SourceFile) -> None:
         """Take a file as given, whatever is on disk."""
@@ -139,14 +135,11 @@ class Project:
         parts = module.split(".") if module else []
         if not level and (not parts or parts[0] in LIBRARIES):
             return None
-        if level:
-            bases = [by.path.resolve().parents[level - 1]] if level <= len(by.path.resolve().parents) else []
-        else:
-            bases = _roots(by.path.resolve())
-        for base in bases:
+        here = by.path.resolve()
+        for base in here.parents[level - 1 : level] if level else _roots(here):
             target = base.joinpath(*parts)
             for candidate in (target.with_suffix(".py") if parts else target, target / "__init__.py"):
-                if candidate.suffix == ".py" and candidate.is_file() and candidate.resolve() != by.path.resolve():
+                if candidate.suffix == ".py" and candidate.is_file() and candidate.resolve() != here:
                     try:
                         file = self.file(candidate)
                         _ = file.tree
@@ -163,6 +156,6 @@ def _roots(path: Path) -> list[Path]:
         if folder.name == "site-packages":
             break
         folders += [folder, folder / "src"] if (folder / "src").is_dir() else [folder]
-        if (folder / "pyproject.toml").exists() or (folder / ".git").exists() or (folder / "setup.py").exists():
+        if any((folder / name).exists() for name in ("pyproject.toml", ".git", "setup.py")):
             break
     return folders

@@ -16,8 +16,6 @@ _PREFIXES = (
     "torch.nn.functional.", "torch.linalg.", "torch.special.", "torch.fft.", "torch.",
     "jax.numpy.linalg.", "jax.numpy.", "jax.nn.", "jax.lax.", "jax.scipy.special.", "jax.",
 )  # fmt: skip
-
-
 _TESTS = frozenset({"is_nan", "is_finite", "is_inf", "is_non_decreasing"})
 _NO_OPERATIONS = frozenset({
     "any_symbolic_tensors", "standardize_dtype", "result_type", "floatx", "image_data_format", "backend",
@@ -28,12 +26,9 @@ HOST_LIBRARIES = (
     "shapely", "networkx", "nltk", "PIL", "librosa", "editdistance", "Levenshtein", "matplotlib", "seaborn",
 )  # fmt: skip
 
-
 # One name to its other spellings.
 _SPELLINGS = {
     "abs": "absolute fabs",
-    "all": "reduce_all",
-    "any": "reduce_any",
     "arange": "range",
     "arccos": "acos",
     "arcsin": "asin",
@@ -53,25 +48,20 @@ _SPELLINGS = {
     "greater_equal": "ge",
     "less": "lt",
     "less_equal": "le",
-    "logsumexp": "reduce_logsumexp",
-    "max": "amax reduce_max",
-    "mean": "reduce_mean",
-    "min": "amin reduce_min",
+    "max": "amax",
+    "min": "amin",
     "multiply": "mul",
     "negative": "neg",
     "not_equal": "ne",
     "power": "pow",
-    "prod": "reduce_prod",
     "shape": "int_shape",
     "stack": "vstack",
-    "std": "reduce_std",
     "stop_gradient": "detach",
     "subtract": "sub",
-    "sum": "reduce_sum",
     "top_k": "topk",
     "transpose": "permute",
     "unstack": "unbind",
-    "var": "reduce_variance",
+    "var": "variance",
     # What is in an empty array, nobody may read.
     "zeros": "empty",
     "zeros_like": "empty_like",
@@ -99,7 +89,6 @@ _COMPUTED = {
     "bitwise_and": "logical_and", "bitwise_or": "logical_or",
     **dict.fromkeys(("nanmax", "nansum", "Variable", "variable", "batch_dot", "bincount", "unique"), ""),
 }  # fmt: skip
-
 # Where libraries mean different things by one name.
 _MEANINGS = {
     ("torch", "gather"): "gather_along", ("torch", "split"): "split_by_size",
@@ -107,7 +96,6 @@ _MEANINGS = {
     ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
     ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip
-
 _KEYWORDS = {
     "dim": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "input": "x", "input_tensor": "x", "a": "x",
     "values": "x", "tensor": "x", "logits": "x", "tensors": "x", "arrays": "x", "arys": "x", "clip_value_min": "x_min",
@@ -115,35 +103,24 @@ _KEYWORDS = {
     "min": "x_min", "max": "x_max", "params": "x", "other": "x2", "y": "x2", "reduction_indices": "axis", "object": "x",
 }  # fmt: skip
 
-
 REDUCTIONS = frozenset({
     "all", "any", "argmax", "argmin", "average", "count_nonzero", "entropy", "euclidean_norm", "logsumexp", "max",
     "mean", "median", "min", "nanmean", "nanmedian", "nansum", "norm", "prod", "quantile", "std", "sum", "var",
     "variance",
 })  # fmt: skip
-
-
-# Nothing of these flows back.
-NOT_DIFFERENTIABLE = frozenset({
-    "all", "any", "arange", "argmax", "argmin", "argsort", "bincount", "cast_int", "ceil", "constant",
-    "count_nonzero", "equal", "eye", "floor", "full", "greater", "greater_equal", "histogram", "in_top_k",
-    "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and", "logical_not", "logical_or", "nonzero",
-    "not_equal", "one_hot", "ones", "ones_like", "round", "searchsorted", "shape", "sign", "stop_gradient",
-    "unique", "zeros", "zeros_like",
-})  # fmt: skip
-
-
 COMPARISONS = frozenset({
     "equal", "greater", "greater_equal", "isclose", "isfinite", "isinf", "isnan", "less", "less_equal", "logical_and",
     "logical_not", "logical_or", "not_equal",
 })  # fmt: skip
-
-
+# Nothing of these flows back.
+NOT_DIFFERENTIABLE = COMPARISONS | {
+    "all", "any", "arange", "argmax", "argmin", "argsort", "bincount", "cast_int", "ceil", "constant", "count_nonzero",
+    "eye", "floor", "full", "histogram", "in_top_k", "nonzero", "one_hot", "ones", "ones_like", "round", "searchsorted",
+    "shape", "sign", "stop_gradient", "unique", "zeros", "zeros_like",
+}  # fmt: skip
 CREATORS = frozenset({
     "arange", "convert_to_tensor", "diagonal", "eye", "fill", "full", "linspace", "ones", "tri", "variable", "zeros",
 })  # fmt: skip
-
-
 # Work whose repetition, or whose place outside the step, is worth a remark.
 HEAVY = frozenset({
     "argsort", "average_pool", "cdist", "cholesky", "conv", "conv2d", "cumprod", "cumsum", "det", "einsum", "erf",
@@ -158,24 +135,22 @@ def operation(name: str) -> str:
     for prefix in _PREFIXES:
         if name.startswith(prefix):
             short = name.removeprefix(prefix)
-            return plain(short) if "." not in short and not _asks_about(short) else ""
+            # `tf.is_tensor(y)` and the like give a Python value.
+            asks = (short.startswith("is_") and short not in _TESTS) or short in _NO_OPERATIONS
+            return plain(short) if "." not in short and not asks else ""
     return ""
-
-
-def _asks_about(short: str) -> bool:
-    """`tf.is_tensor(y)` and the like give a Python value."""
-    return (short.startswith("is_") and short not in _TESTS) or short in _NO_OPERATIONS
 
 
 def plain(short: str) -> str:
     """The one name of a function or method, without its module, that gives such a value."""
-    name = _ALIASES.get(short, short.removeprefix("reduce_"))
+    name = short.removeprefix("reduce_")
+    name = _ALIASES.get(name, name)
     return _KINDS.get(name, name)
 
 
 def canonical(path: str) -> str:
     """The name in `keras.ops` of what a library calls otherwise; empty where it has none here."""
-    name = path.rpartition(".")[2]
+    name = path.rpartition(".")[2].removeprefix("reduce_")
     library = path.partition(".")[0]
     if (library, name) in _MEANINGS:
         return _MEANINGS[library, name]

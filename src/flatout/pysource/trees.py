@@ -57,15 +57,20 @@ def index_parts(node: ast.Subscript) -> list[ast.expr]:
     return node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
-def target_names(target: ast.AST) -> list[str]:
-    """The names that a target binds."""
-    if isinstance(target, ast.Name):
-        return [target.id]
+def leaves(target: ast.expr) -> Iterator[ast.expr]:
+    """What a target assigns to, one by one."""
     if isinstance(target, ast.Starred):
-        return target_names(target.value)
-    if isinstance(target, (ast.Tuple, ast.List)):
-        return [name for item in target.elts for name in target_names(item)]
-    return []
+        yield from leaves(target.value)
+    elif isinstance(target, (ast.Tuple, ast.List)):
+        for item in target.elts:
+            yield from leaves(item)
+    else:
+        yield target
+
+
+def target_names(target: ast.expr) -> list[str]:
+    """The names that a target binds."""
+    return [one.id for one in leaves(target) if isinstance(one, ast.Name)]
 
 
 def assigned_targets(trees: Trees) -> Iterator[ast.expr]:

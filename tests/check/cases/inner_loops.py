@@ -301,3 +301,24 @@ def counted_top_loss(y_true, y_pred):
 def counted_topk_loss(y_true, y_pred):
     error = ((y_true - y_pred) ** 2).flatten()
     return error.topk((y_true > 0).sum().item()).values.mean()  # expect: FO201, FO108
+
+def listed_states_loss(y_true, y_pred):
+    h = [0.0, 0.0, 0.0]
+    for t in range(y_pred.shape[1]):  # expect: FO102, FO106
+        for k in range(3):
+            h[k] = ops.tanh(h[k] + y_pred[:, t])
+    return sum(h)
+
+
+def listed_in_entry_loss(y_true, y_pred):
+    kept = {"steps": [0.0]}
+    for t in range(y_pred.shape[1]):  # expect: FO102, FO106
+        kept["steps"].append(0.9 * kept["steps"][-1] + ops.mean(y_pred[:, t]))
+    return sum(kept["steps"])
+
+
+def scattered_sums_loss(y_true, y_pred):
+    sums = jnp.zeros((10,))
+    for i in range(y_pred.shape[0]):  # expect: FO101
+        sums = sums.at[int(y_true[i])].add(y_pred[i])  # expect: FO201
+    return jnp.mean(sums)

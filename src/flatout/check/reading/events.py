@@ -5,85 +5,51 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from flatout.check.values.abstract_values import AbstractValue
+from flatout.check.values.array_results import Given
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import FunctionNode
 
 
 @dataclass(eq=False)
 class WalkedLoop:
-    """A loop or comprehension that is being walked through, and what was seen in its body.
-
-    Attributes:
-        labels: The axes that it runs along; two of them for `itertools.product` and `combinations`.
-        length: The number of iterations, where the source says it.
-        direct: It iterates over the data themselves, not over a range.
-        how: "for", "while", "comprehension" or "map".
-        indexed: Its counter selects from data.
-        compared: Its counter or element is compared with data.
-        scaled: Its element takes part in arithmetic with data.
-        touched: Its body computes with data at all.
-        origins: Where those data come from.
-        pairs: It makes pairs, by itself or with a loop around it.
-        paired: A loop inside it runs along the same axis.
-        is_inner: A loop around it runs along the same axis.
-        draws: Random numbers are drawn in its body.
-        has_own_gradient: Its body calls a function whose gradient the user defined.
-        neighbours: It reads the element before or after the counter's, too.
-        outer: The loop around it.
-        whole: It iterates over a whole static sequence together with data, such as a list of outputs.
-        text: What it iterates over, as written.
-    """
+    """A loop or comprehension that is being walked through, and what was seen in its body."""
 
     node: ast.AST
     file: SourceFile
-    labels: tuple[str, ...]
     variables: tuple[str, ...]
-    how: str
-    text: str
-    length: int | None = None
-    direct: bool = False
+    how: str  # "for", "while", "comprehension" or "map".
+    text: str  # What it iterates over, as written.
+    labels: tuple[str, ...]  # The axes that it runs along; two of them for `itertools.product` and `combinations`.
+    length: int | None = None  # The number of iterations, where the source says it.
+    direct: bool = False  # It iterates over the data themselves, not over a range.
     bounded_by_data: bool = False
-    indexed: bool = False
-    compared: bool = False
-    scaled: bool = False
-    touched: bool = False
-    origins: frozenset[str] = frozenset()
-    pairs: bool = False
-    paired: bool = False
-    is_inner: bool = False
-    draws: bool = False
-    has_own_gradient: bool = False
-    neighbours: bool = False
-    whole: bool = False
-    carries: tuple[str, ...] = ()
-    outer: WalkedLoop | None = None
+    whole: bool = False  # It iterates over a whole static sequence together with data, such as a list of outputs.
+    indexed: bool = False  # Its counter selects from data.
+    compared: bool = False  # Its counter or element is compared with data.
+    scaled: bool = False  # Its element takes part in arithmetic with data.
+    touched: bool = False  # Its body computes with data at all,
+    origins: frozenset[str] = frozenset()  # which come from here.
+    pairs: bool = False  # It makes pairs, by itself or with a loop around it.
+    paired: bool = False  # A loop inside it runs along the same axis.
+    is_inner: bool = False  # A loop around it runs along the same axis.
+    draws: bool = False  # Random numbers are drawn in its body.
+    has_own_gradient: bool = False  # Its body calls a function whose gradient the user defined.
+    neighbours: bool = False  # It reads the element before or after the counter's, too.
+    carries: tuple[str, ...] = ()  # What an iteration leaves to the next one.
     filters: list[tuple[ast.AST, AbstractValue]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Called:
+class Called(Given):
     """A call. `name` is that of a library function, `method` that of a method of `receiver`."""
 
-    node: ast.Call
     name: str
     operation: str
     method: str
     receiver: AbstractValue | None
-    arguments: tuple[AbstractValue, ...]
-    keywords: Mapping[str, AbstractValue]
-
-    @property
-    def everything(self) -> list[AbstractValue]:
-        """All that the call is given."""
-        return [*self.arguments, *self.keywords.values()]
-
-    @property
-    def first(self) -> AbstractValue | None:
-        """The first argument that is given by position."""
-        return self.arguments[0] if self.arguments else None
 
 
 @dataclass(frozen=True)
@@ -97,8 +63,7 @@ class Subscripted:
     written: bool = False
 
 
-@dataclass(frozen=True)
-class Tested:
+class Tested(NamedTuple):
     """A Python branch: `if`, `while`, the conditional expression, `and`, `or`, `not`."""
 
     node: ast.AST
@@ -106,16 +71,14 @@ class Tested:
     body: list[ast.stmt] | None = None
 
 
-@dataclass(frozen=True)
-class Asserted:
+class Asserted(NamedTuple):
     """An `assert`."""
 
     node: ast.Assert
     value: AbstractValue
 
 
-@dataclass(frozen=True)
-class Operated:
+class Operated(NamedTuple):
     """A binary operator between two values."""
 
     node: ast.expr
@@ -124,8 +87,7 @@ class Operated:
     right: AbstractValue
 
 
-@dataclass(frozen=True)
-class Read:
+class Read(NamedTuple):
     """A name from outside the function, or an attribute of an object of the user, is read."""
 
     node: ast.expr
@@ -135,35 +97,25 @@ class Read:
     attribute_of: AbstractValue | None = None
 
 
-@dataclass(frozen=True)
-class Wrote:
-    """Something outside the function is assigned: a global, an attribute of self, an entry of a container.
-
-    Attributes:
-        name: The global, attribute or container.
-        how: "global", "nonlocal", "attribute", "entry" or "grown" (appended to).
-        keys: Of an entry.
-        counts: The new value is computed from the old one.
-    """
+class Wrote(NamedTuple):
+    """Something outside the function is assigned: a global, an attribute of self, an entry of a container."""
 
     node: ast.AST
-    name: str
-    how: str
+    name: str  # The global, attribute or container.
+    how: str  # "global", "nonlocal", "attribute", "entry" or "grown" (appended to).
     value: AbstractValue
     before: AbstractValue
-    keys: tuple[AbstractValue, ...] = ()
-    counts: bool = False
+    keys: tuple[AbstractValue, ...] = ()  # Of an entry.
+    counts: bool = False  # The new value is computed from the old one.
 
 
-@dataclass(frozen=True)
-class Looped:
+class Looped(NamedTuple):
     """A loop has been walked through."""
 
     loop: WalkedLoop
 
 
-@dataclass(frozen=True)
-class Returned:
+class Returned(NamedTuple):
     """The function under examination gives this value."""
 
     node: ast.AST
@@ -171,19 +123,23 @@ class Returned:
     complete: bool
 
 
-@dataclass(frozen=True)
-class Entered:
+class Entered(NamedTuple):
     """The function under examination, before its body is walked through."""
 
     node: FunctionNode
 
 
-@dataclass(frozen=True)
-class Decorated:
+class Decorated(NamedTuple):
     """A function is made while another one runs, by a decorator of a library."""
 
     node: ast.expr
     name: str
+
+
+class Stepped(NamedTuple):
+    """A scan, fold or counted loop of a library whose function only adds to what it carries (or multiplies...)."""
+
+    node: ast.Call
 
 
 class Scene(Protocol):
@@ -202,5 +158,18 @@ class Scene(Protocol):
         """Add a finding."""
 
 
-Event = Called | Subscripted | Tested | Asserted | Operated | Read | Wrote | Looped | Returned | Entered | Decorated
+Event = (
+    Called
+    | Subscripted
+    | Tested
+    | Asserted
+    | Operated
+    | Read
+    | Wrote
+    | Looped
+    | Returned
+    | Entered
+    | Decorated
+    | Stepped
+)
 Handlers = Mapping[type, Callable[[Any, Scene], None]]

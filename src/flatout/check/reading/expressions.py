@@ -1,91 +1,76 @@
-"""The walk through expressions: what value each one has, and the events that the rules hear of."""
+"""The walk through expressions and assignments: what value each one has, and the events that the rules hear of."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
-from collections.abc import Callable
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
+from flatout.check.values import abstract_values as av
 from flatout.check.values import operation_results as operations
-from flatout.check.values.abstract_values import (
-    UNKNOWN,
-    AbstractValue,
-    Class,
-    Counter,
-    Data,
-    External,
-    Function,
-    Instance,
-    Sequence,
-    Shape,
-    Static,
-    Tuple,
-    Variable,
-    data_in,
-    merge,
-    merge_all,
-)
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.names import Names
-from flatout.check.values.operation_results import elementwise
-from flatout.check.values.operators import NUMBER, compared, is_computed, negated, operated
-from flatout.check.values.subscript_results import selected
+from flatout.check.values.operation_results import NUMBER, elementwise
+from flatout.check.values.traces import Slot, used
 from flatout.pysource.spellings import operations_name
-from flatout.pysource.trees import ComprehensionNode, index_parts
+from flatout.pysource.trees import ComprehensionNode, index_parts, is_none
 
 from .call_results import CallResults
-from .events import Operated, Read, Subscripted, Tested
+from .events import Operated, Read, Subscripted, Tested, Wrote
+from .loop_domains import unpacked
 
 _NOT_NUMBERS = ("dtype", "device", "ndim", "name", "requires_grad", "is_cuda")
 
 
 class Expressions(CallResults):
-    """Values of expressions."""
+    """Values of expressions, and what assignments bind. `value_X` gives the value of a node of the type X."""
 
     def value(self, node: ast.expr, names: Names) -> AbstractValue:
         """The abstract value of an expression."""
-        found = self._BY_TYPE.get(type(node))
-        return found(self, node, names) if found else UNKNOWN
+        found = getattr(self, f"value_{type(node).__name__}", None)
+        return found(node, names) if found else UNKNOWN
 
     # -- names and attributes
 
-    def _name(self, node: ast.Name, names: Names) -> AbstractValue:
-        value, distance = names.lookup(node.id)
-        if value is None:
-            return External(f"builtins.{node.id}")
-        if distance and self.reporting and not self.is_own(names.scope_of(node.id)):
+    def value_Name(self, node: ast.Name, names: Names) -> AbstractValue:
+        scope = names.scope_of(node.id)
+        if scope is None:
+            return av.External(f"builtins.{node.id}")
+        value = scope.values[node.id]
+        if self.is_outside(scope):
             self.tell(Read(node, node.id, value, self.file))
-        return value
+        return self.recalled(Slot(scope, node.id), value)
 
-    def _attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
-        return self.attribute(self.value(node.value, names), node.attr, node)
+    def value_Attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
+        base = self.value(node.value, names)
+        return self.entry(base, f".{node.attr}", self.attribute(base, node.attr, node))
 
     def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue:
         """The value of `base.name`."""
-        if isinstance(base, External):
-            return External(operations_name(f"{base.name}.{name}"))
+        if isinstance(base, av.External):
+            return av.External(operations_name(f"{base.name}.{name}"))
         if isinstance(base, Data):
             return _data_attribute(base, name)
-        if isinstance(base, Instance):
+        if isinstance(base, av.Instance):
             found = base.attributes.get(name)
             if found is None:
-                method = self.method_of(base.of, name)
+                method = base.of.method(name)
                 found = method.bound(base) if method else UNKNOWN
             self.tell(Read(node, name, found, self.file, base))
-            return found
-        if isinstance(base, Class):
+            return self.recalled(Slot(base, name), found)
+        if isinstance(base, av.Class):
             return base.methods.get(name, UNKNOWN)
-        if isinstance(base, Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
+        if isinstance(base, av.Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
             return base
         if isinstance(base, Static) and base.tag == "file" and name in ("stdout", "stderr", "returncode"):
             return Static("text")  # What a process said.
         if isinstance(base, Static) and base.tag == "module" and base.text:
-            return self.module_name(base.text, name)
+            return self.load(self.project.file(Path(base.text))).get(name)
         return UNKNOWN
 
     # -- literals
 
-    def _constant(self, node: ast.Constant, names: Names) -> AbstractValue:
+    def value_Constant(self, node: ast.Constant, names: Names) -> AbstractValue:
         value = node.value
         if value is None:
             return Static("none")
@@ -95,96 +80,100 @@ class Expressions(CallResults):
             return NUMBER
         return Static("number", number=value) if isinstance(value, (int, float)) else UNKNOWN
 
-    def _formatted(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
+    def value_JoinedStr(self, node: ast.JoinedStr, names: Names) -> AbstractValue:
         parts = [self.value(one.value, names) for one in node.values if isinstance(one, ast.FormattedValue)]
-        inside = data_in(parts)
-        return Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
+        inside = av.data_in(parts)
+        found = Data(elementwise(inside).origins, axes=(), on_host=True) if inside else Static("text")
+        return av.made_of(found, "", *parts)
 
-    def _elements(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
+    def value_Tuple(self, node: ast.Tuple | ast.List | ast.Set, names: Names) -> AbstractValue:
         is_starred = any(isinstance(one, ast.Starred) for one in node.elts)
         values = [self.value(one.value if isinstance(one, ast.Starred) else one, names) for one in node.elts]
         if is_starred:
-            return merge_all(values)
+            return av.merge_all(values)
         if isinstance(node, ast.List) and not values:
             return Static("list", length=0)
         return Tuple(tuple(values), isinstance(node, ast.List))
 
-    def _dict(self, node: ast.Dict, names: Names) -> AbstractValue:
-        values = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if key is not None:
-                self.value(key, names)
-            values.append(self.value(value, names))
-        found = data_in(values)
-        return elementwise(found) if found else Static("dict", length=len(values))
+    value_List = value_Set = value_Tuple
+
+    def value_Dict(self, node: ast.Dict, names: Names) -> AbstractValue:
+        for key in filter(None, node.keys):
+            self.value(key, names)
+        values = [self.value(one, names) for one in node.values]
+        found = av.data_in(values)
+        return av.made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
 
     # -- operators
 
-    def _binary(self, node: ast.BinOp, names: Names) -> AbstractValue:
-        left, right = self.value(node.left, names), self.value(node.right, names)
-        return self.operated(node, node.op, left, right)
+    def value_BinOp(self, node: ast.BinOp, names: Names) -> AbstractValue:
+        return self._operated(node, node.op, self.value(node.left, names), self.value(node.right, names))
 
-    def operated(
-        self, node: ast.expr, operator: ast.operator, left: AbstractValue, right: AbstractValue
-    ) -> AbstractValue:
-        """The value of `left operator right`."""
-        name = type(operator).__name__
+    def _operated(self, node: ast.expr, op: ast.operator, left: AbstractValue, right: AbstractValue) -> AbstractValue:
+        name = type(op).__name__
         self.tell(Operated(node, name, left, right))
-        if any(isinstance(one, (Data, Variable)) for one in (left, right)):
+        if any(isinstance(one, (Data, av.Variable)) for one in (left, right)):
             self.touch(left, right)
-        return operated(name, left, right)
+        return av.made_of(operations.operated(name, left, right), name, left, right)
 
-    def _unary(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
-        return negated(node.op, self.value(node.operand, names))
+    def value_UnaryOp(self, node: ast.UnaryOp, names: Names) -> AbstractValue:
+        operand = self.value(node.operand, names)
+        return av.made_of(operations.negated(node.op, operand), "", operand)
 
-    def _boolean(self, node: ast.BoolOp, names: Names) -> AbstractValue:
+    def value_BoolOp(self, node: ast.BoolOp, names: Names) -> AbstractValue:
         result = self.value(node.values[0], names)
         for one in node.values[1:]:
             right = self.value(one, names)
             if not self.testing:
                 self.tell(Tested(node, result))
-            result = merge(result, right)
+            result = av.made_of(av.merge(result, right), "", result, right)
         return result
 
     def test(self, node: ast.expr, names: Names) -> AbstractValue:
         """The value of a condition; whoever asked for it tells the rules."""
-        testing, self.testing = self.testing, True
-        try:
+        with self.having(testing=True):
             return self.value(node, names)
-        finally:
-            self.testing = testing
 
-    def _comparison(self, node: ast.Compare, names: Names) -> AbstractValue:
+    def value_Compare(self, node: ast.Compare, names: Names) -> AbstractValue:
         left = self.value(node.left, names)
         result: AbstractValue = NUMBER
         for operator, comparator in zip(node.ops, node.comparators, strict=True):
             right = self.value(comparator, names)
-            if is_computed(operator, left, right):
+            if operations.is_computed(operator, left, right):
                 self.touch(left, right, compared=True)
                 self.tell(Operated(node, "Compare", left, right))
-            result = compared(operator, left, right)
+            result = av.made_of(operations.compared(operator, left, right), "", left, right)
             left = right
         if len(node.ops) > 1 and isinstance(result, Data):
             self.tell(Tested(node, result))
         return result
 
-    def _conditional(self, node: ast.IfExp, names: Names) -> AbstractValue:
-        self.tell(Tested(node, self.test(node.test, names)))
-        return merge(self.value(node.body, names), self.value(node.orelse, names))
+    def value_IfExp(self, node: ast.IfExp, names: Names) -> AbstractValue:
+        test = self.test(node.test, names)
+        self.tell(Tested(node, test))
+        result = av.merge(self.value(node.body, names), self.value(node.orelse, names))
+        # Where it is None, the first step has nothing to join.
+        asks_for_none = isinstance(node.test, ast.Compare) and is_none(node.test.comparators[0])
+        return result if asks_for_none else av.traced(result, {**av.traces_of(result), **used(av.traces_of(test))})
 
-    def _named(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
-        value = names[node.target.id] = self.value(node.value, names)
+    def value_NamedExpr(self, node: ast.NamedExpr, names: Names) -> AbstractValue:
+        value = self.value(node.value, names)
+        self.assign(node.target, value, names.bound_in(node.target.id))
         return value
 
     # -- subscripts
 
-    def _subscript(self, node: ast.Subscript, names: Names) -> AbstractValue:
-        return self.subscripted(node, self.value(node.value, names), names)
+    def value_Subscript(self, node: ast.Subscript, names: Names) -> AbstractValue:
+        found = self._subscripted(node, self.value(node.value, names), names)
+        # `y.at[i]` is to change `y`, not to read it.
+        if isinstance(node.value, ast.Attribute) and node.value.attr == "at":
+            return av.traced(found, self.value(node.value.value, names).traces)
+        return found
 
-    def subscripted(
-        self, node: ast.Subscript, base: AbstractValue, names: Names, written: bool = False
+    def _subscripted(
+        self, node: ast.Subscript, base: AbstractValue, names: Names, written: AbstractValue | None = None
     ) -> AbstractValue:
-        """The value of `base[...]`."""
+        """The value of `base[...]`, or what is `written` there."""
         index: list[AbstractValue] = []
         slices: list[tuple[AbstractValue | None, AbstractValue | None]] = []
         pieces: list[Any] = []
@@ -199,31 +188,38 @@ class Expressions(CallResults):
                 for one in value.items if isinstance(value, Tuple) and not value.is_list else (value,):
                     index.append(one)
                     pieces.append(... if is_dots else one)
-        self.tell(Subscripted(node, base, tuple(index), tuple(slices), written))
-        single = [pair[0] for pair in slices if all(isinstance(end, Counter) for end in pair)]  # `[i : i + 1]`
+        self.tell(Subscripted(node, base, tuple(index), tuple(slices), written is not None))
+        single = [pair[0] for pair in slices if all(isinstance(end, av.Counter) for end in pair)]  # `[i : i + 1]`
         self.touch(base, *index, *filter(None, single), indexed=isinstance(base, (Data, Sequence)))
-        return selected(base, pieces)
+        text, keys = f"[{ast.unparse(node.slice)}]", [*index, *(end for pair in slices for end in pair if end)]
+        is_constant = all(isinstance(one, Static) and (one.number, one.text) != (None, None) for one in keys)
+        key = None if is_constant else av.traces_of(Tuple(tuple(keys)))
+        if written is not None:
+            self.write_entry(base, text, written, key)
+        return self.entry(base, text, operations.selected(base, pieces), key)
 
     # -- functions and comprehensions
 
-    def _lambda(self, node: ast.Lambda, names: Names) -> AbstractValue:
-        function = Function(node, self.file, names)
+    def value_Lambda(self, node: ast.Lambda, names: Names) -> AbstractValue:
+        function = av.Function(node, self.file, names)
         if not self.reporting:
             self.made.append(function)
         return function
 
-    def _comprehension(self, node: ComprehensionNode, names: Names) -> AbstractValue:
+    def value_ListComp(self, node: ComprehensionNode, names: Names) -> AbstractValue:
         return self._generate(node, node.generators, Names({}, names, is_function=False))
+
+    value_SetComp = value_GeneratorExp = value_DictComp = value_ListComp
 
     def _generate(self, node: ComprehensionNode, clauses: list[ast.comprehension], names: Names) -> AbstractValue:
         clause, *rest = clauses
         iterated = self.value(clause.iter, names)
-        loop = self.open_loop(node, "comprehension", clause.iter, iterated, clause.target, names)
-        if len(clauses) == len(node.generators):
-            loop.carries = self.carried(node, names)
-        inner: AbstractValue | None = None
-        try:
-            by_data = False
+        inner: AbstractValue = UNKNOWN
+        by_data = False
+        with (
+            self.looping(node, "comprehension", clause.iter, iterated, clause.target) as loop,
+            self.iteration(loop, names, clause.target, iterated),
+        ):
             for condition in clause.ifs:
                 test = self.value(condition, names)
                 loop.filters.append((condition, test))
@@ -236,41 +232,105 @@ class Expressions(CallResults):
                 element = self.value(node.value, names)
             else:
                 element = self.value(node.elt, names)
-        finally:
-            self.close_loop(loop)
         if isinstance(node, ast.SetComp):
-            return Sequence(element, "groups", by_data, None)
+            return Sequence(element, "groups", by_data)
         is_pairs = isinstance(inner, Sequence) and (inner.is_pairs or inner.label == loop.labels[0])
         return Sequence(element, loop.labels[0], by_data, loop.length, is_pairs)
 
-    _BY_TYPE: ClassVar[dict[type, Callable[[Any, Any, Names], AbstractValue]]] = {
-        ast.Name: _name,
-        ast.Attribute: _attribute,
-        ast.Constant: _constant,
-        ast.JoinedStr: _formatted,
-        **dict.fromkeys((ast.Tuple, ast.List, ast.Set), _elements),
-        ast.Dict: _dict,
-        ast.BinOp: _binary,
-        ast.UnaryOp: _unary,
-        ast.BoolOp: _boolean,
-        ast.Compare: _comparison,
-        ast.IfExp: _conditional,
-        ast.NamedExpr: _named,
-        ast.Subscript: _subscript,
-        ast.Lambda: _lambda,
-        ast.Call: CallResults.call,
-        **dict.fromkeys((ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp), _comprehension),
-    }
+    # -- assignments
+
+    def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None:
+        """Bind a target of an assignment, a loop or a `with`."""
+        if isinstance(target, ast.Name):
+            name = target.id
+            if name in names.outside and self.is_outside(names.owner(name)):
+                before = names.get(name)
+                how = "global" if names.module().values.get(name) is before else "nonlocal"
+                self.tell(Wrote(target, name, how, value, before))
+            scope = names.bound_in(name) if names.is_function else names
+            scope.values[name] = value
+            self.write(Slot(scope, name), value)
+        elif isinstance(target, (ast.Tuple, ast.List)):
+            for at, item in enumerate(target.elts):
+                self.assign(item, self.entry(value, f"[{at}]", unpacked(value, at)), names)
+        elif isinstance(target, ast.Starred):
+            self.assign(target.value, value, names)
+        elif isinstance(target, ast.Attribute):
+            owner = self.value(target.value, names)
+            if not isinstance(owner, av.Instance):
+                self.write_entry(owner, f".{target.attr}", value)
+                return
+            held = owner.attributes.get(target.attr)
+            if not owner.is_fresh:
+                counts = target.attr in self.updating
+                self.tell(Wrote(target, target.attr, "attribute", value, held or UNKNOWN, counts=counts))
+            owner.attributes[target.attr] = value if held is None else av.merge(held, value)
+            self.write(Slot(owner, target.attr), value)
+        elif isinstance(target, ast.Subscript):
+            self._assign_entry(target, value, names)
+
+    def _assign_entry(self, target: ast.Subscript, value: AbstractValue, names: Names) -> None:
+        base = self.value(target.value, names)
+        self._subscripted(target, base, names, written=value)
+        keys = tuple(self.value(one, names) for one in index_parts(target) if not isinstance(one, ast.Slice))
+        root: ast.expr = target.value
+        while isinstance(root, (ast.Subscript, ast.Attribute)):
+            owner = self.value(root.value, names) if isinstance(root, ast.Attribute) else None
+            if isinstance(root, ast.Attribute) and isinstance(owner, av.Instance):
+                if not owner.is_fresh:
+                    self.tell(Wrote(target, root.attr, "entry", value, base, keys))
+                return
+            root = root.value
+        if not isinstance(root, ast.Name):
+            return
+        if self.is_outside(names.scope_of(root.id)):
+            self.tell(Wrote(target, root.id, "entry", value, base, keys))
+        elif av.data_in([value]):
+            whole = self.value(root, names)
+            nested = root is not target.value
+            filled = Sequence(Sequence(value, "constant"), "constant") if nested else _with_entry(base, keys, value)
+            if isinstance(whole, av.Unknown):
+                names[root.id] = filled
+            else:
+                self.mutated(whole, filled, names)
+
+    def walk_AugAssign(self, node: ast.AugAssign, names: Names) -> None:
+        value, before = self.value(node.value, names), self.value(node.target, names)
+        if isinstance(value, Tuple) and value.is_list and isinstance(before, (Static, Sequence)):
+            label = self.loops[-1].labels[0] if self.loops else "constant"
+            grown: AbstractValue = av.made_of(Sequence(av.merge_all(value.items), label), "Add", before, value)
+        else:
+            grown = self._operated(node.value, node.op, before, value)
+        self.updating = {node.target.attr} if isinstance(node.target, ast.Attribute) else set()
+        self.assign(node.target, grown, names)
 
 
 def _data_attribute(data: Data, name: str) -> AbstractValue:
     if name == "shape":
-        return Shape(data.axes)
+        return av.Shape(data.axes)
     if name in _NOT_NUMBERS:
-        return Static("object")
+        return Static()
     if name in ("T", "mT"):
         return operations.transposed(data)
     if name == "data":
-        return dataclasses.replace(data, differentiable=False)
+        return data.but(differentiable=False)
     # A column of a frame, or `x.at[...]`; other attributes of a tensor are not numbers.
     return data if data.on_host or data.mapping or name in ("at", "real", "imag", "values") else UNKNOWN
+
+
+def _with_entry(base: AbstractValue, keys: tuple[AbstractValue, ...], value: AbstractValue) -> AbstractValue:
+    """A list, array or dict after `base[keys] = value`, where the value comes from the batch."""
+    data = elementwise(av.data_in([value]))
+    if isinstance(base, Static):
+        label = next((key.label for key in keys if isinstance(key, av.Counter)), "constant")
+        return data.but(axes=(label,), on_host=base.tag == "array" or data.on_host)
+    if isinstance(base, Data):
+        return base.but(origins=base.origins | data.origins, differentiable=base.differentiable or data.differentiable)
+    if isinstance(base, Tuple) and base.items:
+        at = av.number_in(keys[0]) if len(keys) == 1 else None
+        if at is not None and -len(base.items) <= at < len(base.items):
+            items = list(base.items)
+            items[int(at)] = value
+            return Tuple(tuple(items), True)
+        return Sequence(av.merge_all([*base.items, value]), "constant", length=len(base.items))
+    return base.but(element=av.merge(base.element, value)) if isinstance(base, Sequence) else base

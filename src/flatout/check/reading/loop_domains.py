@@ -1,34 +1,16 @@
-"""Along which axis a loop runs, and what one of its elements is."""
+"""Along which axis a loop runs, what one of its elements is, and what the parts of a value are that is taken apart."""
 
 from __future__ import annotations
 
-import dataclasses
+import ast
 import math
 import re
 from dataclasses import dataclass
 
-from flatout.check.values import operation_results as operations
-from flatout.check.values.abstract_values import (
-    AXES,
-    BATCH,
-    CLASSES,
-    GROUPS,
-    LAST,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Bound,
-    Counter,
-    Data,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Together,
-    Tuple,
-    Unknown,
-    merge_all,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
+from flatout.check.values.operation_results import first_element, selected
+from flatout.pysource.trees import number_of
 
 from .events import WalkedLoop
 
@@ -42,7 +24,7 @@ _CLASS_COUNTER = re.compile(
     r"^(c|cc|cls|klass|class_.*|k|q|ch|channel|label|lab|category|quantile|head|bin)$", re.IGNORECASE
 )
 # Axes that grow with the data; the others are known and mostly short.
-GROWING = frozenset({BATCH, GROUPS, *AXES})
+GROWING = frozenset({av.BATCH, av.GROUPS, *av.AXES})
 
 
 @dataclass(frozen=True)
@@ -52,7 +34,7 @@ class Domain:
     labels: tuple[str, ...]
     length: int | None = None
     direct: bool = False
-    by_data: bool = False
+    bounded_by_data: bool = False
     whole: bool = False
 
 
@@ -60,47 +42,42 @@ def domain(iterated: AbstractValue, text: str) -> Domain:
     """The axis, or axes, that a loop over `iterated` runs along; `text` is how it is written."""
     if isinstance(iterated, Data):
         if iterated.mapping or not iterated.origins:
-            label = iterated.axes[0] if iterated.axes else STATIC
-            return Domain((label if label in GROWING and not iterated.mapping else STATIC,))
-        return Domain((iterated.axes[0] if iterated.axes else LAST,), direct=not iterated.on_host)
-    if isinstance(iterated, Bound):
-        return _bounded(iterated, text)
+            return Domain((iterated.label if iterated.label in GROWING and not iterated.mapping else av.STATIC,))
+        return Domain((iterated.label if iterated.axes else av.LAST,), direct=not iterated.on_host)
+    if isinstance(iterated, av.Bound):
+        label = _counted_along(iterated.bound, text)
+        return Domain((label,), iterated.length, bounded_by_data=isinstance(iterated.bound, Data))
     if isinstance(iterated, Sequence):
         labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
-        return Domain(labels, iterated.length, by_data=iterated.selected)
-    if isinstance(iterated, Together):
+        return Domain(labels, iterated.length, bounded_by_data=iterated.selected)
+    if isinstance(iterated, av.Together):
         return _together(iterated, text)
     if isinstance(iterated, Tuple):
-        return Domain((STATIC,), len(iterated.items))
-    if isinstance(iterated, Static):
-        return Domain((STATIC,), iterated.length)
-    return Domain((STATIC,))
+        return Domain((av.STATIC,), len(iterated.items))
+    return Domain((av.STATIC,), iterated.length if isinstance(iterated, Static) else None)
 
 
-def _bounded(iterated: Bound, text: str) -> Domain:
-    bound = iterated.bound
-    if isinstance(bound, (Size, Counter)):
-        label = bound.label
-        return Domain((label if label != "constant" else STATIC,), iterated.length)
+def _counted_along(bound: AbstractValue, text: str) -> str:
+    """The axis that a range to a bound runs along, by what the bound is or by its name."""
+    if isinstance(bound, (av.Size, av.Counter)):
+        return bound.label if bound.label != "constant" else av.STATIC
     if isinstance(bound, Data):
-        return Domain((CLASSES if bound.role in ("max", "argmax") else AXES[1],), by_data=True)
-    if isinstance(bound, (Static, Unknown)):
-        word = re.split(r"[^\w]+", text.rstrip(")"))[-1] if text else ""
-        if _BATCH_NAME.search(word):
-            return Domain((BATCH,), iterated.length)
-        if word == "T" or (_TIME_NAME.search(word) and not _CLASS_NAME.search(word)):
-            return Domain((AXES[1],), iterated.length)
-        if _CLASS_NAME.search(word):
-            return Domain((CLASSES,), iterated.length)
-    return Domain((STATIC,), iterated.length)
+        return av.CLASSES if bound.role in ("max", "argmax") else av.AXES[1]
+    word = re.split(r"[^\w]+", text.rstrip(")"))[-1]
+    if _BATCH_NAME.search(word):
+        return av.BATCH
+    is_class = bool(_CLASS_NAME.search(word))
+    if word == "T" or (_TIME_NAME.search(word) and not is_class):
+        return av.AXES[1]
+    return av.CLASSES if is_class else av.STATIC
 
 
-def _together(iterated: Together, text: str) -> Domain:
+def _together(iterated: av.Together, text: str) -> Domain:
     # What is iterated beside a tensor is no dict. The text of the whole says nothing of one of its parts.
-    items = [dataclasses.replace(item, mapping=False) if isinstance(item, Data) else item for item in iterated.items]
+    items = [item.but(mapping=False) if isinstance(item, Data) else item for item in iterated.items]
     parts = [domain(item, text if len(items) == 1 else "") for item in (items if len(items) > 1 else iterated.items)]
     if not parts:
-        return Domain((STATIC,))
+        return Domain((av.STATIC,))
     if iterated.how == "product":
         return Domain(
             tuple(label for part in parts for label in part.labels),
@@ -110,40 +87,71 @@ def _together(iterated: Together, text: str) -> Domain:
     if iterated.how == "enumerate":
         return parts[0]
     lengths = [part.length for part in parts if part.length is not None]
-    if any(part.labels == (STATIC,) for part in parts):
+    if any(part.labels == (av.STATIC,) for part in parts):
         whole = any(isinstance(item, Data) and item.origins for item in iterated.items)
-        return Domain((STATIC,), min(lengths) if lengths else None, whole=whole)
+        return Domain((av.STATIC,), min(lengths) if lengths else None, whole=whole)
     first = parts[0]
-    return Domain(first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.by_data)
+    return Domain(
+        first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.bounded_by_data
+    )
 
 
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:
     """One element of what a loop runs over."""
-    number = id(loop)
+    counter = av.Counter(loop.labels[0], id(loop))
+    if isinstance(iterated, av.Bound):
+        return counter
+    if isinstance(iterated, av.Together):
+        items = [element(item, loop) for item in iterated.items]
+        return Tuple((counter, *(items or [UNKNOWN])) if iterated.how == "enumerate" else tuple(items))
+    if isinstance(iterated, av.Shape):
+        return av.Size(loop.labels[0])
     if isinstance(iterated, Data):
-        return dataclasses.replace(operations.first_element(iterated), loop=number)
-    if isinstance(iterated, Bound):
-        return Counter(loop.labels[0], number)
-    if isinstance(iterated, Sequence):
-        inner = iterated.element
-        return dataclasses.replace(inner, loop=number) if isinstance(inner, (Data, Counter, Static)) else inner
-    if isinstance(iterated, Together):
-        if iterated.how == "enumerate":
-            counter = Counter(loop.labels[0], number)
-            return Tuple((counter, element(iterated.items[0], loop) if iterated.items else UNKNOWN))
-        return Tuple(tuple(element(item, loop) for item in iterated.items))
-    if isinstance(iterated, Tuple) and iterated.items:
-        merged = merge_all(iterated.items)
-        return dataclasses.replace(merged, loop=number) if isinstance(merged, (Data, Static)) else merged
-    if isinstance(iterated, Static):
-        return Static("object", loop=number)
-    return Size(loop.labels[0]) if isinstance(iterated, Shape) else UNKNOWN
+        inner: AbstractValue = first_element(iterated)
+    elif isinstance(iterated, Static):
+        inner = Static()
+    else:
+        inner = iterated.element if isinstance(iterated, Sequence) else UNKNOWN
+        inner = av.merge_all(iterated.items) if isinstance(iterated, Tuple) else inner
+    return inner.but(loop=id(loop)) if isinstance(inner, (Data, av.Counter, Static)) else inner
 
 
 def settled(label: str, variables: tuple[str, ...]) -> str:
     """The label, corrected where the names of the counters say which axis is meant: `t` for time, `c` for classes."""
-    if label == LAST and any(_TIME_COUNTER.match(name) for name in variables):
-        return AXES[1]
-    if label == AXES[1] and any(_CLASS_COUNTER.match(name) for name in variables):
-        return CLASSES
+    if label == av.LAST and any(_TIME_COUNTER.match(name) for name in variables):
+        return av.AXES[1]
+    if label == av.AXES[1] and any(_CLASS_COUNTER.match(name) for name in variables):
+        return av.CLASSES
     return label
+
+
+def counted(node: ast.While) -> tuple[str | None, ast.expr | None]:
+    """The counter and the bound of a `while`: of `while i < n`, and of `while True` with `if i >= n: break` on top."""
+    first = node.body[0]
+    is_endless = isinstance(node.test, ast.Constant) and node.test.value is True
+    if is_endless and isinstance(first, ast.If) and isinstance(first.body[0], ast.Break):
+        return _counted(first.test, (ast.GtE, ast.Gt, ast.Eq), (ast.LtE, ast.Lt))
+    return _counted(node.test, (ast.Lt, ast.LtE, ast.NotEq), (ast.Gt, ast.GtE))
+
+
+def _counted(test: ast.expr, rising: tuple[type, ...], falling: tuple[type, ...]) -> tuple[str | None, ast.expr | None]:
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and isinstance(test.left, ast.Name):
+        operator, bound = test.ops[0], test.comparators[0]
+        is_number = isinstance(number_of(bound), int) or isinstance(bound, ast.UnaryOp)
+        # One that counts down, `i > 0`, begins with its bound.
+        if isinstance(operator, falling) or (isinstance(operator, rising[-1]) and is_number):
+            return test.left.id, test.left
+        if isinstance(operator, rising):
+            return test.left.id, bound
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        # `i < n and error > tolerance`: it ends by the other one sooner, if at all.
+        inside = (_counted(one, rising, falling) for one in test.values)
+        return next((found for found in inside if found[0] is not None), (None, None))
+    return None, None
+
+
+def unpacked(value: AbstractValue, at: int) -> AbstractValue:
+    """One of the parts of a value that is taken apart."""
+    if isinstance(value, Tuple) and at >= len(value.items):
+        return Data(frozenset({"weight"})) if av.data_in([value]) else UNKNOWN
+    return selected(value, [Static("number", number=at)])

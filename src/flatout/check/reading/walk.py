@@ -7,52 +7,34 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, ClassVar
+from collections.abc import Iterable
+from typing import Any
 
-from flatout.check.values.abstract_values import (
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Bound,
-    Class,
-    Counter,
-    External,
-    Function,
-    Instance,
-    Size,
-    Static,
-    Tuple,
-    merge_all,
-)
-from flatout.check.values.abstract_values import Sequence as ValueSequence
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Sequence, Static, Tuple
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
-from flatout.pysource.carried import carried_names
 from flatout.pysource.source_file import SourceFile
-from flatout.pysource.trees import ComprehensionNode, LoopNode, defaults, dotted, parameters, target_names, walk
+from flatout.pysource.spellings import operations_name
+from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, walk
 
-from .assignments import Assignments
-from .declarations import declare_class, declare_imports, declare_modules
-from .events import Asserted, Decorated, Looped, Tested, WalkedLoop
-from .loop_domains import GROWING, domain, element
-from .targets import counted, test_on_top
+from .events import Asserted, Decorated, Tested, WalkedLoop
+from .expressions import Expressions
+from .loop_domains import counted
 
 _DEEPEST = 12
 # Enough to see what a factory returns.
 _DEEPEST_IN_SILENCE = 3
 _MOST_CALLS = 3000
+_LOGGING = ("print", "logging", "logger", "log")
 
 
-class Walk(Assignments):
-    """One examination of one function of the user."""
+class Walk(Expressions):
+    """One examination of one function of the user. `walk_X` walks through a statement of the type X."""
 
     # -- functions, classes, modules
 
-    def run(
-        self, function: Function, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]
-    ) -> AbstractValue:
+    def run(self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue:
         """Walk through a call of a function of the user."""
         deepest = _DEEPEST if self.handlers else _DEEPEST_IN_SILENCE
         if function.node in self.running or len(self.running) > deepest or self.calls > _MOST_CALLS:
@@ -63,254 +45,205 @@ class Walk(Assignments):
                 loop.has_own_gradient = True
             return elementwise(arguments)
         self.calls += 1
-        names = Names({}, function.names)
-        self._bind_parameters(function, arguments, keywords, names)
-        before, self.file = self.file, function.file
-        returns, self.returns = self.returns, []
-        self.running.append(function.node)
-        self.scopes.append(names)
-        try:
+        names = Names(self._parameters(function, arguments, keywords), function.names)
+        for iteration in self.iterations:
+            iteration.scopes.add(names)
+        with self.having(
+            file=function.file,
+            returns=[],
+            running=[*self.running, function.node],
+            scopes=[*self.scopes, names],
+        ):
             if isinstance(function.node, ast.Lambda):
                 self.returns.append((function.node.body, self.value(function.node.body, names)))
             else:
                 self.block(function.node.body, names)
-            found = [value for _, value in self.returns]
             if self.on_return is not None and len(self.running) == 1:
                 self.on_return += self.returns
-        finally:
-            self.running.pop()
-            self.scopes.pop()
-            self.file, self.returns = before, returns
-        return merge_all(found) if found else Static("none")
+            return av.merge_all(value for _, value in self.returns) if self.returns else Static("none")
 
-    def _bind_parameters(
-        self,
-        function: Function,
-        arguments: Sequence[AbstractValue],
-        keywords: Mapping[str, AbstractValue],
-        names: Names,
-    ) -> None:
+    def _parameters(
+        self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords
+    ) -> dict[str, AbstractValue]:
         given = [function.owner, *arguments] if function.owner is not None else list(arguments)
-        optional = defaults(function.node)
-        positional = parameters(function.node)
-        for at, name in enumerate(one.arg for one in (*positional, *function.node.args.kwonlyargs)):
-            if at < min(len(given), len(positional)):
-                names.values[name] = given[at]
-            elif name in keywords:
-                names.values[name] = keywords[name]
-            elif name in optional:
-                with self.silence():
-                    names.values[name] = self.value(optional[name], function.names)
-            else:
-                names.values[name] = UNKNOWN
-        if function.node.args.vararg:
-            names.values[function.node.args.vararg.arg] = Tuple(tuple(given[len(positional) :]))
-        if function.node.args.kwarg:
-            names.values[function.node.args.kwarg.arg] = Static("dict")
+        positional = [one.arg for one in parameters(function.node)]
+        inside = function.node.args
+        with self.silence():
+            found = {name: self.value(node, function.names) for name, node in defaults(function.node).items()}
+        named = (*positional, *(one.arg for one in inside.kwonlyargs))
+        found = dict.fromkeys(named, UNKNOWN) | found | {name: keywords[name] for name in named if name in keywords}
+        found |= dict(zip(positional, given, strict=False))
+        if inside.vararg:
+            found[inside.vararg.arg] = Tuple(tuple(given[len(positional) :]))
+        if inside.kwarg:
+            found[inside.kwarg.arg] = Static("dict")
+        return found
 
-    def create(self, of: Class, arguments: Sequence[AbstractValue], keywords: Mapping[str, AbstractValue]) -> Instance:
+    def create(self, of: av.Class, arguments: av.Arguments, keywords: av.Keywords) -> av.Instance:
         """An object of a class of the user, with the attributes that its `__init__` sets."""
         is_fresh = self.making[-1].is_fresh if self.making else bool(self.running)
-        instance = Instance(of, is_fresh=is_fresh)
-        if method := self.method_of(of, "__init__"):
-            self.making.append(instance)
-            try:
-                with self.silence():
-                    self.run(method.bound(instance), arguments, keywords)
-            finally:
-                self.making.pop()
+        instance = av.Instance(of, is_fresh=is_fresh)
+        if method := of.method("__init__"):
+            with self.having(making=[*self.making, instance], reporting=False):
+                self.run(method.bound(instance), arguments, keywords)
         return instance
-
-    def method_of(self, of: Class, name: str) -> Function | None:
-        """A method of a class or of a base class of the user."""
-        if name in of.methods:
-            found = of.methods[name]
-            return found if isinstance(found, Function) else None
-        bases = (self.method_of(base, name) for base in of.bases if isinstance(base, Class))
-        return next(filter(None, bases), None)
 
     def load(self, file: SourceFile) -> Names:
         """The names of a module, found by walking through it once without reporting."""
         if "names" not in file.names:
             names = file.names["names"] = Names({"__file__": Static("text"), "__name__": Static("text")})
-            before, self.file = self.file, file
-            running, self.running, making, self.making = self.running, [], self.making, []
-            try:
-                with self.silence():
-                    self.block(file.tree.body, names)
-            finally:
-                self.file, self.running, self.making = before, running, making
+            with self.having(file=file, running=[], making=[], iterations=[], reporting=False):
+                self.block(file.tree.body, names)
         found: Names = file.names["names"]
         return found
-
-    def module_name(self, module: str, name: str) -> AbstractValue:
-        """A name of another module of the user."""
-        return self.load(self.project.file(Path(module))).get(name)
 
     # -- statements
 
     def block(self, body: Iterable[ast.stmt], names: Names) -> None:
         """Walk through statements, one after the other."""
         for statement in body:
-            if found := self._BY_STATEMENT.get(type(statement)):
-                found(self, statement, names)
+            if found := getattr(self, f"walk_{type(statement).__name__}", None):
+                found(statement, names)
 
-    def _function(self, node: ast.FunctionDef, names: Names) -> None:
+    def walk_Import(self, node: ast.Import, names: Names) -> None:
+        for alias in node.names:
+            if file := self.project.imported(self.file, alias.name, 0):
+                names[alias.asname or alias.name] = Static("module", text=str(file.path))
+            else:
+                top = alias.name.split(".")[0]
+                names[alias.asname or top] = av.External(operations_name(alias.name if alias.asname else top))
+
+    def walk_ImportFrom(self, node: ast.ImportFrom, names: Names) -> None:
+        module = node.module or ""
+        file = self.project.imported(self.file, module, node.level)
+        for alias in node.names:
+            name, bound = alias.name, alias.asname or alias.name
+            inner = self.project.imported(self.file, f"{module}.{name}" if module else name, node.level)
+            if file is not None and self.load(file).scope_of(name) is not None:
+                names[bound] = self.load(file).get(name)
+            elif inner is not None:
+                names[bound] = Static("module", text=str(inner.path))
+            elif name != "*":
+                names[bound] = UNKNOWN if file is not None else av.External(operations_name(f"{module}.{name}"))
+
+    def walk_ClassDef(self, node: ast.ClassDef, names: Names) -> None:
+        bases = tuple(self.value(base, names) for base in node.bases)
+        inner: dict[str, AbstractValue] = {}
+        for one in node.body:
+            if isinstance(one, ast.FunctionDef):
+                decorators = tuple(map(dotted, one.decorator_list))
+                inner[one.name] = av.Function(one, self.file, names, None, one.name, decorators)
+            elif isinstance(one, ast.ClassDef):
+                self.walk_ClassDef(one, Names(inner, names))
+            elif isinstance(one, ast.Assign):
+                value = self.value(one.value, names)
+                inner |= {target.id: value for target in one.targets if isinstance(target, ast.Name)}
+        found = names[node.name] = av.Class(node, self.file, names, bases, inner)
+        if names.parent is not None and not self.reporting:
+            self.classes.append(found)
+
+    def walk_FunctionDef(self, node: ast.FunctionDef, names: Names) -> None:
         decorators = tuple(dotted(one) or dotted(getattr(one, "func", None)) for one in node.decorator_list)
-        function = names[node.name] = Function(node, self.file, names, None, node.name, decorators)
+        function = names[node.name] = av.Function(node, self.file, names, None, node.name, decorators)
         if names.parent is not None and not self.reporting:
             self.made.append(function)
         for one in node.decorator_list if self.running else ():
             value = self.value(one, names)
-            if isinstance(value, External):
+            if isinstance(value, av.External):
                 self.tell(Decorated(one, value.name))
 
-    def _expression(self, node: ast.Expr, names: Names) -> None:
+    def walk_Expr(self, node: ast.Expr, names: Names) -> None:
         if isinstance(node.value, ast.YieldFrom):
             self.returns.append((node.value, self.value(node.value.value, names)))
         elif isinstance(node.value, ast.Yield):
             # What a generator gives: as many as its loop has steps.
             given = self.value(node.value.value, names) if node.value.value else Static("none")
-            label = self.loops[-1].labels[0] if self.loops else STATIC
-            self.returns.append((node.value, ValueSequence(given, label)))
-        else:
+            self.shown(given)
+            label = self.loops[-1].labels[0] if self.loops else av.STATIC
+            self.returns.append((node.value, Sequence(given, label)))
+        elif dotted(getattr(node.value, "func", None)).split(".")[0] in _LOGGING:
             self.value(node.value, names)
+        else:
+            self.shown(self.value(node.value, names))
 
-    def _assign(self, node: ast.Assign, names: Names) -> None:
+    def walk_Assign(self, node: ast.Assign, names: Names) -> None:
         value = self.value(node.value, names)
         self.updating = {one.attr for one in walk(node.value) if isinstance(one, ast.Attribute)}
         for target in node.targets:
-            if isinstance(value, Function) and isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
+            if isinstance(value, av.Function) and isinstance(node.value, ast.Lambda) and isinstance(target, ast.Name):
                 value = dataclasses.replace(value, name=target.id)
             self.assign(target, value, names)
 
-    def _annotated(self, node: ast.AnnAssign, names: Names) -> None:
+    def walk_AnnAssign(self, node: ast.AnnAssign, names: Names) -> None:
         if node.value is not None:
             self.assign(node.target, self.value(node.value, names), names)
 
-    def _return(self, node: ast.Return, names: Names) -> None:
+    def walk_Return(self, node: ast.Return, names: Names) -> None:
         self.returns.append((node, self.value(node.value, names) if node.value else Static("none")))
 
-    def _assert(self, node: ast.Assert, names: Names) -> None:
+    def walk_Assert(self, node: ast.Assert, names: Names) -> None:
         self.tell(Asserted(node, self.test(node.test, names)))
 
-    def _outside(self, node: ast.Global | ast.Nonlocal, names: Names) -> None:
+    def walk_Global(self, node: ast.Global | ast.Nonlocal, names: Names) -> None:
         names.outside |= set(node.names)
 
-    def _with(self, node: ast.With, names: Names) -> None:
+    walk_Nonlocal = walk_Global
+
+    def walk_With(self, node: ast.With, names: Names) -> None:
         for item in node.items:
             value = self.value(item.context_expr, names)
             if item.optional_vars is not None:
                 self.assign(item.optional_vars, value, names)
         self.block(node.body, names)
 
-    def _try(self, node: ast.Try | ast.TryStar, names: Names) -> None:
+    def walk_Try(self, node: ast.Try | ast.TryStar, names: Names) -> None:
         handled = (statement for handler in node.handlers for statement in handler.body)
         self.block((*node.body, *handled, *node.orelse, *node.finalbody), names)
 
-    def _match(self, node: ast.Match, names: Names) -> None:
+    walk_TryStar = walk_Try
+
+    def walk_Match(self, node: ast.Match, names: Names) -> None:
         self.tell(Tested(node, self.value(node.subject, names)))
         for case in node.cases:
             self.block(case.body, names)
 
-    def _if(self, node: ast.If, names: Names) -> None:
+    def walk_If(self, node: ast.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))
-        before = names.snapshot()
-        self.branches += 1
-        self.block(node.body, names)
-        after = names.snapshot()
-        names.values.clear()
-        names.values.update(before)
-        self.block(node.orelse, names)
-        self.branches -= 1
+        before, settled = dict(names.values), set(self.settled)
+        with self.having(in_branch=True):
+            self.block(node.body, names)
+            after, names.values = names.values, before
+            there, self.settled = self.settled, settled
+            self.block(node.orelse, names)
         names.join(after)
+        self.settled &= there
 
     # -- loops
 
-    def _for(self, node: ast.For, names: Names) -> None:
+    def walk_For(self, node: ast.For, names: Names) -> None:
         iterated = self.value(node.iter, names)
-        loop = self.open_loop(node, "for", node.iter, iterated, node.target, names)
-        self._repeat(node, loop, names)
+        with self.looping(node, "for", node.iter, iterated, node.target) as loop:
+            self._repeat(node, loop, names, node.target, iterated)
         self.block(node.orelse, names)
 
-    def _while(self, node: ast.While, names: Names) -> None:
-        counter, bound = counted(test_on_top(node))
+    def walk_While(self, node: ast.While, names: Names) -> None:
+        counter, bound = counted(node)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
-        if counter is None or not isinstance(limit, (Size, Static, Counter)):
+        if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
-        iterated: AbstractValue = Bound(limit) if counter is not None else UNKNOWN
-        loop = self.open_loop(node, "while", bound if bound is not None else node.test, iterated, None, names)
-        loop.variables = (counter,) if counter else ()
-        if counter:
-            names.values[counter] = Counter(loop.labels[0], id(loop))
-        self._repeat(node, loop, names)
+        iterated: AbstractValue = av.Bound(limit) if counter is not None else UNKNOWN
+        with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
+            if counter:
+                loop.variables = (counter,)
+                names.values[counter] = av.Counter(loop.labels[0], id(loop))
+            self._repeat(node, loop, names)
         if counter is None or isinstance(node.test, ast.BoolOp):
             # By now it is known what the body makes of the names in it.
             self.tell(Tested(node, self.test(node.test, names), node.body))
 
-    def _repeat(self, node: LoopNode, loop: WalkedLoop, names: Names) -> None:
-        try:
-            loop.carries = self.carried(node, names)
-            for _ in range(2):
-                before = names.snapshot()
+    def _repeat(self, node: LoopNode, loop: WalkedLoop, names: Names, *bound: Any) -> None:
+        for _ in range(2):
+            before = dict(names.values)
+            with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
-                names.join(before)
-        finally:
-            self.close_loop(loop)
-
-    def carried(self, node: LoopNode | ComprehensionNode, names: Names) -> tuple[str, ...]:
-        """What a loop carries from one iteration to the next, the functions that it calls included."""
-
-        def helper(called: ast.expr) -> Function | None:
-            """The function of the user that is called, if its body is known and its gradient is its own."""
-            with self.silence():
-                found = self.value(called, names)
-            return found if isinstance(found, Function) and not found.decorators else None
-
-        return carried_names(node, helper)
-
-    def open_loop(
-        self, node: Any, how: str, iter_: ast.expr, iterated: AbstractValue, target: ast.expr | None, names: Names
-    ) -> WalkedLoop:
-        """Enter a loop: find its axis, bind its variables."""
-        text = self.file.code(iter_) if self.reporting else ""
-        found = domain(iterated, text)
-        variables = tuple(target_names(target)) if target is not None else ()
-        loop = WalkedLoop(
-            node, self.file, found.labels, variables, how, text, found.length, found.direct, found.by_data
-        )
-        loop.whole = found.whole
-        growing = [label for label in found.labels if label in GROWING]
-        loop.pairs = len(growing) > len(set(growing))
-        for outer in self.loops:
-            if set(growing) & set(outer.labels):
-                outer.paired = loop.pairs = loop.is_inner = True
-        self.loops.append(loop)
-        if target is not None:
-            self.assign(target, element(iterated, loop), names)
-        return loop
-
-    def close_loop(self, loop: WalkedLoop) -> None:
-        """Leave a loop, and tell the rules of it."""
-        self.loops.remove(loop)
-        self.tell(Looped(loop))
-
-    _BY_STATEMENT: ClassVar[dict[type, Callable[[Any, Any, Names], None]]] = {
-        ast.FunctionDef: _function,
-        ast.ClassDef: declare_class,
-        ast.Import: declare_modules,
-        ast.ImportFrom: declare_imports,
-        ast.Expr: _expression,
-        ast.Assign: _assign,
-        ast.AnnAssign: _annotated,
-        ast.AugAssign: Assignments.augmented,
-        ast.Return: _return,
-        ast.Assert: _assert,
-        **dict.fromkeys((ast.Global, ast.Nonlocal), _outside),
-        ast.If: _if,
-        ast.For: _for,
-        ast.While: _while,
-        ast.With: _with,
-        **dict.fromkeys((ast.Try, ast.TryStar), _try),
-        ast.Match: _match,
-    }
+            names.join(before)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from flatout.check.reading.events import Called, Handlers, Looped, Scene, Subscripted, Tested, WalkedLoop
+from flatout.check.reading.events import Called, Handlers, Looped, Scene, Stepped, Subscripted, Tested, WalkedLoop
 from flatout.check.reading.loop_domains import settled
-from flatout.check.values.abstract_values import BATCH, CLASSES, GROUPS, LAST, STATIC, Function, data_in
-from flatout.pysource.carried import only_reduces
+from flatout.check.values.abstract_values import BATCH, CLASSES, GROUPS, LAST, STATIC, data_in
 from flatout.pysource.trees import text_of, walk
 
 from . import lengths
@@ -168,30 +167,17 @@ def _accumulates_in_float64(loop: WalkedLoop) -> bool:
     return isinstance(loop.node, ast.For) and any(text_of(node) == "float64" for node in walk(loop.node.body))
 
 
-# They are what a recurrence needs, and too much for a sum.
-_STEPPING = {
-    "keras.ops.scan": "scan",
-    "jax.lax.scan": "scan",
-    "tensorflow.scan": "fold",
-    "keras.ops.fori_loop": "fori_loop",
-    "jax.lax.fori_loop": "fori_loop",
-    "keras.ops.while_loop": "while_loop",
-    "tensorflow.while_loop": "while_loop",
-}
+def _stepped(event: Stepped, scene: Scene) -> None:
+    # A scan is what a recurrence needs, and too much for a sum.
+    scene.report(
+        "FO105",
+        event.node,
+        f"`{scene.code(event.node.func)}` runs one step after the other, and only adds up what they give.",
+        "Compute all steps at once and reduce: `ops.sum`, `ops.max`, `ops.cumsum` for a running total.",
+    )
 
 
 def _called(event: Called, scene: Scene) -> None:
-    if event.name in _STEPPING:
-        functions = [one for one in event.everything if isinstance(one, Function)]
-        # Of a while loop's two functions the second is its body.
-        if functions and only_reduces(functions[-1].node, _STEPPING[event.name]):
-            scene.report(
-                "FO105",
-                event.node,
-                f"`{scene.code(event.node.func)}` runs one step after the other, and only adds up what they give.",
-                "Compute all steps at once and reduce: `ops.sum`, `ops.max`, `ops.cumsum` for a running total.",
-            )
-        return
     if event.name in _SEQUENTIAL and data_in([*event.arguments[1:], *event.keywords.values()]):
         scene.report(
             "FO105",
@@ -202,4 +188,10 @@ def _called(event: Called, scene: Scene) -> None:
     lengths.called(event, scene)
 
 
-HANDLERS: Handlers = {Looped: _looped, Called: _called, Subscripted: lengths.subscripted, Tested: lengths.tested}
+HANDLERS: Handlers = {
+    Looped: _looped,
+    Called: _called,
+    Stepped: _stepped,
+    Subscripted: lengths.subscripted,
+    Tested: lengths.tested,
+}

@@ -7,11 +7,15 @@ speaks of it.
 
 from __future__ import annotations
 
+import collections.abc
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
+
+from .traces import Traces, combined, either
 
 if TYPE_CHECKING:
     import ast
@@ -29,6 +33,14 @@ GROUPS, CLASSES, STATIC, NEW = "groups", "classes", "static", "new"
 class AbstractValue:
     """Anything; see the subclasses."""
 
+    # What it owes to earlier iterations; copies that differ by that only are one object, by their identity.
+    traces: Traces = dataclasses.field(default_factory=dict, kw_only=True, compare=False, repr=False)
+    identity: object = dataclasses.field(default_factory=object, init=False, compare=False, repr=False)
+
+    def but(self, **changes: Any) -> Self:
+        """With other fields, and of nobody's past."""
+        return dataclasses.replace(self, traces={}, **changes)
+
 
 @dataclass(frozen=True)
 class Unknown(AbstractValue):
@@ -37,31 +49,27 @@ class Unknown(AbstractValue):
 
 @dataclass(frozen=True)
 class Data(AbstractValue):
-    """Numbers of the batch, or computed from them, or a constant tensor (no origins).
+    """Numbers of the batch, or computed from them, or a constant tensor (no origins)."""
 
-    Attributes:
-        origins: Which of "true", "pred", "x" it was computed from.
-        axes: Labels by position, as far as known.
-        on_host: Read from the device already: NumPy, a Python number, a list.
-        differentiable: A gradient can flow back to y_pred.
-        role: "mask", "max", "unique", "position", "distance" where that matters, else "".
-        rank: The number of axes relative to y_pred's, if known.
-        thin: The last axis has length 1.
-        squeezed: A last axis of length 1 was taken away.
-        mapping: It may be a dict of arrays.
-        loop: The loop whose element it is.
-    """
+    origins: frozenset[str] = frozenset()  # Which of "true", "pred", "x" it was computed from.
+    axes: tuple[str, ...] = AXES  # Labels by position, as far as known.
+    on_host: bool = False  # Read from the device already: NumPy, a Python number, a list.
+    differentiable: bool = False  # A gradient can flow back to y_pred.
+    role: str = ""  # "mask", "max", "unique", "selected", "all_but_one" where that matters.
+    rank: int | None = None  # The number of axes relative to y_pred's, if known.
+    thin: bool = False  # The last axis has length 1.
+    squeezed: bool = False  # A last axis of length 1 was taken away.
+    mapping: bool = False  # It may be a dict of arrays.
+    loop: int | None = None  # The loop whose element it is.
 
-    origins: frozenset[str] = frozenset()
-    axes: tuple[str, ...] = AXES
-    on_host: bool = False
-    differentiable: bool = False
-    role: str = ""
-    rank: int | None = None
-    thin: bool = False
-    squeezed: bool = False
-    mapping: bool = False
-    loop: int | None = None
+    @property
+    def label(self) -> str:
+        """The axis that it is as long as."""
+        return self.axes[0] if self.axes else STATIC
+
+    def ranked(self, by: int, **changes: Any) -> Data:
+        """With so many axes more."""
+        return self.but(rank=None if self.rank is None else self.rank + by, **changes)
 
 
 @dataclass(frozen=True)
@@ -90,26 +98,25 @@ class Counter(AbstractValue):
 
 @dataclass(frozen=True)
 class Static(AbstractValue):
-    """A Python or NumPy value that does not come from the batch.
+    """A Python or NumPy value that does not come from the batch."""
 
-    Attributes:
-        tag: "number", "text", "none", "list", "dict", "frame", "array", "generator", "keys" or "object".
-        length: Of a sequence, if known.
-        number: The value of an integer.
-        text: The value of a string.
-        loop: The loop whose element it is.
-    """
-
+    # "number", "text", "none", "list", "dict", "frame", "array", "rng", "file", "module" or "object".
     tag: str = "object"
-    length: int | None = None
-    number: float | None = None
-    text: str | None = None
-    loop: int | None = None
+    length: int | None = None  # Of a sequence, if known.
+    number: float | None = None  # The value of an integer.
+    text: str | None = None  # The value of a string.
+    loop: int | None = None  # The loop whose element it is.
+
+
+def number_in(value: AbstractValue | None) -> float | None:
+    """The number that a value is known to be."""
+    return value.number if isinstance(value, Static) else None
 
 
 def whole_number(value: AbstractValue | None, otherwise: int) -> int:
     """The integer that a value is known to be."""
-    return int(value.number) if isinstance(value, Static) and value.number is not None else otherwise
+    number = number_in(value)
+    return otherwise if number is None else int(number)
 
 
 @dataclass(frozen=True)
@@ -122,21 +129,13 @@ class Bound(AbstractValue):
 
 @dataclass(frozen=True)
 class Sequence(AbstractValue):
-    """A list or iterator whose length is that of an axis.
-
-    Attributes:
-        element: One of its elements.
-        label: The axis.
-        selected: Its length depends on the data.
-        length: If known.
-        is_pairs: It holds a pair for every two steps of that axis.
-    """
+    """A list or iterator whose length is that of an axis."""
 
     element: AbstractValue
     label: str
-    selected: bool = False
+    selected: bool = False  # Its length depends on the data.
     length: int | None = None
-    is_pairs: bool = False
+    is_pairs: bool = False  # It holds a pair for every two steps of that axis.
 
 
 @dataclass(frozen=True)
@@ -149,12 +148,7 @@ class Tuple(AbstractValue):
 
 @dataclass(frozen=True)
 class Together(AbstractValue):
-    """`zip`, `enumerate`, `itertools.product` and `combinations`: several values at a time.
-
-    Attributes:
-        items: What is iterated.
-        how: "zip", "enumerate", "product" or "pairs".
-    """
+    """Several values at a time: "zip", "enumerate", "product"; or a function: "vmap", "partial", "entries"."""
 
     items: tuple[AbstractValue, ...]
     how: str
@@ -162,13 +156,9 @@ class Together(AbstractValue):
 
 @dataclass(frozen=True)
 class Variable(AbstractValue):
-    """A `keras.Variable` (or `tf.Variable`).
+    """A `keras.Variable` (or `tf.Variable`)."""
 
-    Attributes:
-        tracked: It is a weight of a layer, model or metric.
-    """
-
-    tracked: bool = False
+    tracked: bool = False  # It is a weight of a layer, model or metric.
 
 
 @dataclass(frozen=True)
@@ -204,6 +194,12 @@ class Class(AbstractValue):
     bases: tuple[AbstractValue, ...]
     methods: Any = dataclasses.field(default_factory=dict)
 
+    def method(self, name: str) -> Function | None:
+        """A method, its own or of a base class of the user."""
+        if name in self.methods:
+            return self.methods[name] if isinstance(self.methods[name], Function) else None
+        return next(filter(None, (base.method(name) for base in self.bases if isinstance(base, Class))), None)
+
 
 @dataclass(frozen=True, eq=False)
 class Instance(AbstractValue):
@@ -216,6 +212,31 @@ class Instance(AbstractValue):
 
 
 UNKNOWN = Unknown()
+Arguments = collections.abc.Sequence[AbstractValue]
+Keywords = collections.abc.Mapping[str, AbstractValue]
+
+
+def traced(value: AbstractValue, traces: Traces) -> AbstractValue:
+    """The same object, with other traces; objects of the user have them on what they hold."""
+    if isinstance(value, (External, Function, Class, Instance)) or not (traces or value.traces):
+        return value
+    found = copy.copy(value)
+    object.__setattr__(found, "traces", traces)
+    return found
+
+
+def traces_of(value: AbstractValue) -> Traces:
+    """The traces of a value and of all that is in it."""
+    found = value.traces
+    inside = value.items if isinstance(value, (Tuple, Together)) else ()
+    for one in (value.element,) if isinstance(value, Sequence) else inside:
+        found = either(found, traces_of(one))
+    return found
+
+
+def made_of(value: AbstractValue, how: str, *operands: AbstractValue) -> AbstractValue:
+    """A value that an operator or a function makes of others, with what is left of their traces."""
+    return traced(value, combined(how, list(map(traces_of, operands))))
 
 
 def flat(values: Iterable[AbstractValue]) -> Iterator[AbstractValue]:
@@ -246,22 +267,19 @@ def is_unclear(values: Iterable[AbstractValue]) -> bool:
     )
 
 
-def on_host(value: AbstractValue) -> bool:
-    """Whether a value was read from the device: host data, or a Python list of such."""
-    found = data_in([value])
-    return bool(found) and all(data.on_host for data in found)
-
-
 def merge(first: AbstractValue, second: AbstractValue) -> AbstractValue:
     """What is known of a value that is one or the other, after a branch."""
+    return traced(_merged(first, second), either(first.traces, second.traces))
+
+
+def _merged(first: AbstractValue, second: AbstractValue) -> AbstractValue:
     if first == second:
         return first
     if isinstance(first, Unknown) or isinstance(second, Unknown):
         known = second if isinstance(first, Unknown) else first
         return known if isinstance(known, (Data, Variable)) else UNKNOWN
     if isinstance(first, Data) and isinstance(second, Data):
-        return dataclasses.replace(
-            first,
+        return first.but(
             origins=first.origins | second.origins,
             axes=first.axes if len(first.axes) >= len(second.axes) else second.axes,
             on_host=first.on_host and second.on_host,

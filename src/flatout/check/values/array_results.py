@@ -1,76 +1,116 @@
-"""What the functions of array libraries give, whatever library they are of: one table by the name of the operation."""
+"""What functions give, whatever library they are of: tables by the one name of all spellings of an operation."""
 
 from __future__ import annotations
 
 import ast
-import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from flatout.pysource.spellings import CREATORS, REDUCTIONS, plain
 
+from . import abstract_values as av
 from . import operation_results as operations
-from .abstract_values import (
-    GROUPS,
-    NEW,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Bound,
-    Data,
-    Sequence,
-    Shape,
-    Size,
-    Static,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    is_unclear,
-    whole_number,
-)
-from .given import Given
-from .operation_results import elementwise, read_on_host
+from .abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
+from .names import Names
+from .operation_results import NUMBER, elementwise, first_element, read_on_host, stacked
 
 TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value", "make_ndarray", "device_get"})
+_READS = frozenset({"numpy", "tolist", "to_py", "__array__"})
+_NUMBERS = ("ndim", "rank", "dtype", "dim", "ndimension", "backward", "element_size")
+_SAME = ("cpu", "cuda", "clone", "contiguous", "float", "double", "half", "copy", "requires_grad_")
+_WITHOUT_GRADIENT = ("int", "long", "bool", "groupby", "merge", "map", "apply", "reindex", "join")
 _STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
+_SPLITS = frozenset({"split", "chunk", "array_split"})
+_SECTIONS = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
+_EMPTY = Static("list", length=0)
+
+
+@dataclass(frozen=True)
+class Given:
+    """The arguments of a call, with the call itself and the names around it."""
+
+    arguments: tuple[AbstractValue, ...]
+    keywords: Mapping[str, AbstractValue]
+    node: ast.Call
+    names: Names
+
+    @property
+    def everything(self) -> list[AbstractValue]:
+        """All of it."""
+        return [*self.arguments, *self.keywords.values()]
+
+    @property
+    def first(self) -> AbstractValue:
+        """What comes first, by position or by keyword."""
+        return next(iter(self.everything), UNKNOWN)
+
+    def at(self, place: int, *names: str) -> AbstractValue | None:
+        """What is given by one of the keywords, else by position."""
+        by_place = self.arguments[place] if len(self.arguments) > place else None
+        return next((self.keywords[name] for name in names if name in self.keywords), by_place)
+
+    @property
+    def axis(self) -> AbstractValue | None:
+        """The axis of a reduction or selection."""
+        return self.at(1, "axis", "dim")
 
 
 def array_result(name: str, short: str, given: Given) -> AbstractValue:
     """What an array operation gives; `name` is how it is spelled, `short` the one name of all its spellings."""
     everything, first = given.everything, given.first
-    if not data_in(everything):
+    if not av.data_in(everything):
         if short in CREATORS:
-            return UNKNOWN if is_unclear(given.values) else _created(short, given)
-        if isinstance(first, Variable):
+            return UNKNOWN if av.is_unclear(given.arguments) else _created(short, given)
+        if isinstance(first, av.Variable):
             return Data(axes=())
-        return UNKNOWN if is_unclear(everything) else Data(axes=("constant",))
+        return UNKNOWN if av.is_unclear(everything) else Data(axes=("constant",))
     if isinstance(first, (Sequence, Tuple)) and short in _STACKING:
-        return operations.stacked(first)
+        return stacked(first)
     if not isinstance(first, Data):
         result = elementwise(everything, short)
-        return dataclasses.replace(result, rank=None, squeezed=False) if is_unclear(everything) else result
+        return result.but(rank=None, squeezed=False) if av.is_unclear(everything) else result
     if short in REDUCTIONS:
         keeps = any(isinstance(given.keywords.get(key), Static) for key in ("keepdims", "keepdim", "keep_dims"))
         return operations.reduced(first, given.axis, keeps, short)
     if short in _SPLITS:
         return _split(name, first, given)
     if short == "unique":
-        found = _distinct(first)
+        found = first.but(axes=(av.GROUPS,), role="unique", differentiable=False)
         several = name.startswith("tensorflow.") or any(key.startswith("return_") for key in given.keywords)
         return Tuple((found, found, found)) if several else found
     result_of = _RESULTS.get(short)
     return result_of(first, given) if result_of else elementwise(everything, short)
 
 
+def host_result(name: str, given: Given) -> AbstractValue:
+    """What NumPy, pandas and the like give: on the host, without a gradient."""
+    short = plain(name.rpartition(".")[2])
+    data, first = av.data_in(given.everything), given.first
+    if name.startswith("numpy.random."):
+        return Static("rng" if short in ("default_rng", "RandomState", "Generator") else "array")
+    if data:
+        return _hosted(stacked(first) if isinstance(first, Sequence) else array_result(name, short, given))
+    if short == "arange" and given.arguments:
+        return av.Bound(given.arguments[-1] if len(given.arguments) < 3 else given.arguments[1])
+    if any(isinstance(one, av.Unknown) for one in given.arguments) and not name.startswith("numpy."):
+        return UNKNOWN
+    if short in CREATORS and isinstance(first, Tuple):
+        return Static("array", length=len(first.items))
+    return Static("frame" if name.startswith(("pandas.", "polars.")) else "array")
+
+
+def _hosted(value: AbstractValue) -> AbstractValue:
+    if isinstance(value, Tuple):
+        return Tuple(tuple(map(_hosted, value.items)), value.is_list)
+    if isinstance(value, Sequence):
+        return value.but(element=_hosted(value.element))
+    return read_on_host(value) if isinstance(value, Data) else value
+
+
 def _created(short: str, given: Given) -> Data:
-    if short == "arange" and given.values:
-        bound = given.values[min(1, len(given.values) - 1)]
-        return Data(axes=(bound.label if isinstance(bound, Size) else "constant",))
+    if short == "arange" and given.arguments:
+        return operations.created(Tuple(given.arguments[:2][-1:]))
     return operations.created(given.keywords.get("shape", given.first))
-
-
-def _distinct(data: Data) -> Data:
-    return dataclasses.replace(data, axes=(GROUPS,), role="unique", differentiable=False)
 
 
 def _multiplied(first: Data, given: Given) -> AbstractValue:
@@ -78,125 +118,211 @@ def _multiplied(first: Data, given: Given) -> AbstractValue:
     return operations.multiplied(first, second) if isinstance(second, Data) else elementwise(given.everything, "matmul")
 
 
-def _reshaped(first: Data, shape: AbstractValue | None, is_flat: bool) -> AbstractValue:
-    """With another shape; one axis takes away the last one of an array of samples."""
-    result = operations.reshaped(first)
-    if shape is not None:
-        (size,) = shape.items if isinstance(shape, Tuple) and len(shape.items) == 1 else (shape,)
-        is_flat = isinstance(size, Static) and size.number == -1
-    if first.rank == 0 and is_flat:
-        return dataclasses.replace(result, axes=first.axes, rank=-1, squeezed=True)
-    return result
-
-
-def _best(first: Data, given: Given) -> AbstractValue:
-    picked = dataclasses.replace(first, role="")
-    return Tuple((picked, dataclasses.replace(picked, differentiable=False)))
+def _reshaped(first: Data, given: Given) -> AbstractValue:
+    """With another shape: the first axis is still that of the samples, and a flat one has lost the last."""
+    shape = given.at(1, "shape")
+    size = shape.items[0] if isinstance(shape, Tuple) and len(shape.items) == 1 else shape
+    result = first.but(axes=av.AXES if first.origins else first.axes, rank=None, thin=False)
+    is_flat = av.number_in(size) == -1 if size is not None else True
+    return result.but(axes=first.axes, rank=-1, squeezed=True) if first.rank == 0 and is_flat else result
 
 
 def _expanded(first: Data, given: Given) -> AbstractValue:
-    at = whole_number(given.axis, -1)
-    axes = (*first.axes[:at], NEW, *first.axes[at:]) if at >= 0 else first.axes
-    rank = None if first.rank is None else first.rank + 1
-    return dataclasses.replace(first, axes=axes, rank=rank, thin=at == -1)
+    at = av.whole_number(given.axis, -1)
+    axes = (*first.axes[:at], av.NEW, *first.axes[at:]) if at >= 0 else first.axes
+    return first.ranked(1, axes=axes, thin=at == -1)
 
 
 def _squeezed(first: Data, given: Given) -> AbstractValue:
-    axis = given.axis
-    rank = None if first.rank is None else first.rank - 1
-    is_last = axis is None or (isinstance(axis, Static) and axis.number in (1, -1))
-    return dataclasses.replace(first, rank=rank, thin=False, squeezed=is_last and first.rank == 0)
+    is_last = given.axis is None or av.number_in(given.axis) in (1, -1)
+    return first.ranked(-1, thin=False, squeezed=is_last and first.rank == 0)
 
 
 def _cast(first: Data, given: Given) -> AbstractValue:
-    last = [*given.node.args, *(one.value for one in given.node.keywords)][-1:]
-    return operations.cast(first, given.at(1, "dtype"), ast.unparse(last[0]) if last else "")
+    """Of another dtype: integers have no gradient."""
+    dtype = given.at(1, "dtype")
+    *_, last = (ast.Constant(0), *given.node.args, *(one.value for one in given.node.keywords))
+    word = dtype.text if isinstance(dtype, Static) and dtype.text else ast.unparse(last)
+    is_whole = word.lower().split(".")[-1].startswith(("int", "uint", "bool", "long"))
+    return first.but(differentiable=first.differentiable and not is_whole, role=first.role if is_whole else "")
 
 
 def _taken(first: Data, given: Given) -> AbstractValue:
-    indices = data_in(given.everything[1:])
+    indices = av.data_in(given.everything[1:])
     axes = indices[0].axes if indices else first.axes
-    result = elementwise(given.everything)
-    return dataclasses.replace(result, axes=axes, differentiable=first.differentiable, rank=None)
+    return elementwise(given.everything).but(axes=axes, differentiable=first.differentiable, rank=None)
 
 
 def _chosen(first: Data, given: Given) -> AbstractValue:
-    if len(given.everything) < 2:
-        return elementwise(given.everything, "where")
-    flows = elementwise(given.everything[1:]).differentiable
-    return dataclasses.replace(elementwise(given.everything), differentiable=flows, role="")
+    chosen = elementwise(given.everything[1:] or [first])
+    return elementwise(given.everything).but(differentiable=chosen.differentiable)
+
+
+def _split(name: str, first: Data, given: Given) -> Sequence:
+    """Parts of an array: as many as an axis is long, where each has length 1 (torch) or their number is that length."""
+    counts = [*given.arguments[1:], *(given.keywords[key] for key in _SECTIONS if key in given.keywords)]
+    sections = counts[0] if counts else None
+    if isinstance(sections, av.Size):
+        return Sequence(first, sections.label)
+    # A method is torch's: NumPy's arrays and TensorFlow's tensors have none of that name.
+    by_size = name.startswith("torch.") or "." not in name
+    if by_size and av.number_in(sections) == 1 and "chunk" not in name:
+        axis = given.keywords.get("axis", given.keywords.get("dim", counts[1] if len(counts) > 1 else None))
+        return Sequence(first, operations.size_of_axis(av.Shape(first.axes), av.whole_number(axis, 0)).label)
+    return Sequence(first, av.STATIC)
 
 
 def _contracted(short: str) -> Callable[[Data, Given], AbstractValue]:
     """What has other axes than its inputs."""
-    return lambda first, given: dataclasses.replace(elementwise(given.everything, short), rank=None, thin=False)
+    return lambda first, given: elementwise(given.everything, short).but(rank=None, thin=False)
 
 
-def _distance(first: Data, given: Given) -> AbstractValue:
-    return dataclasses.replace(elementwise(given.everything), rank=None)
-
-
-_SPLITS = frozenset({"split", "chunk", "array_split"})
 _CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
 _RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
-    **dict.fromkeys(TO_HOST, lambda first, given: dataclasses.replace(read_on_host(first), loop=None)),
-    "shape": lambda first, given: Shape(first.axes),
-    **dict.fromkeys(("size", "numel"), lambda first, given: Size(first.axes[0] if first.axes else STATIC)),
-    **dict.fromkeys(("ndim", "rank", "dtype"), lambda first, given: Static("number")),
+    **dict.fromkeys(TO_HOST | _READS, lambda first, given: read_on_host(first).but(loop=None)),
+    "item": lambda first, given: read_on_host(first).but(axes=(), loop=None),
+    "shape": lambda first, given: av.Shape(first.axes),
+    **dict.fromkeys(("size", "numel"), lambda first, given: av.Size(first.label)),
+    **dict.fromkeys(_NUMBERS, lambda first, given: NUMBER),
+    **dict.fromkeys(_SAME, lambda first, given: first),
     "unstack": lambda first, given: operations.unstacked(first, given.axis),
     "matmul": _multiplied,
     "transpose": lambda first, given: operations.transposed(first),
-    "reshape": lambda first, given: _reshaped(first, given.at(1) or given.keywords.get("shape"), False),
-    "flatten": lambda first, given: _reshaped(first, given.at(1) or given.keywords.get("shape"), True),
-    "top_k": _best,
+    **dict.fromkeys(("reshape", "flatten"), _reshaped),
+    "top_k": lambda first, given: Tuple((first.but(role=""), first.but(role="", differentiable=False))),
     "expand_dims": _expanded,
     "squeeze": _squeezed,
     **dict.fromkeys(("cast", "to", "type"), _cast),
-    **dict.fromkeys(("int", "long", "bool"), lambda first, given: dataclasses.replace(first, differentiable=False)),
+    **dict.fromkeys(_WITHOUT_GRADIENT, lambda first, given: first.but(differentiable=False)),
     **dict.fromkeys(
         ("zeros_like", "ones_like", "full_like"), lambda first, given: Data(axes=first.axes, rank=first.rank)
     ),
     "take": _taken,
     "where": _chosen,
-    **dict.fromkeys(("cdist", "pairwise_distance"), _distance),
-    **dict.fromkeys(CREATORS, lambda first, given: dataclasses.replace(first, on_host=False)),
+    **dict.fromkeys(("cdist", "pairwise_distance"), lambda first, given: elementwise(given.everything).but(rank=None)),
+    **dict.fromkeys(CREATORS, lambda first, given: first.but(on_host=False)),
     **{short: _contracted(short) for short in _CONTRACTIONS},
 }
 
 
-def _split(name: str, first: Data, given: Given) -> Sequence:
-    """Parts of an array: as many as an axis is long, where each has length 1 (torch) or their number is that length."""
-    names = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
-    counts = [*given.values[1:], *(given.keywords[key] for key in names if key in given.keywords)]
-    sections = counts[0] if counts else None
-    if isinstance(sections, Size):
-        return Sequence(first, sections.label)
-    # A method is torch's: NumPy's arrays and TensorFlow's tensors have none of that name.
-    by_size = name.startswith("torch.") or "." not in name
-    if by_size and isinstance(sections, Static) and sections.number == 1 and "chunk" not in name:
-        axis = given.keywords.get("axis", given.keywords.get("dim", counts[1] if len(counts) > 1 else None))
-        return Sequence(first, operations.size_of_axis(Shape(first.axes), whole_number(axis, 0)).label)
-    return Sequence(first, STATIC)
+# -- Python's own functions, and those of itertools
 
 
-def host_result(name: str, given: Given) -> AbstractValue:
-    """What NumPy, pandas and the like give: on the host, without a gradient."""
-    short = plain(name.rpartition(".")[2])
-    data, first = data_in(given.everything), given.values[0] if given.values else None
-    if name.startswith("numpy.random."):
-        return Static("rng" if short in ("default_rng", "RandomState", "Generator") else "array")
-    if short == "unique" and data:
-        found = _distinct(read_on_host(elementwise(data)))
-        return Tuple((found, found)) if any(key.startswith("return_") for key in given.keywords) else found
-    if short == "arange" and first is not None and not data:
-        return Bound(given.values[-1] if len(given.values) < 3 else given.values[1])
-    if not data:
-        if any(isinstance(one, Unknown) for one in given.values) and not name.startswith("numpy."):
-            return UNKNOWN
-        if short in CREATORS and isinstance(first, Tuple):
-            return Static("array", length=len(first.items))
-        return Static("frame" if name.startswith(("pandas.", "polars.")) else "array")
-    if short in REDUCTIONS and isinstance(first, Data):
-        axis = given.at(1, "axis")
-        return read_on_host(operations.reduced(first, axis, "keepdims" in given.keywords, short))
-    return read_on_host(operations.stacked(first) if isinstance(first, Sequence) else elementwise(data, short))
+def _number(given: Given) -> AbstractValue:
+    first = given.first
+    if isinstance(first, Data):
+        return read_on_host(first).but(axes=(), loop=None)
+    if isinstance(first, av.Variable):
+        return Data(axes=(), on_host=True)
+    is_text = isinstance(first, Static) and first.tag == "text"
+    return first if isinstance(first, (av.Size, av.Counter, Static, av.Unknown)) and not is_text else NUMBER
+
+
+def _range(given: Given) -> AbstractValue:
+    start, bound = (Static("number", number=0), *given.arguments[:2])[-2:] if given.arguments else (UNKNOWN, UNKNOWN)
+    return _counted(bound, start)
+
+
+def _counted(bound: AbstractValue, start: AbstractValue) -> av.Bound:
+    if isinstance(bound, Static) and not isinstance(start, Static):
+        bound = start
+    stop = av.number_in(bound)
+    is_known = stop is not None and isinstance(start, Static)
+    return av.Bound(bound, max(0, int((stop or 0) - (av.number_in(start) or 0))) if is_known else None)
+
+
+def _length(given: Given) -> AbstractValue:
+    first = given.first
+    if isinstance(first, Data) or (isinstance(first, Sequence) and first.label != av.STATIC):
+        return av.Size(first.label)
+    if isinstance(first, Tuple):
+        return Static("number", number=len(first.items))
+    if isinstance(first, (Static, Sequence)):
+        return Static("number", number=first.length)
+    return NUMBER if isinstance(first, av.Shape) else UNKNOWN
+
+
+def _listed(given: Given) -> AbstractValue:
+    """`list`, `sorted`: of data, its entries along the first axis."""
+    first = given.first if given.arguments else _EMPTY
+    return Sequence(first_element(first), first.label) if isinstance(first, Data) else first
+
+
+def _set(given: Given) -> AbstractValue:
+    first = given.first if given.arguments else _EMPTY
+    found = av.data_in([first])
+    if not found:
+        return first
+    return Sequence(found[0].but(axes=found[0].axes[1:] if isinstance(first, Data) else found[0].axes), av.GROUPS, True)
+
+
+def _sum(given: Given) -> AbstractValue:
+    found = av.data_in(given.arguments)
+    return elementwise(found) if found else _number_or_unknown(given)
+
+
+def _extreme(given: Given) -> AbstractValue:
+    if found := av.data_in(given.arguments):
+        return elementwise(found).but(role="max", axes=())
+    return next((one for one in given.arguments if isinstance(one, av.Size)), None) or _number_or_unknown(given)
+
+
+def _number_or_unknown(given: Given) -> AbstractValue:
+    return UNKNOWN if any(isinstance(one, av.Unknown) for one in av.flat(given.arguments)) else NUMBER
+
+
+def _boolean(given: Given) -> AbstractValue:
+    found = av.data_in(given.arguments)
+    is_read = found and all(one.on_host for one in found)
+    return Data(found[0].origins, axes=(), on_host=True, role="mask") if is_read else NUMBER
+
+
+def _product(given: Given) -> AbstractValue:
+    return av.Together(given.arguments * (av.whole_number(given.keywords.get("repeat"), 1) or 1), "product")
+
+
+def _indices(given: Given) -> AbstractValue:
+    """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
+    first = given.first
+    if isinstance(first, av.Shape):
+        return av.Together(tuple(av.Bound(av.Size(axis)) for axis in first.axes), "product")
+    sizes = first.items if isinstance(first, Tuple) else given.arguments
+    return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
+
+
+def _always(value: AbstractValue) -> Callable[[Given], AbstractValue]:
+    return lambda given: value
+
+
+ITERTOOLS: dict[str, Callable[[Given], AbstractValue]] = {
+    "itertools.product": _product,
+    **dict.fromkeys(
+        ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"),
+        lambda given: av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product"),
+    ),
+    "itertools.pairwise": lambda given: av.Together(given.arguments[:1] * 2, "zip"),
+    "itertools.chain": lambda given: av.merge_all(given.arguments),
+    "itertools.islice": lambda given: given.first,
+    "itertools.zip_longest": lambda given: av.Together(given.arguments, "zip"),
+    "numpy.ndindex": _indices,
+}
+BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
+    **ITERTOOLS,
+    **dict.fromkeys(("float", "int", "bool", "complex"), _number),
+    **dict.fromkeys(("round", "abs", "reversed", "iter"), lambda given: given.first),
+    "range": _range,
+    "len": _length,
+    **dict.fromkeys(("list", "tuple", "sorted"), _listed),
+    **dict.fromkeys(("set", "frozenset"), _set),
+    "sum": _sum,
+    **dict.fromkeys(("max", "min"), _extreme),
+    **dict.fromkeys(("any", "all"), _boolean),
+    "zip": lambda given: av.Together(given.arguments, "zip"),
+    "enumerate": lambda given: av.Together(given.arguments[:1], "enumerate"),
+    "next": _always(Static()),
+    **dict.fromkeys(("isinstance", "hasattr", "callable"), _always(NUMBER)),
+    "str": _always(Static("text")),
+    "open": _always(Static("file")),
+    **dict.fromkeys(("print", "setattr"), _always(Static("none"))),
+    "dict": _always(Static("dict")),
+}

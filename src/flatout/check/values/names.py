@@ -16,35 +16,6 @@ class Names:
         self.is_function = is_function
         self.outside: set[str] = set()
 
-    def __setitem__(self, name: str, value: AbstractValue) -> None:
-        scope: Names | None = self
-        while scope is not None and not scope.is_function and scope.parent is not None:
-            # A walrus in a comprehension binds in the function; its own variables are set in `values` directly.
-            scope = scope.parent
-        target = scope or self
-        if name in target.outside:
-            target.owner(name).values[name] = value
-        else:
-            target.values[name] = value
-
-    def lookup(self, name: str) -> tuple[AbstractValue | None, int]:
-        """The value, and how many functions out it was found: 0 for local names."""
-        scope: Names | None = self
-        distance = 0
-        while scope is not None:
-            if name in scope.values and name not in scope.outside:
-                return scope.values[name], distance
-            distance += scope.is_function
-            scope = scope.parent
-        return None, distance
-
-    def scope_of(self, name: str) -> Names:
-        """The scope that `lookup` finds a name in; the outermost one, if none has it."""
-        scope = self
-        while scope.parent is not None and (name not in scope.values or name in scope.outside):
-            scope = scope.parent
-        return scope
-
     def inside_out(self) -> Iterator[Names]:
         """This scope and those around it."""
         scope: Names | None = self
@@ -52,30 +23,34 @@ class Names:
             yield scope
             scope = scope.parent
 
+    def scope_of(self, name: str) -> Names | None:
+        """The scope that a name is found in."""
+        return next((one for one in self.inside_out() if name in one.values and name not in one.outside), None)
+
     def get(self, name: str) -> AbstractValue:
         """The value, or `UNKNOWN`."""
-        found, _ = self.lookup(name)
-        return UNKNOWN if found is None else found
+        scope = self.scope_of(name)
+        return UNKNOWN if scope is None else scope.values[name]
 
     def module(self) -> Names:
         """The outermost scope."""
-        scope = self
-        while scope.parent is not None:
-            scope = scope.parent
-        return scope
+        *_, found = self.inside_out()
+        return found
 
-    def snapshot(self) -> dict[str, AbstractValue]:
-        """The local values, to come back to."""
-        return dict(self.values)
+    def owner(self, name: str) -> Names:
+        """The scope around this one that a name of `global` or `nonlocal` is of."""
+        around = list(self.inside_out())[1:] or [self]
+        return next((one for one in around if name in one.values), around[-1])
+
+    def bound_in(self, name: str) -> Names:
+        """The scope that an assignment binds a name in: a walrus in a comprehension binds in the function."""
+        scope = next((one for one in self.inside_out() if one.is_function), self)
+        return scope.owner(name) if name in scope.outside else scope
+
+    def __setitem__(self, name: str, value: AbstractValue) -> None:
+        self.bound_in(name).values[name] = value
 
     def join(self, other: dict[str, AbstractValue]) -> None:
         """Merge with the local values at the end of another branch."""
         for name, value in other.items():
             self.values[name] = merge(self.values[name], value) if name in self.values else value
-
-    def owner(self, name: str) -> Names:
-        """The scope around this one that a name of `global` or `nonlocal` is of."""
-        scope = self.parent
-        while scope is not None and scope.parent is not None and name not in scope.values:
-            scope = scope.parent
-        return scope or self

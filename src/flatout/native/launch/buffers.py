@@ -76,9 +76,9 @@ class DeviceArray:
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
         # NumPy makes the capsule, and keeps the owner as long as its consumer needs it; it looks into no memory.
         capsule = _as_numpy(self._interface(), self.owner).__dlpack__()
-        # A tensor of DLPack begins with its address, after which comes where that is.
-        device = (ctypes.c_int32 * 2).from_address(_pointer_of(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
-        device[:] = self.__dlpack_device__()
+        # A tensor of DLPack begins with its address, after which comes the kind of memory that is.
+        kind = ctypes.c_int32.from_address(_pointer_of(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
+        kind.value, _ = self.__dlpack_device__()
         return capsule
 
 

@@ -26,6 +26,8 @@ int main(int count, char** names) {
         one.grid_y = read_int(job);
         one.grid_z = read_int(job);
         one.threads = read_int(job);
+        one.cluster = read_int(job);
+        one.shared_bytes = read_int(job);
         one.first_argument = next;
         rows[n] = read_int(job);
         for (int left = read_int(job); left > 0; left--) {

@@ -14,8 +14,7 @@ import flatout
 from flatout.base.errors import Refusal
 from flatout.native.fused import fused_plan as fused_module
 from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
-from flatout.native.run import tuned_shapes
-from flatout.native.run.fused_runner import candidates
+from flatout.native.run.fused_runner import candidates, remember_shape
 from flatout.native.staged.staged_program import staged_program
 
 from .cases import Block, Case
@@ -284,7 +283,7 @@ def test_the_fastest_shape_is_remembered(emulated: Any, tmp_path: Path, monkeypa
     # Whatever was the fastest in the emulation, the next session takes it; a file that is not ours does no harm.
     assert fused_session(SMALL, emulated).fused.plan == timings[0].plan
     (slowest,) = [one for one in timings if one.us_per_step == times[-1]]
-    tuned_shapes.remember(emulated.device_name, slowest.plan)
+    remember_shape(emulated.device_name, slowest.plan)
     assert fused_session(SMALL, emulated).fused.plan == slowest.plan
     for file in tmp_path.rglob("tuned.json"):
         file.write_text("[1, 2")

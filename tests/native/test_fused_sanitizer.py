@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -11,19 +10,18 @@ import numpy as np
 import pytest
 
 from flatout.native.fused.fused_program import TRAIN
-from flatout.native.launch.launch_cpu import compile_source
+from flatout.native.launch.launcher import launches
 from flatout.native.program.kernel_source import cpu_source
 from flatout.native.run.rate_table import RateTable
 from flatout.native.run.session import Session
 
 from .cases import Block, Case
 from .fused_cases import case_of, fused_session, hidden
-from .test_kernels_sanitizer import _SANITIZER, works
+from .test_kernels_sanitizer import sanitized, works
 
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow, pytest.mark.usefixtures("works")]
 __all__ = ["works"]
 
-_MAIN = (Path(__file__).parent / "cluster_main.cpp").read_text()
 _CASE = case_of(shape=(60,), blocks=(Block(16, "relu", "inside", 0.0, 0.0),), rows=64)
 _STEPS = 3
 
@@ -42,29 +40,13 @@ def _ready(launcher: Any, case: Case = _CASE) -> Session:
     return session
 
 
-def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, bytes]]:
+def _run(session: Session, source: str, folder: Path) -> tuple[subprocess.CompletedProcess[str], dict[str, np.ndarray]]:
     fused = session.fused
     assert fused is not None
-    kernel = fused.program.kernels[TRAIN]
-    buffers = {**session.buffers, **fused._buffers}
-    names = [parameter.buffer for parameter in kernel.parameters if parameter.buffer is not None]
-    parts = [struct.pack("i", len(names))]
-    for name in names:
-        content = buffers[name].numpy().tobytes()
-        parts += [struct.pack("i", len(content)), content]
-    number = list(fused.program.kernels).index(TRAIN)
-    parts.append(struct.pack("5i", number, kernel.cluster, kernel.threads, kernel.shared_bytes, len(names)))
-    parts.append(struct.pack(f"{len(names)}i", *range(len(names))))
-    (folder / "job").write_bytes(b"".join(parts))
-    compile_source(source + _MAIN, folder / "program", *_SANITIZER)
-    done = subprocess.run([folder / "program", folder / "job", folder / "out"], capture_output=True, text=True)
-    found: dict[str, bytes] = {}
-    if done.returncode == 0:
-        content, begin = (folder / "out").read_bytes(), 0
-        for name in names:
-            found[name] = content[begin : begin + buffers[name].nbytes]
-            begin += buffers[name].nbytes
-    return done, found
+    every = {**session.buffers, **fused._buffers}
+    names = {parameter.buffer for parameter in fused.program.kernels[TRAIN].parameters}
+    buffers = {name: buffer for name, buffer in every.items() if name in names}
+    return sanitized(source, fused.program, buffers, launches(fused.program, [TRAIN], every, 1), 1, folder)
 
 
 # Four hidden layers are the fewest of which two take turns with the same memory.
@@ -84,9 +66,9 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, case
     assert done.returncode == 0, done.stderr[-3000:]
     session.fused._launch([TRAIN], _CASE.batch_size)
     buffers = {**session.buffers, **session.fused._buffers}
-    assert np.frombuffer(found["fused/failed"], np.int32)[0] == 0
+    assert found["fused/failed"][0] == 0
     for name in ("weights", "momentum", "velocity", "fused/row_sums"):
-        np.testing.assert_array_equal(np.frombuffer(found[name], np.float32), buffers[name].numpy().reshape(-1), name)
+        np.testing.assert_array_equal(found[name], buffers[name].numpy().reshape(-1), name)
 
 
 def _with_buffers(source: str, count: int) -> str:

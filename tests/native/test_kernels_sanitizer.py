@@ -12,6 +12,7 @@ import pytest
 
 from flatout.native.launch.launch_cpu import CpuLauncher, compile_source, compiler
 from flatout.native.launch.launcher import Launch, launches
+from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cpu_source
 from flatout.native.run.rate_table import RateTable
 from flatout.native.run.session import Session
@@ -51,29 +52,38 @@ def works(tmp_path_factory: pytest.TempPathFactory) -> None:
         pytest.skip("ThreadSanitizer does not run on this machine")
 
 
-def _job(session: Session, repeat: int) -> tuple[bytes, list[str]]:
-    """The buffers and the launches of a training step, as `sanitized_main.cpp` reads them."""
-    layout = session.program.layout
-    own = [name for name in session.buffers if name not in layout or layout[name].arena is None]
-    ranges = [(session.buffers[name].pointer, session.buffers[name].nbytes) for name in own]
-    parts = [struct.pack("i", len(own))]
-    for name in own:
-        content = session.buffers[name].numpy().tobytes()
-        parts += [struct.pack("i", len(content)), content]
-    step = _step(session)
+def sanitized(
+    source: str, program: KernelProgram, buffers: dict[str, Any], step: list[Launch], repeat: int, folder: Path
+) -> tuple[subprocess.CompletedProcess[str], dict[str, np.ndarray]]:
+    """Run launches by the source of a program under the sanitizer; also gives what is in the buffers afterwards."""
+    numbers = {name: number for number, name in enumerate(program.kernels)}
+    ranges = [(buffer.pointer, buffer.nbytes) for buffer in buffers.values()]
+    parts = [struct.pack("i", len(buffers))]
+    for buffer in buffers.values():
+        parts += [struct.pack("i", buffer.nbytes), buffer.numpy().tobytes()]
     parts.append(struct.pack("2i", len(step), repeat))
-    numbers = {name: number for number, name in enumerate(session.program.kernels)}
     for launch in step:
-        parts.append(
-            struct.pack("7i", numbers[launch.kernel], *launch.grid, launch.threads, launch.rows, len(launch.arguments))
-        )
+        sizes = (*launch.grid, launch.threads, launch.cluster, launch.shared_bytes, launch.rows, len(launch.arguments))
+        parts.append(struct.pack("9i", numbers[launch.kernel], *sizes))
         for argument in launch.arguments:
             found = (-1, 0)
             for number, (pointer, size) in enumerate(ranges):
                 if argument is not None and pointer <= argument < pointer + size:
                     found = (number, argument - pointer)
             parts.append(struct.pack("2i", *found))
-    return b"".join(parts), own
+    (folder / "job").write_bytes(b"".join(parts))
+    compile_source(source + _MAIN, folder / "program", *_SANITIZER)
+    done = subprocess.run([folder / name for name in ("program", "job", "out")], capture_output=True, text=True)
+    content, begin, found_there = b"" if done.returncode else (folder / "out").read_bytes(), 0, {}
+    for name, buffer in buffers.items() if content else ():
+        found_there[name] = np.frombuffer(content, buffer.dtype, buffer.nbytes // buffer.dtype.itemsize, begin)
+        begin += buffer.nbytes
+    return done, found_there
+
+
+def _own(session: Session) -> dict[str, Any]:
+    layout = session.program.layout
+    return {name: one for name, one in session.buffers.items() if name not in layout or layout[name].arena is None}
 
 
 def _step(session: Session) -> list[Launch]:
@@ -96,18 +106,12 @@ def _session(launcher: Any) -> Session:
 @pytest.mark.usefixtures("works")
 def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> None:
     session = _session(emulated)
-    job, own = _job(session, 2)
-    (tmp_path / "job").write_bytes(job)
-    compile_source(cpu_source(session.program) + _MAIN, tmp_path / "program", *_SANITIZER)
-    done = subprocess.run([tmp_path / "program", tmp_path / "job", tmp_path / "out"], capture_output=True, text=True)
+    source = cpu_source(session.program)
+    done, found = sanitized(source, session.program, _own(session), _step(session), 2, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     session._module.run(_step(session), 2)
-    content, begin = (tmp_path / "out").read_bytes(), 0
-    for name in own:
-        buffer = session.buffers[name]
-        found = np.frombuffer(content, buffer.dtype, int(np.prod(buffer.shape)), begin)
-        np.testing.assert_array_equal(found, buffer.numpy().reshape(-1), err_msg=name)
-        begin += buffer.nbytes
+    for name, values in found.items():
+        np.testing.assert_array_equal(values, session.buffers[name].numpy().reshape(-1), err_msg=name)
 
 
 @pytest.mark.slow
@@ -117,9 +121,8 @@ def test_a_missing_barrier_would_be_found(emulated: Any, tmp_path: Path) -> None
     source = cpu_source(session.program)
     barrier = "        __syncthreads();\n#pragma unroll"
     assert barrier in source
-    compile_source(source.replace(barrier, "#pragma unroll") + _MAIN, tmp_path / "program", *_SANITIZER)
-    (tmp_path / "job").write_bytes(_job(session, 1)[0])
-    done = subprocess.run([tmp_path / "program", tmp_path / "job", tmp_path / "out"], capture_output=True, text=True)
+    without = source.replace(barrier, "#pragma unroll")
+    done, _ = sanitized(without, session.program, _own(session), _step(session), 1, tmp_path)
     assert done.returncode != 0
     assert "data race" in done.stderr
 

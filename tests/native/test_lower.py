@@ -195,21 +195,3 @@ def test_buffers_speak_numpy_and_dlpack(emulated: Any) -> None:
     kernel.assign(np.zeros((784, 128)))
     assert not np.asarray(program.buffers["weights"])[: 784 * 128].any()
     assert not hasattr(kernel, "__cuda_array_interface__")
-
-
-@pytest.mark.backend("torch")
-def test_capsules_of_cuda_memory_are_well_formed() -> None:
-    import ctypes
-
-    from flatout.native.launch import dlpack
-
-    owner = np.arange(6, dtype="float32")
-    capsule = dlpack.capsule(owner.ctypes.data, (2, 3), owner.dtype, 0, owner)
-    get = ctypes.pythonapi.PyCapsule_GetPointer
-    get.restype, get.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
-    tensor = dlpack._Managed.from_address(get(capsule, b"dltensor")).tensor
-    assert (tensor.data, tensor.ndim, list(tensor.shape[:2])) == (owner.ctypes.data, 2, [2, 3])
-    assert (tensor.device.device_type, tensor.dtype.code, tensor.dtype.bits) == (2, 2, 32)
-    alive = len(dlpack._alive)
-    del capsule
-    assert len(dlpack._alive) == alive - 1

@@ -124,8 +124,7 @@ class Program(KernelProgram):
             raise ValueError("Expected `x` and `y` with as many rows each.")
         if math.prod(x.shape[1:]) != self.network.features:
             raise ValueError(f"Expected rows of {self.network.features} values. Received: x.shape={tuple(x.shape)}.")
-        problem = problem_with_targets(self.network, y)
-        if problem is not None:
+        if (problem := problem_with_targets(self.network, y)) is not None:
             raise ValueError(f"Invalid value for argument `y`: {problem}.")
         return x, y
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 from flatout.base.errors import Refusal, reason
 from flatout.native.model.network import Affine, Dense, Layer, Network, Softmax
-
-from .fused_layer import FusedLayer, units_of_a_block
 
 # Of a block, on Hopper.
 SHARED_BYTES = 227 * 1024
@@ -29,14 +28,18 @@ _LEAST_EPSILON = 1e-10
 Precision = Literal["exact", "fast"]
 
 
+def units_of_a_block(width: int, cluster: int) -> int:
+    """Units of a layer that each block owns: 8 or a multiple of 16. The last ones may only fill the matrix tiles."""
+    least = math.ceil(width / cluster)
+    return 8 if least <= 8 else math.ceil(least / 16) * 16
+
+
 @dataclass(frozen=True)
 class FusedPlan:
     """The shape of a fused kernel.
 
     Attributes:
-        inputs: Features of a row.
         hidden: Units of each hidden Dense layer.
-        outputs: Classes.
         batch: Rows of a step.
         cluster: Blocks.
         warps: Of a block.
@@ -62,13 +65,9 @@ class FusedPlan:
     @property
     def layers(self) -> tuple[FusedLayer, ...]:
         """The hidden layers. Those above the first are given halves that the kernel made."""
-        is_exact = self.precision == "exact"
-        inputs = (self.inputs, *self.hidden)
-        planes = (self.planes, *[2 if is_exact else 1] * len(self.hidden))
-        return tuple(
-            FusedLayer(inputs[n], width, self.cluster, self.warps, self.batch, planes[n], is_exact, self.slots)
-            for n, width in enumerate(self.hidden)
-        )
+        above = 2 if self.precision == "exact" else 1
+        sizes = pairwise((self.inputs, *self.hidden))
+        return tuple(FusedLayer(self, *size, above if n else self.planes) for n, size in enumerate(sizes))
 
     @property
     def units(self) -> int:
@@ -123,18 +122,68 @@ class FusedPlan:
         return f"one kernel{layers}, {self.cluster} blocks of {self.warps} warps, precision {self.precision!r}"
 
 
+@dataclass(frozen=True)
+class FusedLayer:
+    """What a hidden layer of a plan takes of a block; `planes` halves make one value of its input."""
+
+    plan: FusedPlan
+    inputs: int
+    width: int
+    planes: int
+
+    @property
+    def units(self) -> int:
+        return units_of_a_block(self.width, self.plan.cluster)
+
+    @property
+    def tiles(self) -> int:
+        """Of 16 inputs: each warp has as many, and those without another role may have one more. Some only fill up."""
+        tiles, warps = math.ceil(self.inputs / 16), self.plan.warps
+        each, extra = divmod(tiles, warps)
+        return tiles if each > 0 and extra <= warps - 3 else (each + 1) * warps
+
+    @property
+    def tiles_of_a_warp(self) -> int:
+        return self.tiles // self.plan.warps
+
+    @property
+    def tiles_at_once(self) -> int:
+        return min(self.tiles_of_a_warp, {8: 6, 16: 2}.get(self.units, 1))
+
+    @property
+    def state_registers(self) -> int:
+        """What weights and optimizer state take of a thread's registers."""
+        return (self.tiles_of_a_warp + 1) * self.units // 2 * (1 + self.plan.slots)
+
+    @property
+    def sum_registers(self) -> int:
+        """The same of forward sums."""
+        if self.units == 8:
+            return self.plan.batch // 2
+        return self.units * self.plan.batch // 32 * (2 if self.plan.precision == "exact" else 1)
+
+    @property
+    def row_halves(self) -> int:
+        return self.planes * self.tiles * 16
+
+    @property
+    def row_bytes(self) -> int:
+        """All rows of its input in shared memory."""
+        return self.plan.batch * (2 * self.row_halves + 16)
+
+    @property
+    def own_floats(self) -> int:
+        """Slopes, gradient and bias in shared memory."""
+        batch = self.plan.batch
+        return self.units * batch + batch // 8 * 32 * 2 * (self.units // 8) + self.units
+
+
 def plans(
     network: Network, batch: int, x_type: str, weighted: bool, precision: Precision, is_scaled_by_one: bool = True
 ) -> list[FusedPlan]:
     """The shapes of a kernel that trains a network in one go, the most promising first.
 
-    Args:
-        network: The network.
-        batch: Rows of a step.
-        x_type: Type of x in device memory.
-        weighted: Whether rows have sample weights.
-        precision: What the user asks for.
-        is_scaled_by_one: Whether a Rescaling before the first Dense layer is one positive factor for all features.
+    `is_scaled_by_one` says whether a Rescaling before the first Dense layer is one positive factor for all features.
 
     Raises:
         Refusal: There is none; the reason says what stands against it.
@@ -151,14 +200,12 @@ def plans(
     planes = 1 if is_raw or precision == "fast" else 2
     assert network.optimizer is not None
     slots = len(network.optimizer.slots)
-    found: list[FusedPlan] = []
-    for cluster in _clusters(hidden, batch):
-        for warps in _warps(inputs, planes, batch):
-            plan = FusedPlan(
-                inputs, hidden, network.outputs, batch, cluster, warps, planes, is_raw, precision, affine, slots
-            )
-            if plan.fits:
-                found.append(plan)
+    shapes = (
+        FusedPlan(inputs, hidden, network.outputs, batch, cluster, warps, planes, is_raw, precision, affine, slots)
+        for cluster in _clusters(hidden, batch)
+        for warps in _warps(inputs, planes, batch)
+    )
+    found = [plan for plan in shapes if plan.fits]
     if not found:
         what = f"{' to '.join(map(str, (inputs, *hidden)))} values with a batch of {batch}"
         raise Refusal(reason("native_form", f"one kernel a stage, because {what} do not fit a cluster of blocks"))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from flatout.native.model.c_spelling import c_float
+from flatout.native.model.c_expressions import c_float
 from flatout.native.model.network import Affine, Dense, Network
 from flatout.native.program.builder import THREADS, Builder, per_block, per_value
 from flatout.native.program.kernel_program import (
@@ -18,12 +18,10 @@ from flatout.native.program.kernel_program import (
     GridExtent,
     Kernel,
     KernelProgram,
-    StepName,
 )
 from flatout.native.program.kernel_source import fused_code
 
-from .fused_layer import FusedLayer
-from .fused_plan import FusedPlan
+from .fused_plan import FusedLayer, FusedPlan
 
 # Parts of the rows whose ranges are looked for at a time.
 RANGE_PARTS = 64
@@ -37,21 +35,19 @@ def fused_program(staged: KernelProgram, plan: FusedPlan) -> KernelProgram:
     builder = Builder(plan.batch)
     builder.layout.update(staged.layout)
     own = _own_buffers(plan)
-    builder.layout.update({buffer.name: buffer for buffer in own})
+    builder.layout.update(own)
     config = _config(network, plan, staged.layout, builder)
     train = _train_kernel(builder, network, plan)
     _data_kernels(builder, plan)
     _sum_kernels(builder, network, plan)
-    kernels = {**builder.kernels, TRAIN: train}
     prelude = fused_code([*builder.declarations.values(), *config], is_stack=len(plan.hidden) > 1)
-    steps: dict[StepName, tuple[str, ...]] = {"train": (TRAIN, STEP_SUMS, LOG)}
     return KernelProgram(
         network,
         "fused",
         plan.batch,
-        {buffer.name: buffer for buffer in own},
-        kernels,
-        steps,
+        own,
+        {**builder.kernels, TRAIN: train},
+        {"train": (TRAIN, STEP_SUMS, LOG)},
         prelude,
         staged.model,
         staged.binding,
@@ -59,8 +55,8 @@ def fused_program(staged: KernelProgram, plan: FusedPlan) -> KernelProgram:
     )
 
 
-def _own_buffers(plan: FusedPlan) -> list[Buffer]:
-    return [
+def _own_buffers(plan: FusedPlan) -> dict[str, Buffer]:
+    buffers = (
         Buffer("fused/planes", (0, plan.row_halves), "uint16", "data"),
         Buffer("fused/largest", (RANGE_PARTS, plan.inputs), "int32", "scratch"),
         Buffer("fused/numbers", (2,), "float32", "state"),
@@ -68,7 +64,8 @@ def _own_buffers(plan: FusedPlan) -> list[Buffer]:
         Buffer("fused/row_sums", (STEPS_PER_CHUNK, plan.batch, 2), "float32", "scratch"),
         Buffer("fused/step_sums", (STEPS_PER_CHUNK, 2), "float32", "scratch"),
         Buffer("fused/failed", (1,), "int32", "state"),
-    ]
+    )
+    return {buffer.name: buffer for buffer in buffers}
 
 
 def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> list[str]:
@@ -109,7 +106,7 @@ def _layer_integers(shape: FusedLayer) -> dict[str, int]:
         "PLANES": shape.planes,
         "WIDTH": shape.width,
         # With the units that are only there to fill the matrix tiles.
-        "HIDDEN": shape.units * shape.cluster,
+        "HIDDEN": shape.units * shape.plan.cluster,
         "AT_ONCE": shape.tiles_at_once,
     }
 
@@ -172,13 +169,10 @@ def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel
 
 def _data_kernels(builder: Builder, plan: FusedPlan) -> None:
     affine: Affine | None = None if plan.is_raw else plan.input
-    kind = "FUSED_PLAIN" if affine is None else f"FUSED_{affine.kind.upper()}"
-
-    inputs = {
-        "x": "x",
-        "scale": None if affine is None else affine.scale.name,
-        "offset": None if affine is None else affine.offset.name,
-    }
+    kind, inputs = "FUSED_PLAIN", {"x": "x", "scale": None, "offset": None}
+    if affine is not None:
+        kind = f"FUSED_{affine.kind.upper()}"
+        inputs |= {"scale": affine.scale.name, "offset": affine.offset.name}
     draft = builder.kernel(RANGE, "the largest magnitude of each feature")
     arguments = [*draft.reads(**inputs), draft.write("largest", "fused/largest"), "rows", str(RANGE_PARTS)]
     grid = GridExtent(fixed=plan.inputs, tile=THREADS), GridExtent(fixed=RANGE_PARTS), ONE

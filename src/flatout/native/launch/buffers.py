@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
-from . import dlpack
+# DLPack's numbers of the kinds of memory.
+_CPU, _CUDA = 1, 2
+_pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+_pointer_of.restype, _pointer_of.argtypes = ctypes.c_void_p, (ctypes.py_object, ctypes.c_char_p)
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,11 +26,7 @@ class DeviceArray:
     copy. In the memory of a CPU, under the launcher of the tests, it is a NumPy array's memory.
 
     Attributes:
-        pointer: Its address.
-        shape: Its shape.
-        dtype: Its type.
         owner: Keeps the memory.
-        is_cuda: Whether it is a GPU's memory.
         fetch: Copies it into a NumPy array.
         fill: Copies a NumPy array into it.
     """
@@ -44,8 +45,7 @@ class DeviceArray:
 
     def part(self, shape: tuple[int, ...], offset: int) -> DeviceArray:
         """Some of its elements, from the `offset`-th on, in another shape."""
-        pointer = self.pointer + offset * self.dtype.itemsize
-        return DeviceArray(pointer, shape, self.dtype, self.owner, self.is_cuda, self.fetch, self.fill)
+        return dataclasses.replace(self, pointer=self.pointer + offset * self.dtype.itemsize, shape=shape)
 
     def numpy(self) -> np.ndarray:
         """A copy on the host."""
@@ -71,25 +71,20 @@ class DeviceArray:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return (dlpack.CUDA, 0) if self.is_cuda else (1, 0)
+        return (_CUDA if self.is_cuda else _CPU, 0)
 
     def __dlpack__(self, *, stream: Any = None, **_: Any) -> Any:
-        if not self.is_cuda:
-            return np.asarray(self).__dlpack__()
-        return dlpack.capsule(self.pointer, self.shape, self.dtype, 0, self.owner)
+        # NumPy makes the capsule, and keeps the owner as long as its consumer needs it; it looks into no memory.
+        capsule = _as_numpy(self._interface(), self.owner).__dlpack__()
+        # A tensor of DLPack begins with its address, after which comes the kind of memory that is.
+        kind = ctypes.c_int32.from_address(_pointer_of(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
+        kind.value, _ = self.__dlpack_device__()
+        return capsule
 
 
-def host_array(array: np.ndarray) -> DeviceArray:
-    """A NumPy array in the memory of the CPU, as a `DeviceArray` of it."""
-
-    def view(of: DeviceArray) -> np.ndarray:
-        raw = (ctypes.c_char * of.nbytes).from_address(of.pointer)
-        return np.frombuffer(memoryview(raw), of.dtype).reshape(of.shape)
-
-    def fill(of: DeviceArray, values: np.ndarray) -> None:
-        view(of)[...] = values.reshape(of.shape)
-
-    return DeviceArray(array.ctypes.data, array.shape, array.dtype, array, False, lambda of: view(of).copy(), fill)
+def _as_numpy(interface: dict[str, Any], owner: Any) -> np.ndarray:
+    """Memory as an array of NumPy; if it is a GPU's, only what the array says of itself is to be had."""
+    return np.asarray(SimpleNamespace(__array_interface__=interface, owner=owner))
 
 
 def adopted(array: Any, fetch: Any, fill: Any) -> DeviceArray | None:
@@ -100,17 +95,10 @@ def adopted(array: Any, fetch: Any, fill: Any) -> DeviceArray | None:
         return None
     if hasattr(array, "__dlpack_device__") and int(array.__dlpack_device__()[1]) != 0:
         return None
-    dtype, shape = np.dtype(interface["typestr"]), tuple(interface["shape"])
-    strides = interface.get("strides")
-    if strides is not None:
-        expected: list[int] = []
-        step = dtype.itemsize
-        for size in reversed(shape):
-            expected.insert(0, step)
-            step *= size
-        if tuple(strides) != tuple(expected):
-            return None
+    seen = _as_numpy(interface, array)
+    if not seen.flags.c_contiguous:
+        return None
     if hasattr(array, "block_until_ready"):
         # Jax brings rows from the host by a thread: until that is done, waiting for the device does not wait for them.
         array.block_until_ready()
-    return DeviceArray(interface["data"][0], shape, dtype, array, True, fetch, fill)
+    return DeviceArray(interface["data"][0], seen.shape, seen.dtype, array, True, fetch, fill)

@@ -20,8 +20,8 @@ from flatout.base.errors import MissingExtra
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cpu_source
 
-from .buffers import DeviceArray, host_array
-from .launcher import Launch
+from .buffers import DeviceArray
+from .launcher import Launch, Launcher
 
 _FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
 
@@ -48,17 +48,20 @@ def compile_source(source: str, target: Path, *flags: str) -> None:
         target.chmod(0o700)
 
 
-_FIELDS = ("kernel", "grid_x", "grid_y", "grid_z", "threads", "first_argument")
-
-
 class _LaunchRecord(ctypes.Structure):
-    _fields_ = tuple((name, ctypes.c_int) for name in _FIELDS)
+    """`FlatoutLaunch` of shim_cpu.h."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int)
+        for name in ("kernel", "grid_x", "grid_y", "grid_z", "threads", "cluster", "shared_bytes", "first_argument")
+    )
 
 
-class CpuLauncher:
-    """Runs kernels on the CPU, compiled with further `flags`."""
+class CpuLauncher(Launcher):
+    """Runs kernels on the CPU, compiled with further `flags`. Nothing runs in the background."""
 
     name = "cpu"
+    device_name = "emulated"
 
     def __init__(self, *flags: str):
         self._flags = ("-shared", "-fPIC", *flags)
@@ -73,20 +76,21 @@ class CpuLauncher:
         return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
-        return host_array(np.zeros(shape, dtype))
+        return self._of_host(np.zeros(shape, dtype))
 
     def adopt(self, array: Any) -> DeviceArray | None:
-        return host_array(array) if isinstance(array, np.ndarray) and array.flags.c_contiguous else None
+        return self._of_host(array) if isinstance(array, np.ndarray) and array.flags.c_contiguous else None
 
-    def wait(self) -> None:
-        """Nothing runs in the background."""
+    def _of_host(self, array: np.ndarray) -> DeviceArray:
+        return DeviceArray(array.ctypes.data, array.shape, array.dtype, array, False, self._fetch, self._fill)
 
-    def synchronize(self) -> None:
-        """Nothing runs in the background."""
+    def _fetch(self, array: DeviceArray) -> np.ndarray:
+        return np.array(array)
 
-    @property
-    def device_name(self) -> str:
-        return "emulated"
+    def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
+        np.asarray(array)[...] = values.reshape(array.shape)
+
+    def synchronize(self) -> None: ...
 
     def why_no_clusters(self) -> str | None:
         return None
@@ -96,33 +100,18 @@ class CpuModule:
     """A shared library of kernels."""
 
     def __init__(self, library: ctypes.PyDLL, names: list[str]):
-        self._library = library
         self._run = library.flatout_run
         self._run.restype = None
         self._numbers = {name: number for number, name in enumerate(names)}
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        if any(launch.cluster > 1 for launch in launches):
-            for launch in [*launches] * repeat:
-                if launch.cluster > 1:
-                    self._run_cluster(launch)
-                else:
-                    self.run([launch], 1)
-            return
         records = (_LaunchRecord * len(launches))()
         arguments: list[int] = []
         rows: list[ctypes.c_int] = []
-        for record, launch in zip(records, launches, strict=True):
-            rows.append(ctypes.c_int(launch.rows))
-            fields = (self._numbers[launch.kernel], *launch.grid, launch.threads, len(arguments))
-            for name, value in zip(_FIELDS, fields, strict=True):
-                setattr(record, name, value)
-            arguments += [ctypes.addressof(rows[-1]) if one is None else one for one in launch.arguments]
+        for n, one in enumerate(launches):
+            number = self._numbers[one.kernel]
+            records[n] = _LaunchRecord(number, *one.grid, one.threads, one.cluster, one.shared_bytes, len(arguments))
+            rows.append(ctypes.c_int(one.rows))
+            arguments += [ctypes.addressof(rows[-1]) if value is None else value for value in one.arguments]
         pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
         self._run(records, len(launches), pointers, repeat)
-
-    def _run_cluster(self, launch: Launch) -> None:
-        arguments = (ctypes.c_void_p * len(launch.arguments))(*launch.arguments)
-        run = self._library.flatout_run_cluster
-        run.restype = None
-        run(self._numbers[launch.kernel], launch.cluster, launch.threads, launch.shared_bytes, arguments)

@@ -18,11 +18,9 @@ from flatout.base.errors import Refusal, reason
 from flatout.native.program.kernel_program import Kernel, KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
-from .buffers import DeviceArray, adopted
-from .launcher import Launch
+from .buffers import DeviceArray
+from .launcher import GraphModule, Launch, Launcher
 
-# Steps in a graph: long enough that launching it costs the host less than it costs the device.
-STEPS_PER_GRAPH = 32
 # What is copied from pageable memory is first copied elsewhere, and no state of a model lies in other memory.
 _STAGED_BYTES = 64 * 1024
 # Blocks of a cluster that every GPU with clusters has; more must be allowed kernel by kernel.
@@ -61,7 +59,7 @@ def compile_to_cubin(source: str, arch: str) -> bytes:
     return file.read_bytes()
 
 
-class CudaCoreLauncher:
+class CudaCoreLauncher(Launcher):
     """Compiles with NVRTC and launches on a stream of its own, in the primary context that jax and torch use too."""
 
     name = "cuda.core"
@@ -74,6 +72,7 @@ class CudaCoreLauncher:
             raise ImportError(f"there is no CUDA device ({error})") from error
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
+        self.device_name = str(self._device.name)
 
     def load(self, program: KernelProgram) -> CudaCoreModule:
         arch = self._device.arch
@@ -110,10 +109,6 @@ class CudaCoreLauncher:
         if resident < 1:
             raise Refusal(reason("native_device", f"the GPU holds no cluster of {kernel.cluster} such blocks"))
 
-    @property
-    def device_name(self) -> str:
-        return str(self._device.name)
-
     def why_no_clusters(self) -> str | None:
         major, minor = self._device.compute_capability
         return None if major >= 9 else f"the GPU is sm_{major}{minor}, and clusters of blocks need sm_90"
@@ -124,9 +119,6 @@ class CudaCoreLauncher:
         pointer = int(memory.handle)
         checked(driver.cuMemsetD8Async(pointer, 0, nbytes, self._handle))
         return DeviceArray(pointer, tuple(shape), dtype, memory, True, self._fetch, self._fill)
-
-    def adopt(self, array: Any) -> DeviceArray | None:
-        return adopted(array, self._fetch, self._fill)
 
     def wait(self) -> None:
         self._stream.sync()
@@ -157,47 +149,40 @@ def _destroy(graphs: dict[Any, Any]) -> None:
         driver.cuGraphExecDestroy(graph)
 
 
-class CudaCoreModule:
-    """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
+class CudaCoreModule(GraphModule):
+    """Compiled kernels, and the stream on which they run."""
 
     def __init__(self, stream: Any, kernels: dict[str, Any], in_graphs: bool = True):
+        super().__init__()
         self._stream = stream
+        self._handle = driver.CUstream(int(stream.handle))
         self._in_graphs = in_graphs
         self._kernels = kernels
-        self._graphs: dict[Any, Any] = {}
         # Not at exit, when the driver may be gone already.
         weakref.finalize(self, _destroy, self._graphs).atexit = False
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        if not self._in_graphs:
-            for one in [*launches] * repeat:
-                self._launch(one)
-            return
-        stream = driver.CUstream(int(self._stream.handle))
-        for times in (STEPS_PER_GRAPH, 1):
-            graphs, repeat = divmod(repeat, times)
-            if graphs:
-                graph = self._graph(tuple(launches), times)
-                for _ in range(graphs):
-                    checked(driver.cuGraphLaunch(graph, stream))
+        if self._in_graphs:
+            super().run(launches, repeat)
+        else:
+            self._launch([*launches] * repeat)
 
-    def _graph(self, launches: tuple[Launch, ...], times: int) -> Any:
-        key = (launches, times)
-        if key not in self._graphs:
-            stream = driver.CUstream(int(self._stream.handle))
-            mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
-            checked(driver.cuStreamBeginCapture(stream, mode))
-            try:
-                for _ in range(times):
-                    for one in launches:
-                        self._launch(one)
-            finally:
-                graph = checked(driver.cuStreamEndCapture(stream))
-            self._graphs[key] = checked(driver.cuGraphInstantiate(graph, 0))
-            checked(driver.cuGraphDestroy(graph))
-        return self._graphs[key]
+    def _captured(self, launches: Sequence[Launch]) -> Any:
+        mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+        checked(driver.cuStreamBeginCapture(self._handle, mode))
+        try:
+            self._launch(launches)
+        finally:
+            graph = checked(driver.cuStreamEndCapture(self._handle))
+        executable = checked(driver.cuGraphInstantiate(graph, 0))
+        checked(driver.cuGraphDestroy(graph))
+        return executable
 
-    def _launch(self, one: Launch) -> None:
-        config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
-        arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
-        launch(self._stream, config, self._kernels[one.kernel], *arguments)
+    def _replay(self, graph: Any) -> None:
+        checked(driver.cuGraphLaunch(graph, self._handle))
+
+    def _launch(self, launches: Sequence[Launch]) -> None:
+        for one in launches:
+            config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
+            arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
+            launch(self._stream, config, self._kernels[one.kernel], *arguments)

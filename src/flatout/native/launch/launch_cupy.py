@@ -11,13 +11,11 @@ import numpy as np
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
-from .buffers import DeviceArray, adopted
-from .launcher import Launch
-
-_STEPS_PER_GRAPH = 32
+from .buffers import DeviceArray
+from .launcher import GraphModule, Launch, Launcher
 
 
-class CupyLauncher:
+class CupyLauncher(Launcher):
     """Compiles with CuPy's `RawModule`."""
 
     name = "cupy"
@@ -28,6 +26,7 @@ class CupyLauncher:
         except cupy.cuda.runtime.CUDARuntimeError as error:
             raise ImportError(f"there is no CUDA device ({error})") from error
         self._stream = cupy.cuda.Stream(non_blocking=True)
+        self.device_name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
     def load(self, program: KernelProgram) -> CupyModule:
         module = cupy.RawModule(code=cuda_source(program), options=("-std=c++17",), backend="nvrtc")
@@ -37,67 +36,39 @@ class CupyLauncher:
         memory = cupy.zeros(shape, dtype)
         return DeviceArray(memory.data.ptr, tuple(shape), dtype, memory, True, self._fetch, self._fill)
 
-    def adopt(self, array: Any) -> DeviceArray | None:
-        return adopted(array, self._fetch, self._fill)
-
-    @property
-    def device_name(self) -> str:
-        return cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
-
-    def why_no_clusters(self) -> str | None:
-        return "CuPy launches no clusters of blocks"
-
-    def wait(self) -> None:
-        self.synchronize()
-
     def synchronize(self) -> None:
         cupy.cuda.Device().synchronize()
 
-    def _view(self, array: DeviceArray) -> Any:
-        return cupy.asarray(array)
-
     def _fetch(self, array: DeviceArray) -> np.ndarray:
         self._stream.synchronize()
-        return self._view(array).get()
+        return cupy.asarray(array).get()
 
     def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
         self._stream.synchronize()
-        self._view(array).set(values.reshape(array.shape))
+        cupy.asarray(array).set(values.reshape(array.shape))
         self.synchronize()
 
 
-class CupyModule:
-    """Compiled kernels; a step's launches become a CUDA graph the first time they are repeated."""
+class CupyModule(GraphModule):
+    """Compiled kernels, and the stream on which they run."""
 
     def __init__(self, stream: Any, kernels: dict[str, Any]):
+        super().__init__()
         self._stream = stream
         self._kernels = kernels
-        self._graphs: dict[Any, Any] = {}
 
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+    def _captured(self, launches: Sequence[Launch]) -> Any:
         with self._stream:
-            for times in (_STEPS_PER_GRAPH, 1):
-                graphs, repeat = divmod(repeat, times)
-                if graphs:
-                    graph = self._graph(tuple(launches), times)
-                    for _ in range(graphs):
-                        graph.launch(self._stream)
-
-    def _graph(self, launches: tuple[Launch, ...], times: int) -> Any:
-        key = (launches, times)
-        if key not in self._graphs:
             self._stream.begin_capture()
             try:
-                for _ in range(times):
-                    for one in launches:
-                        self._launch(one)
+                for one in launches:
+                    arguments = tuple(
+                        np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments
+                    )
+                    self._kernels[one.kernel](one.grid, (one.threads, 1, 1), arguments, shared_mem=one.shared_bytes)
             finally:
                 graph = self._stream.end_capture()
-            self._graphs[key] = graph
-        return self._graphs[key]
+        return graph
 
-    def _launch(self, one: Launch) -> None:
-        if one.cluster > 1:
-            raise NotImplementedError(f"The launcher 'cupy' has no clusters. Received: cluster={one.cluster}.")
-        arguments = tuple(np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments)
-        self._kernels[one.kernel](one.grid, (one.threads, 1, 1), arguments, shared_mem=one.shared_bytes)
+    def _replay(self, graph: Any) -> None:
+        graph.launch(self._stream)

@@ -15,14 +15,17 @@ from pycuda.compiler import SourceModule
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
-from .buffers import DeviceArray, adopted
-from .launcher import Launch
+from .buffers import DeviceArray
+from .launcher import Launch, Launcher
 
 
-class PycudaLauncher:
+class PycudaLauncher(Launcher):
     """Compiles with PyCUDA's `SourceModule`."""
 
     name = "pycuda"
+
+    def __init__(self) -> None:
+        self.device_name = driver.Device(0).name()
 
     def load(self, program: KernelProgram) -> PycudaModule:
         module = SourceModule(cuda_source(program), no_extern_c=True, options=["-std=c++17", "-w"])
@@ -33,19 +36,6 @@ class PycudaLauncher:
         memory = driver.mem_alloc(nbytes)
         driver.memset_d8(memory, 0, nbytes)
         return DeviceArray(int(memory), tuple(shape), dtype, memory, True, self._fetch, self._fill)
-
-    def adopt(self, array: Any) -> DeviceArray | None:
-        return adopted(array, self._fetch, self._fill)
-
-    @property
-    def device_name(self) -> str:
-        return driver.Device(0).name()
-
-    def why_no_clusters(self) -> str | None:
-        return "PyCUDA launches no clusters of blocks"
-
-    def wait(self) -> None:
-        self.synchronize()
 
     def synchronize(self) -> None:
         pycuda.autoprimaryctx.context.synchronize()
@@ -67,9 +57,6 @@ class PycudaModule:
         self._kernels = kernels
 
     def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        for _ in range(repeat):
-            for one in launches:
-                if one.cluster > 1:
-                    raise NotImplementedError(f"The launcher 'pycuda' has no clusters. Received: {one.cluster}.")
-                arguments = [np.int32(one.rows) if value is None else np.uintp(value) for value in one.arguments]
-                self._kernels[one.kernel](*arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)
+        for one in [*launches] * repeat:
+            arguments = [np.int32(one.rows) if value is None else np.uintp(value) for value in one.arguments]
+            self._kernels[one.kernel](*arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)

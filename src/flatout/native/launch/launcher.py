@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,7 +11,10 @@ import numpy as np
 
 from flatout.native.program.kernel_program import KernelProgram
 
-from .buffers import DeviceArray
+from .buffers import DeviceArray, adopted
+
+# Steps in a graph: long enough that launching it costs the host less than it costs the device.
+_STEPS_PER_GRAPH = 32
 
 
 @dataclass(frozen=True)
@@ -48,28 +52,60 @@ class Module(Protocol):
         ...
 
 
-class Launcher(Protocol):
-    """Compiles and runs programs."""
+class GraphModule(ABC):
+    """Kernels whose launches become a CUDA graph the first time they are repeated."""
+
+    def __init__(self) -> None:
+        self._graphs: dict[Any, Any] = {}
+
+    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+        for times in (_STEPS_PER_GRAPH, 1):
+            count, repeat = divmod(repeat, times)
+            key = (tuple(launches), times)
+            if count and key not in self._graphs:
+                self._graphs[key] = self._captured([*launches] * times)
+            for _ in range(count):
+                self._replay(self._graphs[key])
+
+    @abstractmethod
+    def _captured(self, launches: Sequence[Launch]) -> Any:
+        """A graph of launches."""
+
+    @abstractmethod
+    def _replay(self, graph: Any) -> None: ...
+
+
+class Launcher(ABC):
+    """Compiles and runs programs, on a GPU unless a subclass says otherwise."""
 
     name: str
+    device_name: str
 
-    @property
-    def device_name(self) -> str: ...
-
+    @abstractmethod
     def load(self, program: KernelProgram) -> Module: ...
-    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray: ...
-    def adopt(self, array: Any) -> DeviceArray | None:
-        """An array that is already in this launcher's memory, without a copy; None if it is elsewhere."""
-        ...
+
+    @abstractmethod
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
+        """Memory, filled with zeros."""
+
+    @abstractmethod
+    def _fetch(self, array: DeviceArray) -> np.ndarray: ...
+
+    @abstractmethod
+    def _fill(self, array: DeviceArray, values: np.ndarray) -> None: ...
+
+    @abstractmethod
+    def synchronize(self) -> None:
+        """Wait for all work on the device, also that of other libraries."""
 
     def wait(self) -> None:
         """Wait for all that it has launched."""
-        ...
+        self.synchronize()
 
-    def synchronize(self) -> None:
-        """Wait for all work on the device, also that of other libraries."""
-        ...
+    def adopt(self, array: Any) -> DeviceArray | None:
+        """An array that is already in this launcher's memory, without a copy; None if it is elsewhere."""
+        return adopted(array, self._fetch, self._fill)
 
     def why_no_clusters(self) -> str | None:
         """Why it cannot run kernels of thread-block clusters; None if it can."""
-        ...
+        return f"{self.name} launches no clusters of blocks"

@@ -6,16 +6,20 @@ Kernels are generated from these alone, whatever their form: one kernel a stage,
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
-from .activations import Curve
+import numpy as np
+
+from .c_expressions import Curve
 
 LossKind = Literal["sparse", "categorical", "binary", "mse", "mae", "huber"]
 # How a loss comes from an output to logarithms; kernels/staged/loss.cuh has the four.
 LossForm = Literal["logits", "z", "probabilities", "clipped"]
 MetricKind = Literal["sparse_accuracy", "categorical_accuracy", "binary_accuracy", "squared_error", "absolute_error"]
 OptimizerKind = Literal["sgd", "adam", "rmsprop"]
+Clip = Literal["none", "value", "norm", "global_norm"]
 
 
 @dataclass(frozen=True)
@@ -195,7 +199,7 @@ class Optimizer:
     kind: OptimizerKind
     slots: tuple[str, ...]
     numbers: tuple[tuple[str, float], ...]
-    clip: Literal["none", "value", "norm", "global_norm"] = "none"
+    clip: Clip = "none"
     clip_at: float = 0.0
     weight_decay: float | None = None
     decayed: frozenset[str] = frozenset()
@@ -236,3 +240,33 @@ class Network:
     @property
     def dropouts(self) -> tuple[Dropout, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Dropout))
+
+
+@dataclass(frozen=True)
+class Binding:
+    """Which Keras objects belong to which buffers.
+
+    Attributes:
+        weights: Variables of layers by the names of their buffers.
+        constants: Functions that give constants of layers, by the names of their buffers.
+        slots: Variables of the optimizer by the names of their buffers.
+        seeds: The seed generators of the Dropout layers.
+        metrics: The loss' tracker, then the metrics in order.
+        log_names: The metrics' names in the logs.
+    """
+
+    weights: dict[str, Any] = field(default_factory=dict)
+    constants: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
+    slots: dict[str, Any] = field(default_factory=dict)
+    seeds: list[Any] = field(default_factory=list)
+    metrics: list[Any] = field(default_factory=list)
+    log_names: list[str] = field(default_factory=list)
+
+    def names_the_same_as(self, other: Binding) -> bool:
+        """Whether both name the same objects."""
+
+        def ids(one: Binding) -> list[int]:
+            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
+            return [id(each) for each in found]
+
+        return ids(self) == ids(other) and self.log_names == other.log_names

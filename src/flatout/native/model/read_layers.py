@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
@@ -16,38 +17,55 @@ from keras import layers
 from flatout.base.errors import Refusal, reason
 from flatout.seam.layers import automatic_name, has_own_losses
 
-from . import activations as curves
-from .activations import Curve
-from .c_spelling import identifier
-from .network import Activation, Affine, BatchNorm, Dense, Dropout, Layer, Softmax, Weight
-
-Shape = tuple[int, ...]
+from . import c_expressions as curves
+from .c_expressions import Curve, identifier
+from .network import Activation, Affine, BatchNorm, Binding, Dense, Dropout, Layer, Softmax, Weight
 
 
-@dataclass(frozen=True)
-class LayerReading:
-    """A layer that was read; without `layer` it only gives the values another shape."""
-
-    shape: Shape
-    layer: Layer | None = None
-    weights: dict[str, Any] = field(default_factory=dict)
-    constants: dict[str, Callable[[], np.ndarray]] = field(default_factory=dict)
-    seeds: list[Any] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class PlaceInChain:
-    """Where a layer is in its chain.
+@dataclass
+class ChainReading:
+    """Layers as they are read one after the other, each by its `name`, with what belongs to their buffers.
 
     Attributes:
-        name: What it is called in the program.
-        shape: Of a sample that it is given.
-        dropouts: How many Dropout layers are before it.
+        shape: What a sample has after the last of them.
     """
 
-    name: str
-    shape: Shape
-    dropouts: int
+    shape: tuple[int, ...]
+    layers: list[Layer] = field(default_factory=list)
+    binding: Binding = field(default_factory=Binding)
+    name: str = ""
+
+    @property
+    def size(self) -> int:
+        return math.prod(self.shape)
+
+    @property
+    def lines(self) -> int:
+        """Rows of a sample, for a layer that works on the last axis."""
+        return math.prod(self.shape[:-1])
+
+    def add(self, layer: Layer) -> None:
+        """Add a layer; an activation after a Dense layer without one becomes a part of it."""
+        last = self.layers[-1] if self.layers else None
+        if isinstance(layer, Activation) and isinstance(last, Dense) and last.curve.is_linear:
+            self.layers[-1] = dataclasses.replace(last, curve=layer.curve)
+        elif not (isinstance(layer, Activation) and layer.curve.is_linear):
+            self.layers.append(layer)
+
+    def weight(self, layer: Any, part: str) -> Weight | None:
+        """A variable of a Keras layer, bound to a buffer of its own; None where the layer has none."""
+        variable = getattr(layer, part)
+        if variable is None:
+            return None
+        if variable.constraint is not None:
+            raise _refusal(layer, f"its {part} has a constraint")
+        if keras.backend.standardize_dtype(variable.dtype) != "float32":
+            raise _refusal(layer, f"its {part} is {variable.dtype}")
+        l1, l2 = _penalty(layer, getattr(variable, "regularizer", None))
+        trainable = bool(variable.trainable) and bool(layer.trainable)
+        weight = Weight(f"{self.name}/{part}", tuple(variable.shape), trainable, l1, l2)
+        self.binding.weights[weight.name] = variable
+        return weight
 
 
 def names_of(chain: list[Any]) -> list[str]:
@@ -68,8 +86,8 @@ def names_of(chain: list[Any]) -> list[str]:
     return names if len(set(names)) == len(names) else [f"{name}_{number}" for number, name in enumerate(names)]
 
 
-def read_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    """Read a Keras layer."""
+def read_layer(layer: Any, chain: ChainReading) -> None:
+    """Read a Keras layer, and add it to those before it."""
     reader = _READERS.get(type(layer))
     if reader is None:
         raise _refusal(layer, f"a {type(layer).__name__} has no kernel")
@@ -77,37 +95,30 @@ def read_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
         raise _refusal(layer, f"its dtype policy is {layer.dtype_policy.name}")
     if "call" in vars(layer) or getattr(layer, "activity_regularizer", None) is not None or has_own_losses(layer):
         raise _refusal(layer, "it has a call, losses or an activity regularizer of its own")
-    return reader(layer, at)
+    reader(layer, chain)
 
 
 def _refusal(layer: Any, why: str) -> Refusal:
     return Refusal(reason("native_layer", layer.name, why))
 
 
-def _flatten(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if getattr(layer, "data_format", "channels_last") != "channels_last" and len(at.shape) > 1:
+def _flatten(layer: Any, chain: ChainReading) -> None:
+    if getattr(layer, "data_format", "channels_last") != "channels_last" and len(chain.shape) > 1:
         raise _refusal(layer, "channels_first flattens in another order")
-    return [LayerReading((math.prod(at.shape),))]
+    chain.shape = (chain.size,)
 
 
-def _reshape(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    return [LayerReading(tuple(layer.compute_output_shape((None, *at.shape))[1:]))]
+def _reshape(layer: Any, chain: ChainReading) -> None:
+    chain.shape = tuple(layer.compute_output_shape((None, *chain.shape))[1:])
 
 
-def _constant(value: Any, shape: Shape) -> np.ndarray:
-    """A constant of a layer, one value for each of a sample's."""
-    array = np.asarray(keras.ops.convert_to_numpy(value), np.float32)
-    array = array.reshape(array.shape[1:]) if array.ndim > len(shape) and array.shape[0] == 1 else array
-    return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
-
-
-def _rescaling(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+def _rescaling(layer: Any, chain: ChainReading) -> None:
     if keras.config.image_data_format() == "channels_first" and np.ndim(layer.scale) > 0:
         raise _refusal(layer, "its scales follow channels_first")
-    return [_affine(layer, at, "rescale", lambda: layer.scale, lambda: layer.offset)]
+    _affine(layer, chain, "rescale", scale=lambda: layer.scale, offset=lambda: layer.offset)
 
 
-def _normalization(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+def _normalization(layer: Any, chain: ChainReading) -> None:
     if getattr(layer, "mean", None) is None:
         raise _refusal(layer, "it has no mean and variance yet")
 
@@ -115,25 +126,26 @@ def _normalization(layer: Any, at: PlaceInChain) -> list[LayerReading]:
         variance = np.asarray(keras.ops.convert_to_numpy(layer.variance), np.float32)
         return np.maximum(np.sqrt(variance), np.float32(keras.config.epsilon()))
 
-    kind = "rescale" if layer.invert else "normalize"
-    return [_affine(layer, at, kind, deviation, lambda: layer.mean)]
+    _affine(layer, chain, "rescale" if layer.invert else "normalize", scale=deviation, offset=lambda: layer.mean)
 
 
-def _affine(
-    layer: Any, at: PlaceInChain, kind: Any, scale: Callable[[], Any], offset: Callable[[], Any]
-) -> LayerReading:
-    name, shape, size = at.name, at.shape, math.prod(at.shape)
-    weights = [Weight(f"{name}/{part}", (size,), trainable=False) for part in ("scale", "offset")]
-    constants: dict[str, Callable[[], np.ndarray]] = {
-        weight.name: functools.partial(lambda give: _constant(give(), shape), give)
-        for weight, give in zip(weights, (scale, offset), strict=True)
-    }
-    try:
-        for give in constants.values():
-            give()
-    except ValueError as error:
-        raise _refusal(layer, "its constants do not fit its input") from error
-    return LayerReading(shape, Affine(name, size, kind, *weights), constants=constants)
+def _affine(layer: Any, chain: ChainReading, kind: Literal["rescale", "normalize"], **parts: Callable[[], Any]) -> None:
+    weights = {part: Weight(f"{chain.name}/{part}", (chain.size,), trainable=False) for part in parts}
+    for part, give in parts.items():
+        constant = functools.partial(_constant, give, chain.shape)
+        try:
+            constant()
+        except ValueError as error:
+            raise _refusal(layer, "its constants do not fit its input") from error
+        chain.binding.constants[weights[part].name] = constant
+    chain.add(Affine(chain.name, chain.size, kind, **weights))
+
+
+def _constant(give: Callable[[], Any], shape: tuple[int, ...]) -> np.ndarray:
+    """A constant of a layer as it is now, one value for each of a sample's."""
+    array = np.asarray(keras.ops.convert_to_numpy(give()), np.float32)
+    array = array.reshape(array.shape[1:]) if array.ndim > len(shape) and array.shape[0] == 1 else array
+    return np.ascontiguousarray(np.broadcast_to(array, shape)).reshape(-1)
 
 
 def _penalty(layer: Any, regularizer: Any) -> tuple[float, float]:
@@ -146,69 +158,55 @@ def _penalty(layer: Any, regularizer: Any) -> tuple[float, float]:
     return l1, l2
 
 
-def _weight(layer: Any, name: str, part: str, variable: Any) -> Weight:
-    if variable.constraint is not None:
-        raise _refusal(layer, f"its {part} has a constraint")
-    if keras.backend.standardize_dtype(variable.dtype) != "float32":
-        raise _refusal(layer, f"its {part} is {variable.dtype}")
-    l1, l2 = _penalty(layer, getattr(variable, "regularizer", None))
-    trainable = bool(variable.trainable) and bool(layer.trainable)
-    return Weight(f"{name}/{part}", tuple(variable.shape), trainable, l1, l2)
-
-
-def _dense(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+def _dense(layer: Any, chain: ChainReading) -> None:
     if getattr(layer, "lora_enabled", False) or getattr(layer, "quantization_mode", None) is not None:
         raise _refusal(layer, "it is quantized or has LoRA")
-    if not at.shape:
+    if not chain.shape:
         raise _refusal(layer, "it is given no features")
-    name, inputs, outputs = at.name, at.shape[-1], layer.units
-    kernel = _weight(layer, at.name, "kernel", layer.kernel)
-    bias = _weight(layer, at.name, "bias", layer.bias) if layer.use_bias else None
+    kernel, bias = chain.weight(layer, "kernel"), chain.weight(layer, "bias")
+    assert kernel is not None
     if bias is not None and bias.trainable != kernel.trainable:
         raise _refusal(layer, "only one of kernel and bias is trained")
-    weights = {kernel.name: layer.kernel, **({bias.name: layer.bias} if bias is not None else {})}
-    lines, after = math.prod(at.shape[:-1]), (*at.shape[:-1], outputs)
-    if _is_softmax(layer.activation):
-        dense = Dense(name, inputs, outputs, lines, kernel, bias, curves.LINEAR)
-        return [LayerReading(after, dense, weights), LayerReading(after, Softmax(f"{name}/softmax", outputs, lines))]
-    return [
-        LayerReading(after, Dense(name, inputs, outputs, lines, kernel, bias, _curve(layer, layer.activation)), weights)
-    ]
-
-
-def _is_softmax(function: Any) -> bool:
-    return function is keras.activations.softmax
+    is_softmax = layer.activation is keras.activations.softmax
+    curve = curves.LINEAR if is_softmax else _curve(layer, layer.activation)
+    chain.add(Dense(chain.name, chain.shape[-1], layer.units, chain.lines, kernel, bias, curve))
+    if is_softmax:
+        chain.add(Softmax(f"{chain.name}/softmax", layer.units, chain.lines))
+    chain.shape = (*chain.shape[:-1], layer.units)
 
 
 def _curve(layer: Any, function: Any) -> Curve:
     if function is None:
         return curves.LINEAR
     name = getattr(function, "__name__", "")
+    if function is keras.activations.leaky_relu:
+        return _leaky_relu(0.2)
     if name not in curves.NAMED or function is not getattr(keras.activations, name, None):
         raise _refusal(layer, f"the activation {name or type(function).__name__} has no kernel")
-    if name == "leaky_relu":
-        return _leaky_relu(0.2)
-    return curves.NAMED[name]()
+    return curves.NAMED[name]
 
 
 def _leaky_relu(slope: float) -> Curve:
     return curves.leaky_relu(slope, slope_at_zero_is_1=keras.config.backend() == "jax")
 
 
-def _activation(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    return _softmax(layer, at) if _is_softmax(layer.activation) else _curve_layer(layer, at)
+def _activation(layer: Any, chain: ChainReading) -> None:
+    if layer.activation is keras.activations.softmax:
+        _softmax(layer, chain)
+    else:
+        _curve_layer(layer, chain)
 
 
-def _softmax(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if not at.shape:
+def _softmax(layer: Any, chain: ChainReading) -> None:
+    if not chain.shape:
         raise _refusal(layer, "it is given no features")
-    if getattr(layer, "axis", -1) not in (-1, len(at.shape)):
+    if getattr(layer, "axis", -1) not in (-1, len(chain.shape)):
         raise _refusal(layer, f"its axis is {layer.axis}, not the last")
-    return [LayerReading(at.shape, Softmax(at.name, at.shape[-1], math.prod(at.shape[:-1])))]
+    chain.add(Softmax(chain.name, chain.shape[-1], chain.lines))
 
 
-def _curve_layer(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    return [LayerReading(at.shape, Activation(at.name, math.prod(at.shape), _CURVES[type(layer)](layer)))]
+def _curve_layer(layer: Any, chain: ChainReading) -> None:
+    chain.add(Activation(chain.name, chain.size, _CURVES[type(layer)](layer)))
 
 
 def _relu(layer: Any) -> Curve:
@@ -227,50 +225,47 @@ _CURVES: dict[type, Callable[[Any], Curve]] = {
 }
 
 
-def _dropout(layer: Any, at: PlaceInChain) -> list[LayerReading]:
+def _dropout(layer: Any, chain: ChainReading) -> None:
     if getattr(layer, "noise_shape", None) is not None and any(size is not None for size in layer.noise_shape):
         raise _refusal(layer, "its noise_shape has no kernel")
     generator = getattr(layer, "seed_generator", None)
-    if layer.rate == 0 or generator is None:
-        return [LayerReading(at.shape)]
-    return [
-        LayerReading(at.shape, Dropout(at.name, math.prod(at.shape), float(layer.rate), at.dropouts), seeds=[generator])
-    ]
+    if layer.rate != 0 and generator is not None:
+        seeds = chain.binding.seeds
+        chain.add(Dropout(chain.name, chain.size, float(layer.rate), number=len(seeds)))
+        seeds.append(generator)
 
 
-def _batch_norm(layer: Any, at: PlaceInChain) -> list[LayerReading]:
-    if layer.axis not in (-1, len(at.shape)) or not at.shape:
+def _batch_norm(layer: Any, chain: ChainReading) -> None:
+    if layer.axis not in (-1, len(chain.shape)) or not chain.shape:
         raise _refusal(layer, f"its axis is {layer.axis}, not the last")
     if getattr(layer, "renorm", False) or layer.synchronized:
         raise _refusal(layer, "renorm and synchronized have no kernel")
-    variables = {name: getattr(layer, name) for name in ("gamma", "beta", "moving_mean", "moving_variance")}
-    weights = {name: None if one is None else _weight(layer, at.name, name, one) for name, one in variables.items()}
-    both = [one for one in (weights["gamma"], weights["beta"]) if one is not None]
-    if any(one.l1 or one.l2 for one in both):
-        raise _refusal(layer, "its regularizers have no kernel")
-    if any(one.trainable != bool(layer.trainable) for one in both):
-        raise _refusal(layer, "only some of its weights are trained")
-    mean, variance = weights["moving_mean"], weights["moving_variance"]
+    gamma, beta = chain.weight(layer, "gamma"), chain.weight(layer, "beta")
+    mean, variance = chain.weight(layer, "moving_mean"), chain.weight(layer, "moving_variance")
     assert mean is not None
     assert variance is not None
-    spec = BatchNorm(
-        at.name,
-        at.shape[-1],
-        math.prod(at.shape[:-1]),
-        weights["gamma"],
-        weights["beta"],
-        mean,
-        variance,
-        float(layer.momentum),
-        float(layer.epsilon),
-        frozen=not layer.trainable,
+    both = [weight for weight in (gamma, beta) if weight is not None]
+    if any(weight.l1 or weight.l2 for weight in both):
+        raise _refusal(layer, "its regularizers have no kernel")
+    if any(weight.trainable != bool(layer.trainable) for weight in both):
+        raise _refusal(layer, "only some of its weights are trained")
+    chain.add(
+        BatchNorm(
+            chain.name,
+            chain.shape[-1],
+            chain.lines,
+            gamma,
+            beta,
+            mean,
+            variance,
+            float(layer.momentum),
+            float(layer.epsilon),
+            frozen=not layer.trainable,
+        )
     )
-    return [
-        LayerReading(at.shape, spec, {one.name: variables[name] for name, one in weights.items() if one is not None})
-    ]
 
 
-_READERS: dict[type, Callable[[Any, PlaceInChain], list[LayerReading]]] = {
+_READERS: dict[type, Callable[[Any, ChainReading], None]] = {
     layers.Flatten: _flatten,
     layers.Reshape: _reshape,
     layers.Rescaling: _rescaling,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import keras
@@ -12,12 +11,9 @@ from flatout.base.errors import Refusal, reason
 from flatout.seam.compiled_parts import compile_metrics, loss_tracker
 from flatout.seam.layers import functional_class, functional_of, made_by, outputs_structure
 
-from .binding import Binding
-from .network import Activation, Dense, Layer, Network
-from .read_layers import LayerReading, PlaceInChain, names_of, read_layer
-from .read_loss import read_loss
-from .read_metrics import read_metrics
-from .read_optimizer import read_optimizer
+from .network import Activation, Binding, Dense, Network
+from .read_compiled import read_loss, read_metrics, read_optimizer
+from .read_layers import ChainReading, names_of, read_layer
 
 # Methods with which a user changes what a step does.
 _STEP_METHODS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics", "call", "__call__")
@@ -31,25 +27,24 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     """
     check_model(model)
     shape, layers = _chain(model)
-    binding = Binding()
-    specs: list[Layer] = []
-    features = math.prod(shape)
-    for layer, name in zip(layers, names_of(layers), strict=True):
-        for found in read_layer(layer, PlaceInChain(name, shape, len(binding.seeds))):
-            _collect(binding, found)
-            specs = _joined(specs, found.layer) if found.layer is not None else specs
-            shape = found.shape
-    if len(shape) != 1:
-        raise Refusal(reason("native_model", f"its output has the shape {('batch', *shape)}, not (batch, values)"))
-    outputs = shape[0]
+    chain = ChainReading(shape)
+    features = chain.size
+    for layer, chain.name in zip(layers, names_of(layers), strict=True):
+        read_layer(layer, chain)
+    specs, binding = chain.layers, chain.binding
+    if len(chain.shape) != 1:
+        raise Refusal(
+            reason("native_model", f"its output has the shape {('batch', *chain.shape)}, not (batch, values)")
+        )
+    outputs = chain.shape[0]
     if task == "predict":
         return Network(features, tuple(specs), outputs, None, (), None), binding
-    last = layers[-1] if layers else None
-    loss = read_loss(model, outputs, specs[-1] if specs else None, last)
+    loss = read_loss(model, outputs, specs[-1] if specs else None, layers[-1] if layers else None)
     if loss.form == "z" and isinstance(specs[-1], Dense | Activation):
         specs[-1] = dataclasses.replace(specs[-1], curve=dataclasses.replace(specs[-1].curve, needs_z=True))
     metrics = read_metrics(model, outputs, loss)
-    binding.metrics.extend([loss_tracker(model), *_compiled_metrics(model)])
+    compiled = compile_metrics(model)
+    binding.metrics.extend([loss_tracker(model), *(compiled.metrics if compiled is not None else ())])
     binding.log_names.extend(model.get_metrics_result())
     if len(binding.log_names) != len(binding.metrics):
         raise Refusal(reason("native_metric", "the metrics", "they have not one result each"))
@@ -61,27 +56,6 @@ def read(model: Any, task: str) -> tuple[Network, Binding]:
     if task == "train":
         network = dataclasses.replace(network, optimizer=read_optimizer(model, network, binding))
     return network, binding
-
-
-def _collect(binding: Binding, found: LayerReading) -> None:
-    binding.weights.update(found.weights)
-    binding.constants.update(found.constants)
-    binding.seeds.extend(found.seeds)
-
-
-def _joined(specs: list[Layer], layer: Layer) -> list[Layer]:
-    """Add a layer; an activation after a Dense layer without one becomes a part of it."""
-    last = specs[-1] if specs else None
-    if isinstance(layer, Activation) and isinstance(last, Dense) and last.curve.is_linear:
-        return [*specs[:-1], dataclasses.replace(last, curve=layer.curve)]
-    if isinstance(layer, Activation) and layer.curve.is_linear:
-        return specs
-    return [*specs, layer]
-
-
-def _compiled_metrics(model: Any) -> list[Any]:
-    compiled = compile_metrics(model)
-    return [] if compiled is None else list(compiled.metrics)
 
 
 def check_model(model: Any) -> None:

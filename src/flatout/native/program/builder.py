@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from flatout.native.model.activations import Curve
-from flatout.native.model.c_spelling import identifier
+from flatout.native.model.c_expressions import Curve, identifier
 
 from .kernel_program import ONE, Buffer, Grid, GridExtent, Kernel, Parameter, Role
 

@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flatout.native.model.binding import Binding
-from flatout.native.model.network import Network
+from flatout.native.model.network import Binding, Network
 
 Role = Literal["data", "state", "weight", "gradient", "slot", "activation", "scratch"]
 StepName = Literal["train", "test", "predict"]

@@ -1,13 +1,31 @@
-"""Whether data fit a network, before the first step."""
+"""A step's arrays, and whether they fit a network."""
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import Refusal, reason
+from flatout.engines.contract import Structure, Task
 from flatout.native.model.network import Network
+
+
+def unpacked(data: Structure, task: Task) -> list[Any]:
+    """x, y and sample weights of `(x, y, sample_weight)`, each a single array or None."""
+    parts = list(data) if isinstance(data, tuple | list) else [data]
+    leaves = [*parts, None, None, None][:3]
+    if task == "predict":
+        leaves[1:] = None, None
+    for number, name in enumerate(("x", "y", "sample_weight")):
+        part = leaves[number]
+        if isinstance(part, tuple | list) and len(part) == 1:
+            leaves[number] = part = part[0]
+        if isinstance(part, Mapping | tuple | list):
+            raise Refusal(reason("native_data", f"{name} is a structure of arrays"))
+    return leaves
 
 
 def problem_with_targets(network: Network, y: Any) -> str | None:
@@ -43,14 +61,13 @@ def check(network: Network, x: Any, y: Any, weight: Any) -> None:
     """
     if x.shape[0] == 0:
         raise Refusal(reason("native_data", "there are no rows"))
-    size = int(np.prod(x.shape[1:]))
+    size = math.prod(x.shape[1:])
     if size != network.features:
         raise Refusal(reason("native_data", f"a row of x has {size} values, the model takes {network.features}"))
     if network.loss is not None:
         if y is None:
             raise Refusal(reason("native_data", "there is no y"))
-        problem = problem_with_targets(network, y)
-        if problem is not None:
+        if (problem := problem_with_targets(network, y)) is not None:
             raise Refusal(reason("native_data", problem))
     if weight is not None and tuple(weight.shape[1:]) not in ((), (1,)):
         raise Refusal(reason("native_data", f"sample weights have the shape {tuple(weight.shape)}, not (rows,)"))

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import Reason, Refusal, reason
+from flatout.base import disk_cache
+from flatout.base.errors import Refusal, reason
 from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
 from flatout.native.fused.fused_program import LOG, RANGE, SPLIT, STEP_SUMS, TRAIN, fused_program
 from flatout.native.launch.buffers import DeviceArray
 from flatout.native.launch.launcher import Launcher, Module, launches
 from flatout.native.model.network import Affine
 from flatout.native.program.kernel_program import KernelProgram
-
-from .tuned_shapes import in_order_of_speed
 
 # The largest magnitude of x comes to lie in [2^10, 2^11): far below the largest half, with bits left for small ones.
 _EXPONENT = 10
@@ -25,6 +27,8 @@ _LEAST_FEATURE = 2.0**-12
 HIDDEN_UNIT = 1 / 16
 # Bounds of what Adam's epsilon becomes in the kernel, whose four-fold product must neither vanish nor overflow.
 _EPSILONS = (1e-9, 1e8)
+# The fastest shapes on the GPUs where that was measured.
+_TUNED_FILE = "tuned.json"
 
 
 def candidates(launcher: Launcher, staged: KernelProgram, precision: Precision) -> list[FusedPlan]:
@@ -47,12 +51,7 @@ def candidates(launcher: Launcher, staged: KernelProgram, precision: Precision) 
 
 
 class FusedRunner:
-    """Runs whole chunks of full batches in one kernel.
-
-    Attributes:
-        plan: How.
-        program: The kernels.
-    """
+    """Runs whole chunks of full batches in one kernel, whose shape is `plan`."""
 
     def __init__(
         self,
@@ -64,12 +63,7 @@ class FusedRunner:
     ):
         """Compile the kernel for a program: of the shape that is the fastest here, or of that of `plan`.
 
-        Args:
-            launcher: What runs it.
-            staged: The staged form.
-            shared: Buffers of the staged form; the data among them may change.
-            precision: As given to `fit`.
-            plan: The shape to take.
+        `shared` are the buffers of the staged form; the data among them may change.
 
         Raises:
             Refusal: There is none for it.
@@ -96,11 +90,6 @@ class FusedRunner:
             except Refusal as refusal:
                 problem = refusal.reason.message.rstrip(".")
         raise _refusal(problem)
-
-    @property
-    def form(self) -> Reason:
-        """What to tell the user."""
-        return reason("native_form", self.plan.title)
 
     def forget_x(self) -> None:
         """Split x anew before the next steps; it has other values."""
@@ -189,17 +178,11 @@ def _refusal(problem: str) -> Refusal:
     return Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
 
 
-def _affine(program: KernelProgram) -> Affine | None:
-    layers = program.network.layers
-    return layers[0] if layers and isinstance(layers[0], Affine) else None
-
-
 def _constants(program: KernelProgram) -> list[np.ndarray]:
     """Scale and offset of the layer before the first Dense one."""
-    affine = _affine(program)
-    if affine is None:
-        return []
-    return [np.asarray(program.binding.constants[weight.name]()).reshape(-1) for weight in affine.weights]
+    layers = program.network.layers
+    affine = layers[0] if layers and isinstance(layers[0], Affine) else None
+    return [program.binding.constants[weight.name]() for weight in affine.weights] if affine is not None else []
 
 
 def _is_scaled_by_one(program: KernelProgram) -> bool:
@@ -208,3 +191,32 @@ def _is_scaled_by_one(program: KernelProgram) -> bool:
         return True
     scale, offset = constants
     return bool((scale == scale[0]).all() and scale[0] > 0 and not offset.any())
+
+
+def in_order_of_speed(device: str, found: list[FusedPlan]) -> list[FusedPlan]:
+    """Plans with the one first that was the fastest on a GPU, if that was measured."""
+    known = _known_shapes()
+    return sorted(found, key=lambda plan: known.get(_shape_key(device, plan)) != [plan.cluster, plan.warps])
+
+
+def _shape_key(device: str, plan: FusedPlan) -> str:
+    """All of a plan that is not tuned."""
+    facts = {
+        name: value for name, value in dataclasses.asdict(plan).items() if name not in ("cluster", "warps", "input")
+    }
+    return f"{device}: {json.dumps(facts)}"
+
+
+def _known_shapes() -> dict[str, Any]:
+    try:
+        known = json.loads((disk_cache.folder("kernels") / _TUNED_FILE).read_text())
+    except (OSError, ValueError):
+        # Not there, or not ours: nothing is known.
+        return {}
+    return known if isinstance(known, dict) else {}
+
+
+def remember_shape(device: str, plan: FusedPlan) -> None:
+    """Note a plan as the fastest on a GPU."""
+    known = {**_known_shapes(), _shape_key(device, plan): [plan.cluster, plan.warps]}
+    disk_cache.put(disk_cache.folder("kernels") / _TUNED_FILE, json.dumps(known, indent=1).encode())

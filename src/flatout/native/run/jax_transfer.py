@@ -13,10 +13,10 @@ import numpy as np
 from flatout.native.launch.launch_cuda_core import CudaCoreLauncher
 from flatout.seam.variable_state import put_value
 
-from .transfer import VariableBlock, value_of
+from .transfer import HostTransfer, VariableBlock
 
 
-class JaxTransfer:
+class JaxTransfer(HostTransfer):
     """Copies by address into buffers; back by a compiled program, as only jax makes arrays of jax."""
 
     def __init__(self, launcher: CudaCoreLauncher) -> None:
@@ -57,7 +57,7 @@ class JaxTransfer:
 
     def read_count(self, variable: Any) -> int:
         array, count = self._count
-        return count if variable.value is array else int(value_of(variable))
+        return count if variable.value is array else super().read_count(variable)
 
     def _view(self, block: VariableBlock) -> Any:
         """The buffer itself as an array of jax. Kernels change it, of which jax knows nothing and needs not to."""

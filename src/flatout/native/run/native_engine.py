@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,10 +16,10 @@ from flatout.native.fused.fused_plan import Precision
 from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.model.read_model import read
 from flatout.native.program.kernel_program import STEPS_PER_CHUNK
-from flatout.native.run.data_checks import check
 from flatout.native.staged.staged_program import staged_program
 from flatout.seam.symbolic_build import has_built_layers, has_built_losses_and_metrics
 
+from .data_checks import check, unpacked
 from .session import Session, logs_of
 
 # Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
@@ -66,8 +66,7 @@ class NativeEngine:
 
 def obstacle(model: Any, method: str) -> Reason | None:
     """Why the native engine cannot run a call, as far as that can be said before the model is built."""
-    why = why_not_here()
-    if why is not None:
+    if (why := why_not_here()) is not None:
         return why
     is_ready = method == "predict" or (getattr(model, "compiled", False) and has_built_losses_and_metrics(model))
     if not is_ready or not has_built_layers(model):
@@ -100,15 +99,16 @@ class NativeProgram:
         self._taken = 0
         self._precision: Precision = "fast" if current().precision == "fast" else "exact"
         self._output_bytes = output_bytes
-        why = why_not_here()
-        if why is not None:
+        if (why := why_not_here()) is not None:
             raise Refusal(why)
         self._launcher = make_launcher(default_launcher())
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        from keras.backend import standardize_dtype
+
         self._arrays = unpacked(data, self._task)
-        self._types = tuple(None if part is None else _dtype(part) for part in self._arrays)
+        self._types = tuple(part if part is None else standardize_dtype(part.dtype) for part in self._arrays)
         self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
         self._held = (data, rows, batch_size)
         # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
@@ -191,24 +191,23 @@ class NativeProgram:
             session.set_order(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        rows = slice(start * self._batch_size, min(stop * self._batch_size, self._rows))
         if self._task == "predict" or every_step:
-            return self._run_watched(start, stop)
+            # Each step is wanted, and after it the variables must have the state.
+            self.end_pass()
+            results = self._session.run(self._task, start, stop, self._rows)
+            binding = self._session.program.binding
+            return results if self._task == "predict" else [logs_of(binding, totals) for totals in results]
         session = self._session_of(self._rows_at_once())
-        self._take_state(session)
-        session.launch(self._task, rows.start, rows.stop, self._taken)
+        if self._holder is not session:
+            self.end_pass()
+            session.state(self._task).load()
+            self._holder = session
+        first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
+        session.launch(self._task, first, end, self._taken)
         self._taken += stop - start
         binding = session.program.binding
         logs = functools.cache(lambda: logs_of(binding, session.totals()))
-        return [{name: Later(functools.partial(_entry, logs, name)) for name in binding.log_names}]
-
-    def _run_watched(self, start: int, stop: int) -> list[Any]:
-        """Run steps of which each is wanted, and after which the variables must have the state."""
-        self.end_pass()
-        results = self._session.run(self._task, start, stop, self._rows)
-        if self._task == "predict":
-            return results
-        return [logs_of(self._session.program.binding, totals) for totals in results]
+        return [{name: Later(logs, name) for name in binding.log_names}]
 
     def _rows_at_once(self) -> int:
         """Rows of a batch: as many as fit where nothing depends on it, as the sums over all test rows."""
@@ -216,12 +215,6 @@ class NativeProgram:
         if self._task != "test" or network.loss is None or not network.loss.is_mean:
             return self._batch_size
         return max(self._batch_size, min(_TESTED_AT_ONCE, _VALUES_AT_ONCE // network.widest, self._rows))
-
-    def _take_state(self, session: Session) -> None:
-        if self._holder is not session:
-            self.end_pass()
-            session.state(self._task).load()
-            self._holder = session
 
     def end_pass(self) -> None:
         if self._holder is not None:
@@ -232,45 +225,16 @@ class NativeProgram:
 
 
 class Later:
-    """A number that the device will have computed; whoever asks for it waits."""
+    """A number of the logs that the device will have computed; whoever asks for it waits."""
 
     dtype = np.dtype(np.float32)
     shape = ()
 
-    def __init__(self, value: Callable[[], np.float32]):
-        self._value = value
+    def __init__(self, logs: Callable[[], dict[str, np.float32]], name: str):
+        self._logs, self._name = logs, name
 
     def __float__(self) -> float:
-        return float(self._value())
+        return float(self._logs()[self._name])
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self._value(), dtype)
-
-
-def _entry(logs: Callable[[], dict[str, np.float32]], name: str) -> np.float32:
-    return logs()[name]
-
-
-def _dtype(array: Any) -> str:
-    import keras
-
-    return str(keras.backend.standardize_dtype(array.dtype))
-
-
-def unpacked(data: Structure, task: Task) -> tuple[Any, Any, Any]:
-    """x, y and sample weights of `(x, y, sample_weight)`, each a single array or None."""
-    from flatout.base.errors import reason
-
-    parts = list(data) if isinstance(data, tuple | list) else [data]
-    x, y, weight = (*parts, None, None, None)[:3]
-    if task == "predict":
-        y = weight = None
-    leaves = []
-    for name, part in (("x", x), ("y", y), ("sample_weight", weight)):
-        if isinstance(part, Mapping | tuple | list):
-            values = list(part.values()) if isinstance(part, Mapping) else list(part)
-            if len(values) != 1 or isinstance(part, Mapping):
-                raise Refusal(reason("native_data", f"{name} is a structure of arrays"))
-            part = values[0]
-        leaves.append(part)
-    return leaves[0], leaves[1], leaves[2]
+        return np.asarray(self._logs()[self._name], dtype)

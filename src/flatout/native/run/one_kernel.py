@@ -19,11 +19,7 @@ WORTHWHILE_STEPS = 10_000
 def one_kernel_is_better(model: Any, inputs: Any, batch_size: int, steps: int | None) -> bool:
     """Whether a fit shall run natively although nobody asked for it. The model's loss and metrics are built.
 
-    Args:
-        model: The model.
-        inputs: `(x, y, sample_weight)`, on the host or the device.
-        batch_size: Rows of a step.
-        steps: Of the whole fit.
+    `inputs` are `(x, y, sample_weight)`, on the host or the device; `steps` are those of the whole fit.
     """
     import keras
 
@@ -33,7 +29,7 @@ def one_kernel_is_better(model: Any, inputs: Any, batch_size: int, steps: int | 
     from flatout.native.fused.fused_plan import Precision, plans
     from flatout.native.model.read_model import read
 
-    from .native_engine import unpacked
+    from .data_checks import unpacked
 
     try:
         network, _ = read(model, "train")

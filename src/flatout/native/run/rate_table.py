@@ -23,22 +23,19 @@ class RateTable:
         self._spec = spec
         # An array of jax that was the learning rate, and what is in it: asking the device takes as long as many steps.
         self._asked: tuple[Any, float] = (None, 0.0)
-        self._corrections: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        self._corrections: dict[int, np.ndarray] = {}
 
     def rows(self, first: int, count: int) -> np.ndarray:
         """Learning rate and corrected learning rate of the steps from iteration `first` on."""
         rates = self._learning_rates(first, count)
         table = np.stack([rates, rates], axis=1)
         if self._spec.kind == "adam":
-            step = first
-            while step < first + count:
-                block, offset = divmod(step, _BLOCK)
-                taken = min(_BLOCK - offset, first + count - step)
-                roots, rests = self._correction(block)
-                there = slice(step - first, step - first + taken)
-                table[there, 1] = rates[there] * roots[offset : offset + taken] / rests[offset : offset + taken]
-                step += taken
-        return np.ascontiguousarray(table, np.float32)
+            block, offset = divmod(first, _BLOCK)
+            blocks = range(block, (first + count - 1) // _BLOCK + 1)
+            corrections = np.concatenate([self._correction(number) for number in blocks], axis=1)
+            roots, rests = corrections[:, offset : offset + count]
+            table[:, 1] = rates * roots / rests
+        return table
 
     def _learning_rates(self, first: int, count: int) -> np.ndarray:
         from keras.optimizers.schedules import LearningRateSchedule
@@ -62,25 +59,26 @@ class RateTable:
             self._asked = (value, float(keras.ops.convert_to_numpy(value)))
         return self._asked[1]
 
-    def _correction(self, block: int) -> tuple[np.ndarray, np.ndarray]:
+    def _correction(self, block: int) -> np.ndarray:
         """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
-        import keras
-        from keras import ops
-
-        before = self._corrections.get(block - 1)
-        if block not in self._corrections and before is not None and all((part == 1).all() for part in before):
-            # Once powers have vanished, nothing is corrected any more.
-            self._corrections[block] = before
         if block not in self._corrections:
+            before = self._corrections.get(block - 1)
+            # Once powers have vanished, nothing is corrected any more.
+            found = before if before is not None and (before == 1).all() else _corrections(self._spec, block)
             # Only the next block will be wanted together with this one.
-            self._corrections = {number: found for number, found in self._corrections.items() if number == block - 1}
-            # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
-            with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
-                steps = ops.cast(np.arange(block * _BLOCK + 1, (block + 1) * _BLOCK + 1), "float32")
-                powers = [ops.power(ops.cast(self._spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
-                found = ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])
-            self._corrections[block] = found
+            self._corrections = {block: found} if before is None else {block - 1: before, block: found}
         return self._corrections[block]
+
+
+def _corrections(spec: Optimizer, block: int) -> np.ndarray:
+    import keras
+    from keras import ops
+
+    # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
+    with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
+        steps = ops.cast(np.arange(block * _BLOCK + 1, (block + 1) * _BLOCK + 1), "float32")
+        powers = [ops.power(ops.cast(spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
+        return np.stack([ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])])
 
 
 def _rate(schedule: Any, step: int) -> np.float32:

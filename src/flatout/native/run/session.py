@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import Reason, Refusal
+from flatout.base.errors import Reason, Refusal, reason
 from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.buffers import DeviceArray
 from flatout.native.launch.launcher import Launcher, Module, launches
@@ -21,15 +21,7 @@ from .state_transfer import State
 
 @dataclass(frozen=True)
 class _Chunk:
-    """Steps that are launched together.
-
-    Attributes:
-        task: Which step.
-        first_row: Where in the order they begin.
-        rows: Rows of each step.
-        count: How many.
-        done: Steps since the state was loaded.
-    """
+    """`count` steps of `rows` rows each that are launched together, `done` steps after the state was loaded."""
 
     task: StepName
     first_row: int
@@ -42,21 +34,13 @@ class Session:
     """A program loaded with a launcher.
 
     Attributes:
-        program: What was loaded.
-        launcher: What runs it.
         buffers: Every buffer by name, as arrays of the device.
         fused: Trains whole chunks in one kernel; None where stages do.
         form: Which form trains, and why; None where nobody asked for another than the staged one.
     """
 
     def __init__(self, program: KernelProgram, launcher: Launcher, precision: Precision | None = None):
-        """Load a program.
-
-        Args:
-            program: The staged form.
-            launcher: What runs it.
-            precision: Of training in one kernel, where that serves; None for one kernel a stage in any case.
-        """
+        """Load a program; `precision` is that of one kernel, where that serves, or None for stages in any case."""
         self.program = program
         self.launcher = launcher
         self.buffers: dict[str, DeviceArray] = {}
@@ -85,7 +69,7 @@ class Session:
             Refusal: There is none for the program.
         """
         self.fused = FusedRunner(self.launcher, self.program, self.buffers, precision, plan)
-        self.form = self.fused.form
+        self.form = reason("native_form", self.fused.plan.title)
 
     @functools.cached_property
     def _module(self) -> Module:
@@ -159,11 +143,7 @@ class Session:
     def launch(self, task: StepName, first_row: int, end_row: int, done: int) -> None:
         """Launch the steps over some rows of the order, with the state that the buffers hold; `finish` waits for them.
 
-        Args:
-            task: Which step.
-            first_row: The first row in the order.
-            end_row: The row after the last one.
-            done: Steps since the state was loaded.
+        `done` steps were taken since the state was loaded.
         """
         for chunk in self._chunks(task, first_row, end_row, done):
             self._settle()
@@ -230,12 +210,9 @@ class Session:
         self._module.run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
 
     def _results(self, chunk: _Chunk) -> list[np.ndarray]:
-        if chunk.task == "predict":
-            buffer = self.buffers["outputs"]
-            outputs = buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy()
-            return [output[: chunk.rows] for output in outputs]
-        buffer = self.buffers["log"]
-        return list(buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy())
+        buffer = self.buffers["outputs" if chunk.task == "predict" else "log"]
+        results = buffer.part((chunk.count, *buffer.shape[1:]), 0).numpy()
+        return [result[: chunk.rows] for result in results] if chunk.task == "predict" else list(results)
 
 
 def _on_host(array: Any) -> np.ndarray:

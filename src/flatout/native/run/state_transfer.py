@@ -12,7 +12,7 @@ from flatout.native.launch.launcher import Launcher
 from flatout.native.program.kernel_program import KernelProgram, StepName
 from flatout.seam.optimizers import iterations_variable
 
-from .transfer import HostTransfer, Transfer, VariableBlock, value_of
+from .transfer import HostTransfer, VariableBlock, value_of
 
 
 class State:
@@ -28,44 +28,32 @@ class State:
         self.iterations = 0
         self._optimizer = program.model.optimizer if task == "train" else None
         self._transfer = _fastest_transfer(launcher)
-        self._constants = [
-            (buffers[weight.name], binding.constants[weight.name])
-            for weight in network.weights
-            if weight.name in binding.constants
-        ]
+        self._constants = {buffers[name]: constant for name, constant in binding.constants.items()}
         # What was sent last of them.
-        self._sent: list[np.ndarray | None] = [None] * len(self._constants)
+        self._sent: dict[DeviceArray, np.ndarray] = {}
         self._seeds = (buffers["seeds"], binding.seeds) if network.dropouts else None
-
-        def variables(names: list[str], found: dict[str, Any]) -> tuple[Any, ...]:
-            return tuple(found[name] for name in names)
-
         trained = [weight.name for weight in network.trained]
-        weights = [VariableBlock(buffers["weights"], variables(trained, binding.weights))] if trained else []
-        others = [
-            VariableBlock(buffers[weight.name], (binding.weights[weight.name],))
-            for weight in network.weights
-            if not weight.trainable and weight.name in binding.weights
-        ]
-        slots: list[VariableBlock] = []
+        found = {"weights": [binding.weights[name] for name in trained]} if trained else {}
+        for weight in network.weights:
+            if not weight.trainable and weight.name in binding.weights:
+                found[weight.name] = [binding.weights[weight.name]]
         if task == "train" and network.optimizer is not None and trained:
             for slot in network.optimizer.slots:
-                names = [f"{name}/{slot}" for name in trained]
-                slots.append(VariableBlock(buffers[slot], variables(names, binding.slots)))
-        pairs = tuple(variable for metric in binding.metrics for variable in (metric.total, metric.count))
-        metrics = [VariableBlock(buffers["metrics"], pairs)] if task != "predict" else []
-        self._read = [*weights, *others, *slots, *metrics]
-        self._written = {"train": self._read, "test": metrics, "predict": []}[task]
+                found[slot] = [binding.slots[f"{name}/{slot}"] for name in trained]
+        if task != "predict":
+            found["metrics"] = [variable for metric in binding.metrics for variable in (metric.total, metric.count)]
+        self._read = [VariableBlock(buffers[name], tuple(variables)) for name, variables in found.items()]
+        # The metrics are the last.
+        self._written = {"train": self._read, "test": self._read[-1:], "predict": []}[task]
 
     def load(self) -> None:
         """Copy the values of all variables that the task takes into the buffers."""
         self._transfer.load(self._read)
-        for number, (buffer, constant) in enumerate(self._constants):
-            value = np.asarray(constant())
-            sent = self._sent[number]
-            if sent is None or not np.array_equal(value, sent):
+        for buffer, constant in self._constants.items():
+            value = constant()
+            if buffer not in self._sent or not np.array_equal(value, self._sent[buffer]):
                 buffer.assign(value)
-                self._sent[number] = value
+                self._sent[buffer] = value
         if self._optimizer is not None:
             self.iterations = self._transfer.read_count(iterations_variable(self._optimizer))
 
@@ -80,9 +68,8 @@ class State:
     def store(self, steps: int) -> None:
         """Copy the buffers that `steps` steps of the task have changed back into the variables."""
         if self._written:
-            self._transfer.store(
-                self._written, None if self._optimizer is None else iterations_variable(self._optimizer), steps
-            )
+            counter = None if self._optimizer is None else iterations_variable(self._optimizer)
+            self._transfer.store(self._written, counter, steps)
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
                 state = np.array(value_of(generator.state))
@@ -90,7 +77,7 @@ class State:
                 generator.state.assign(state)
 
 
-def _fastest_transfer(launcher: Launcher) -> Transfer:
+def _fastest_transfer(launcher: Launcher) -> HostTransfer:
     """The fastest way between the backend in use and the memory of a launcher."""
     import keras
 

@@ -10,10 +10,10 @@ import torch
 
 from flatout.native.launch.buffers import DeviceArray
 
-from .transfer import VariableBlock, value_of
+from .transfer import HostTransfer, VariableBlock
 
 
-class TorchTransfer:
+class TorchTransfer(HostTransfer):
     """Copies tensors into buffers and back, on torch's own stream, and waits for it."""
 
     def __init__(self) -> None:
@@ -38,9 +38,6 @@ class TorchTransfer:
                 counter.value.add_(steps)
         # The buffers may be written again at once.
         _wait()
-
-    def read_count(self, variable: Any) -> int:
-        return int(value_of(variable))
 
     def _pairs_of(self, block: VariableBlock) -> list[tuple[Any, torch.Tensor]]:
         if block not in self._pairs:

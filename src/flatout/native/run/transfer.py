@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,51 +21,41 @@ class VariableBlock:
     variables: tuple[Any, ...]
 
     @functools.cached_property
+    def offsets(self) -> list[int]:
+        """Where in the buffer each variable begins."""
+        sizes = (math.prod(variable.shape) for variable in self.variables[:-1])
+        return list(itertools.accumulate(sizes, initial=0))
+
+    @functools.cached_property
     def parts(self) -> list[tuple[Any, DeviceArray]]:
         """Each variable, and where it lies."""
-        found, offset = [], 0
-        for variable in self.variables:
-            shape = tuple(variable.shape)
-            found.append((variable, self.buffer.part(shape, offset)))
-            offset += math.prod(shape)
-        return found
-
-
-class Transfer(Protocol):
-    """Copies state; when a method returns, the copies are made, or ordered before all that the launcher runs next."""
-
-    def load(self, blocks: list[VariableBlock]) -> None:
-        """Copy values of variables into their buffers."""
-        ...
-
-    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
-        """Copy buffers into their variables, and count the steps that have changed them."""
-        ...
-
-    def read_count(self, variable: Any) -> int:
-        """The value of a counter."""
-        ...
+        both = zip(self.variables, self.offsets, strict=True)
+        return [(variable, self.buffer.part(tuple(variable.shape), offset)) for variable, offset in both]
 
 
 class HostTransfer:
-    """By way of NumPy arrays: for any backend and launcher."""
+    """Copies state by way of the host, for any backend and launcher.
+
+    When a method returns, the copies are made, or ordered before all that the launcher runs next.
+    """
 
     def load(self, blocks: list[VariableBlock]) -> None:
+        """Copy values of variables into their buffers."""
         for block in blocks:
-            values = [value_of(variable).reshape(-1) for variable in block.variables]
-            block.buffer.assign(np.concatenate(values))
+            block.buffer.assign(np.concatenate([value_of(variable).reshape(-1) for variable in block.variables]))
 
     def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
+        """Copy buffers into their variables, and count the steps that have changed them."""
         for block in blocks:
-            values, offset = block.buffer.numpy().reshape(-1), 0
-            for variable in block.variables:
-                size = math.prod(variable.shape)
-                variable.assign(values[offset : offset + size].reshape(tuple(variable.shape)))
-                offset += size
+            values = block.buffer.numpy().reshape(-1)
+            for variable, begin in zip(block.variables, block.offsets, strict=True):
+                shape = tuple(variable.shape)
+                variable.assign(values[begin : begin + math.prod(shape)].reshape(shape))
         if counter is not None:
             counter.assign(self.read_count(counter) + steps)
 
     def read_count(self, variable: Any) -> int:
+        """The value of a counter."""
         return int(value_of(variable))
 
 

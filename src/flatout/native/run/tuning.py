@@ -10,9 +10,8 @@ from typing import Any
 from flatout.base.errors import Refusal
 from flatout.native.fused.fused_plan import FusedPlan, Precision
 
-from .fused_runner import candidates
+from .fused_runner import candidates, remember_shape
 from .session import Session
-from .tuned_shapes import remember
 
 
 @dataclass(frozen=True)
@@ -55,5 +54,5 @@ def tune(
         timings.append(ShapeTiming(plan, statistics.median(seconds) / steps * 1e6))
     timings.sort(key=lambda one: (one.us_per_step is None, one.us_per_step or 0.0))
     if timings and timings[0].us_per_step is not None:
-        remember(session.launcher.device_name, timings[0].plan)
+        remember_shape(session.launcher.device_name, timings[0].plan)
     return timings

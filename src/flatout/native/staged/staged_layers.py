@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from flatout.native.model.activations import LINEAR, Curve
-from flatout.native.model.c_spelling import c_bool, c_float
+from flatout.native.model.c_expressions import LINEAR, Curve, c_bool, c_float
 from flatout.native.model.network import Activation, Affine, BatchNorm, Dense, Dropout, Layer, Softmax, Weight
 from flatout.native.program.builder import THREADS, Builder, lanes_for, per_block, per_row, per_value, rows_of
 from flatout.native.program.kernel_program import Grid, GridExtent

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from flatout.native.model.c_spelling import c_bool, c_float
+from flatout.native.model.c_expressions import c_bool, c_float
 from flatout.native.model.network import Loss, Metric, Network, Softmax
 from flatout.native.program.builder import Builder, lanes_for, per_row, per_value
 from flatout.native.program.kernel_program import ONE_BLOCK

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from flatout.native.model.c_spelling import c_bool, c_float
+from flatout.native.model.c_expressions import c_bool, c_float
 from flatout.native.model.network import Network, Optimizer, Weight
 from flatout.native.program.builder import THREADS, Builder, per_block
 

@@ -1,5 +1,4 @@
-// The CPU back end of cluster_cuda.cuh: all threads of a cluster as fibers on one CPU thread, or, with -DFLATOUT_THREADS,
-// as threads of the operating system, for ThreadSanitizer. Copies and stores into other blocks happen at once, by the thread that
+// The CPU back end of cluster_cuda.cuh: all threads of a cluster at once, as shim_cpu.h has those of a block. Copies and stores into other blocks happen at once, by the thread that
 // asks for them, and release the arrival barrier that counts them: a race is one whenever it happens.
 #include <stdint.h>
 #include <unistd.h>
@@ -10,7 +9,7 @@ typedef uint16_t u16;
 typedef char* Address;
 
 #define CLUSTER_KERNEL(name, threads) static void name
-#define CLUSTER_SHARED(type, name) type& name = *(type*)cluster_self->block->shared
+#define CLUSTER_SHARED(type, name) type& name = *(type*)cluster_self().block->shared
 #define UNROLL
 #define NO_UNROLL
 
@@ -40,10 +39,9 @@ struct ClusterThread {
     ClusterBarrier* all;
     int number, cluster, turn, generation;
     size_t shared_bytes;
-    void (*call)(void**);
-    void** arguments;
 };
-FLATOUT_OWN ClusterThread* cluster_self;
+static ClusterThread* cluster_threads;
+DEVICE ClusterThread& cluster_self() { return cluster_threads[flatout_running]; }
 
 // An arrival barrier in its eight bytes of shared memory.
 struct ClusterArrival {
@@ -81,35 +79,34 @@ static void cluster_meet_unordered(ClusterBarrier& barrier) {
 
 #else
 
-static void cluster_yield();
-static void cluster_pause() { cluster_yield(); }
+static void cluster_pause() { flatout_yield(); }
 static void cluster_meet(ClusterBarrier& barrier) {
     const int generation = barrier.generation;
     if (++barrier.arrived == barrier.count) {
         barrier.arrived = 0;
         barrier.generation++;
     }
-    while (barrier.generation == generation) cluster_yield();
+    while (barrier.generation == generation) flatout_yield();
 }
 static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barrier); }
 
 #endif
 
-DEVICE int thread_number() { return cluster_self->number; }
+DEVICE int thread_number() { return cluster_self().number; }
 DEVICE int unforeseen(int value) { return value; }
-DEVICE int cluster_rank() { return cluster_self->block->rank; }
-DEVICE void block_barrier() { cluster_meet(cluster_self->block->barrier); }
-DEVICE void cluster_barrier() { cluster_meet(*cluster_self->all); }
+DEVICE int cluster_rank() { return cluster_self().block->rank; }
+DEVICE void block_barrier() { cluster_meet(cluster_self().block->barrier); }
+DEVICE void cluster_barrier() { cluster_meet(*cluster_self().all); }
 DEVICE void cluster_arrive() {
-    ClusterBarrier& all = *cluster_self->all;
-    cluster_self->generation = __atomic_load_n(&all.generation, __ATOMIC_RELAXED);
+    ClusterBarrier& all = *cluster_self().all;
+    cluster_self().generation = __atomic_load_n(&all.generation, __ATOMIC_RELAXED);
     if (__atomic_add_fetch(&all.arrived, 1, __ATOMIC_ACQ_REL) == all.count) {
         __atomic_store_n(&all.arrived, 0, __ATOMIC_RELAXED);
-        __atomic_store_n(&all.generation, cluster_self->generation + 1, __ATOMIC_RELEASE);
+        __atomic_store_n(&all.generation, cluster_self().generation + 1, __ATOMIC_RELEASE);
     }
 }
 DEVICE void cluster_wait() {
-    while (__atomic_load_n(&cluster_self->all->generation, __ATOMIC_ACQUIRE) == cluster_self->generation) cluster_pause();
+    while (__atomic_load_n(&cluster_self().all->generation, __ATOMIC_ACQUIRE) == cluster_self().generation) cluster_pause();
 }
 
 DEVICE u32 bits_of(float value) {
@@ -152,42 +149,23 @@ DEVICE void unpack_halves(u32 word, float& low, float& high) {
 DEVICE u32 low_halves(u32 a, u32 b) { return (a & 0xffffu) | b << 16; }
 DEVICE u32 high_halves(u32 a, u32 b) { return a >> 16 | (b & 0xffff0000u); }
 
-template <class Word> static void cluster_aligned(const Word* p) {
-    if ((uintptr_t)p % 8) {
-        fprintf(stderr, "two words at an address that is no multiple of 8\n");
-        abort();
-    }
+static void cluster_aligned(const void* p, int bytes) {
+    flatout_require((uintptr_t)p % bytes == 0, "words at an address that is no multiple of their bytes");
 }
-DEVICE void store_two(float* to, float a, float b) {
-    cluster_aligned(to);
+template <class Word> DEVICE void store_two(Word* to, Word a, Word b) {
+    cluster_aligned(to, 8);
     to[0] = a;
     to[1] = b;
 }
-DEVICE void store_two(u32* to, u32 a, u32 b) {
-    cluster_aligned(to);
-    to[0] = a;
-    to[1] = b;
-}
-DEVICE void load_two(const float* from, float& a, float& b) {
-    cluster_aligned(from);
-    a = from[0];
-    b = from[1];
-}
-DEVICE void load_two(const u32* from, u32& a, u32& b) {
-    cluster_aligned(from);
+template <class Word> DEVICE void load_two(const Word* from, Word& a, Word& b) {
+    cluster_aligned(from, 8);
     a = from[0];
     b = from[1];
 }
 
 struct FourWords { u32 a, b, c, d; };
-static void cluster_aligned_to_16(const void* p) {
-    if ((uintptr_t)p % 16) {
-        fprintf(stderr, "four words at an address that is no multiple of 16\n");
-        abort();
-    }
-}
 DEVICE FourWords load_four(const void* from) {
-    cluster_aligned_to_16(from);
+    cluster_aligned(from, 16);
     FourWords words;
     memcpy(&words, from, 16);
     return words;
@@ -198,16 +176,23 @@ struct ClusterMeeting {
     ClusterLane* lanes;
     int lane;
     ClusterMeeting() {
-        cluster_self->turn ^= 1;
-        lane = cluster_self->number & 31;
-        lanes = warp().lanes[cluster_self->turn];
+        cluster_self().turn ^= 1;
+        lane = cluster_self().number & 31;
+        lanes = warp().lanes[cluster_self().turn];
     }
-    static ClusterWarp& warp() { return cluster_self->block->warps[cluster_self->number >> 5]; }
+    explicit ClusterMeeting(u32 word) : ClusterMeeting() {
+        bring(0, word);
+        meet();
+    }
+    explicit ClusterMeeting(char* address) : ClusterMeeting() {
+        __atomic_store_n(&mine().address, address, __ATOMIC_RELAXED);
+        meet();
+    }
+    static ClusterWarp& warp() { return cluster_self().block->warps[cluster_self().number >> 5]; }
     ClusterLane& mine() { return lanes[lane]; }
     void meet() { cluster_meet_unordered(warp().barrier); }
     void bring(int n, u32 word) { __atomic_store_n(&mine().words[n], word, __ATOMIC_RELAXED); }
     u32 brought(int of, int n) { return __atomic_load_n(&lanes[of].words[n], __ATOMIC_RELAXED); }
-    void bring(char* address) { __atomic_store_n(&mine().address, address, __ATOMIC_RELAXED); }
     char* brought(int of) { return __atomic_load_n(&lanes[of].address, __ATOMIC_RELAXED); }
 };
 
@@ -234,16 +219,12 @@ DEVICE void multiply_tiles(float* d, const u32* a, u32 b0, u32 b1) {
     }
 }
 DEVICE void load_tiles(u32* r, Address row) {
-    ClusterMeeting meeting;
-    meeting.bring(row);
-    meeting.meet();
+    ClusterMeeting meeting(row);
     for (int i = 0; i < 4; i++)
         memcpy(&r[i], meeting.brought(8 * i + (meeting.lane >> 2)) + 4 * (meeting.lane & 3), 4);
 }
 DEVICE void load_tiles_transposed(u32* r, Address row) {
-    ClusterMeeting meeting;
-    meeting.bring(row);
-    meeting.meet();
+    ClusterMeeting meeting(row);
     const int g = meeting.lane >> 2, t = meeting.lane & 3;
     for (int i = 0; i < 4; i++) {
         u16 low, high;
@@ -253,55 +234,45 @@ DEVICE void load_tiles_transposed(u32* r, Address row) {
     }
 }
 DEVICE u32 transpose_tile(u32 word) {
-    ClusterMeeting meeting;
-    meeting.bring(0, word);
-    meeting.meet();
+    ClusterMeeting meeting(word);
     const int g = meeting.lane >> 2, t = meeting.lane & 3;
     const u32 low = meeting.brought(4 * (2 * t) + (g >> 1), 0), high = meeting.brought(4 * (2 * t + 1) + (g >> 1), 0);
     return g & 1 ? high_halves(low, high) : low_halves(low, high);
 }
 DEVICE int warp_max(int value) {
-    ClusterMeeting meeting;
-    meeting.bring(0, (u32)value);
-    meeting.meet();
+    ClusterMeeting meeting((u32)value);
     for (int i = 0; i < 32; i++) value = (int)meeting.brought(i, 0) > value ? (int)meeting.brought(i, 0) : value;
     return value;
 }
 DEVICE int warp_sum(int value) {
-    ClusterMeeting meeting;
-    meeting.bring(0, (u32)value);
-    meeting.meet();
+    ClusterMeeting meeting((u32)value);
     u32 sum = 0;
     for (int i = 0; i < 32; i++) sum += meeting.brought(i, 0);
     return (int)sum;
 }
 DEVICE u32 warp_ballot(bool value) {
-    ClusterMeeting meeting;
-    meeting.bring(0, value);
-    meeting.meet();
+    ClusterMeeting meeting((u32)value);
     u32 bits = 0;
     for (int i = 0; i < 32; i++) bits |= meeting.brought(i, 0) << i;
     return bits;
 }
 DEVICE float from_lane(float value, int lane) {
-    ClusterMeeting meeting;
-    meeting.bring(0, bits_of(value));
-    meeting.meet();
+    ClusterMeeting meeting(bits_of(value));
     return float_of(meeting.brought(lane & 31, 0));
 }
 DEVICE float from_lane_xor(float value, int mask) { return from_lane(value, (thread_number() & 31) ^ mask); }
 
 DEVICE Address shared_address(const void* p) { return (char*)p; }
 DEVICE ClusterBlock* cluster_owner(Address address) {
-    for (int b = 0; b < cluster_self->cluster; b++) {
-        ClusterBlock* block = cluster_self->blocks + b;
-        if (address >= block->shared && address < block->shared + cluster_self->shared_bytes) return block;
+    for (int b = 0; b < cluster_self().cluster; b++) {
+        ClusterBlock* block = cluster_self().blocks + b;
+        if (address >= block->shared && address < block->shared + cluster_self().shared_bytes) return block;
     }
-    fprintf(stderr, "an address outside the cluster's shared memory\n");
-    abort();
+    flatout_require(false, "an address outside the cluster's shared memory");
+    return nullptr;
 }
 DEVICE Address remote(Address address, int rank) {
-    return cluster_self->blocks[rank].shared + (address - cluster_owner(address)->shared);
+    return cluster_self().blocks[rank].shared + (address - cluster_owner(address)->shared);
 }
 DEVICE void put(Address address, u32 value) { memcpy(address, &value, 4); }
 
@@ -311,10 +282,7 @@ static void cluster_change(Address barrier, int expected, int came, bool arrives
     do {
         ClusterArrival one;
         memcpy(&one, &before, 8);
-        if (arrives && one.pending == 0) {
-            fprintf(stderr, "an arrival barrier is armed twice in a phase\n");
-            abort();
-        }
+        flatout_require(!arrives || one.pending != 0, "an arrival barrier is armed twice in a phase");
         one.pending -= arrives;
         one.expected += expected - came;
         if (one.pending == 0 && one.expected == 0) {
@@ -347,30 +315,26 @@ DEVICE void push(Address to, u32 x, Address barrier) {
     cluster_came(barrier, 4);
 }
 DEVICE void push_pair(Address to, u32 x, u32 y, Address barrier) {
-    if ((uintptr_t)to % 8) {
-        fprintf(stderr, "a pair is pushed to an address that is no multiple of 8\n");
-        abort();
-    }
+    cluster_aligned(to, 8);
     memcpy(to, &x, 4);
     memcpy(to + 4, &y, 4);
     cluster_came(barrier, 8);
 }
 DEVICE void push_four(Address to, const FourWords& x, Address barrier) {
-    cluster_aligned_to_16(to);
+    cluster_aligned(to, 16);
     memcpy(to, &x, 16);
     cluster_came(barrier, 16);
 }
 DEVICE void copy_here(Address to, const void* from, u32 bytes, Address barrier) {
-    if ((uintptr_t)to % 16 || (uintptr_t)from % 16 || bytes % 16) {
-        fprintf(stderr, "a bulk copy that is not in units of 16 bytes\n");
-        abort();
-    }
+    cluster_aligned(to, 16);
+    cluster_aligned(from, 16);
+    flatout_require(bytes % 16 == 0, "a bulk copy that is not in units of 16 bytes");
     // Not memcpy, in which ThreadSanitizer sees nothing.
     for (u32 i = 0; i < bytes; i += 8) *(volatile u64*)(to + i) = *(const u64*)((const char*)from + i);
     cluster_came(barrier, (int)bytes);
 }
 DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barrier, u16 blocks) {
-    for (int b = 0; b < cluster_self->cluster; b++)
+    for (int b = 0; b < cluster_self().cluster; b++)
         if (blocks >> b & 1) copy_here(remote(to, b), from, bytes, remote(barrier, b));
 }
 DEVICE void prefetch(const void*, u32) {}
@@ -383,79 +347,14 @@ static void cluster_make(ClusterBarrier& barrier, int count) {
 #endif
 }
 
-#ifdef FLATOUT_THREADS
-
-static void* cluster_thread(void* argument) {
-    cluster_self = (ClusterThread*)argument;
-    cluster_self->call(cluster_self->arguments);
-    return nullptr;
-}
-static void cluster_execute(ClusterThread* threads, int count) {
-    pthread_t* started = (pthread_t*)malloc(count * sizeof(pthread_t));
-    for (int n = 0; n < count; n++)
-        if (pthread_create(&started[n], nullptr, cluster_thread, &threads[n])) {
-            fprintf(stderr, "no more threads\n");
-            abort();
-        }
-    for (int n = 0; n < count; n++) pthread_join(started[n], nullptr);
-    free(started);
-}
-
-#else
-
-static const int CLUSTER_STACK = 64 * 1024;
-static jmp_buf cluster_scheduler, *cluster_fibers;
-static bool* cluster_done;
-static int cluster_running;
-static ucontext_t cluster_entry;
-
-static void cluster_yield() {
-    if (!_setjmp(cluster_fibers[cluster_running])) _longjmp(cluster_scheduler, 1);
-}
-static void cluster_fiber() {
-    cluster_self->call(cluster_self->arguments);
-    cluster_done[cluster_running] = true;
-    cluster_yield();
-}
-static void cluster_resume(ClusterThread* thread, int number, bool is_new, char* stack) {
-    cluster_self = thread;
-    cluster_running = number;
-    if (_setjmp(cluster_scheduler)) return;
-    if (!is_new) _longjmp(cluster_fibers[number], 1);
-    getcontext(&cluster_entry);
-    cluster_entry.uc_stack.ss_sp = stack;
-    cluster_entry.uc_stack.ss_size = CLUSTER_STACK;
-    cluster_entry.uc_link = nullptr;
-    makecontext(&cluster_entry, cluster_fiber, 0);
-    setcontext(&cluster_entry);
-}
-static void cluster_execute(ClusterThread* threads, int count) {
-    char* stacks = (char*)malloc((size_t)CLUSTER_STACK * count);
-    cluster_fibers = (jmp_buf*)malloc(count * sizeof(jmp_buf));
-    cluster_done = (bool*)calloc(count, 1);
-    bool is_new = true;
-    for (int waiting = count; waiting > 0; is_new = false) {
-        waiting = 0;
-        for (int n = 0; n < count; n++) {
-            if (cluster_done[n]) continue;
-            cluster_resume(&threads[n], n, is_new, stacks + (size_t)n * CLUSTER_STACK);
-            waiting += !cluster_done[n];
-        }
-    }
-    free(cluster_done);
-    free(cluster_fibers);
-    free(stacks);
-}
-
-#endif
-
 // Run a kernel with one cluster. Shared memory is filled with NaNs: nobody may rely on zeros.
-static void cluster_launch(void (*call)(void**), int cluster, int threads, int shared_bytes, void** arguments) {
+static void cluster_launch(const FlatoutLaunch& launch) {
+    const int cluster = launch.cluster, threads = launch.threads;
     ClusterBlock* blocks = (ClusterBlock*)calloc(cluster, sizeof(ClusterBlock));
-    ClusterThread* all = (ClusterThread*)calloc(cluster * threads, sizeof(ClusterThread));
+    cluster_threads = (ClusterThread*)calloc(cluster * threads, sizeof(ClusterThread));
     ClusterBarrier barrier;
     cluster_make(barrier, cluster * threads);
-    const size_t room = ((size_t)shared_bytes + 127) / 128 * 128;
+    const size_t room = ((size_t)launch.shared_bytes + 127) / 128 * 128;
     for (int b = 0; b < cluster; b++) {
         blocks[b].shared = (char*)aligned_alloc(128, room);
         memset(blocks[b].shared, 0xff, room);
@@ -467,18 +366,13 @@ static void cluster_launch(void (*call)(void**), int cluster, int threads, int s
             cluster_make(blocks[b].warps[w].ordering, 32);
         }
         for (int t = 0; t < threads; t++)
-            all[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, 0, room, call, arguments};
+            cluster_threads[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, 0, room};
     }
-    cluster_execute(all, cluster * threads);
+    flatout_execute(cluster * threads, false);
     for (int b = 0; b < cluster; b++) {
         free(blocks[b].shared);
         free(blocks[b].warps);
     }
-    free(all);
+    free(cluster_threads);
     free(blocks);
-}
-
-extern const FlatoutKernel flatout_kernels[];
-extern "C" void flatout_run_cluster(int kernel, int cluster, int threads, int shared_bytes, void** arguments) {
-    cluster_launch(flatout_kernels[kernel].call, cluster, threads, shared_bytes, arguments);
 }

@@ -12,99 +12,81 @@
 #define KERNEL(name) static void name
 #define DEVICE static inline
 #define DEVICE_MEMBER inline
-#define SHARED(type, name) type& name = *(type*)flatout_block->shared
+#define SHARED(type, name) type& name = *(type*)flatout_shared
 
 struct FlatoutIndex {
     int x, y, z;
 };
-struct FlatoutBlock {
-    FlatoutIndex index;
-    alignas(64) char shared[48 * 1024];
-    pthread_barrier_t barrier;
+typedef void (*FlatoutCall)(void** arguments);
+struct FlatoutLaunch {
+    int kernel, grid_x, grid_y, grid_z, threads, cluster, shared_bytes, first_argument;
+};
+struct FlatoutKernel {
+    const char* name;
+    FlatoutCall call;
+    void (*launch)(const FlatoutLaunch& launch);
 };
 #ifdef FLATOUT_THREADS
 #define FLATOUT_OWN static thread_local
 #else
 #define FLATOUT_OWN static
 #endif
-FLATOUT_OWN FlatoutBlock* flatout_block;
-FLATOUT_OWN FlatoutIndex threadIdx, blockIdx, blockDim, gridDim;
+FLATOUT_OWN FlatoutIndex threadIdx;
+FLATOUT_OWN int flatout_running;  // the number of the emulated thread that runs
+static FlatoutIndex blockIdx, blockDim, gridDim;
+alignas(64) static char flatout_shared[48 * 1024];
+static FlatoutCall flatout_call;
+static void** flatout_arguments;
 
-typedef void (*FlatoutCall)(void** arguments);
-struct FlatoutKernel {
-    const char* name;
-    FlatoutCall call;
-};
-struct FlatoutLaunch {
-    int kernel, grid_x, grid_y, grid_z, threads, first_argument;
-};
+static void flatout_require(bool is_so, const char* otherwise) {
+    if (is_so) return;
+    fprintf(stderr, "%s\n", otherwise);
+    abort();
+}
 
 #ifdef FLATOUT_THREADS
 
-static void __syncthreads() { pthread_barrier_wait(&flatout_block->barrier); }
+static pthread_barrier_t flatout_begin, flatout_end, flatout_block;
+static void __syncthreads() { pthread_barrier_wait(&flatout_block); }
 
-// The threads live on from block to block: ThreadSanitizer can tell only some hundreds apart.
-static const int FLATOUT_BLOCK = 256;
-static FlatoutBlock flatout_the_block;
-static pthread_barrier_t flatout_begin, flatout_end;
-static FlatoutCall flatout_call;
-static void** flatout_arguments;
-static FlatoutIndex flatout_grid;
-
-static void* flatout_thread(void* argument) {
-    flatout_block = &flatout_the_block;
+static void* flatout_thread(void* number) {
+    flatout_running = (int)(long)number;
+    threadIdx = {flatout_running, 0, 0};
     for (;;) {
         pthread_barrier_wait(&flatout_begin);
-        threadIdx = {(int)(long)argument, 0, 0};
-        blockIdx = flatout_block->index;
-        blockDim = {FLATOUT_BLOCK, 1, 1};
-        gridDim = flatout_grid;
         flatout_call(flatout_arguments);
         pthread_barrier_wait(&flatout_end);
     }
     return nullptr;
 }
 
-static void flatout_start() {
-    pthread_barrier_init(&flatout_begin, nullptr, FLATOUT_BLOCK + 1);
-    pthread_barrier_init(&flatout_end, nullptr, FLATOUT_BLOCK + 1);
-    pthread_barrier_init(&flatout_the_block.barrier, nullptr, FLATOUT_BLOCK);
-    for (long number = 0; number < FLATOUT_BLOCK; number++) {
-        pthread_t started;
-        if (pthread_create(&started, nullptr, flatout_thread, (void*)number) || pthread_detach(started)) {
-            fprintf(stderr, "no more threads\n");
-            abort();
+// The threads live on from block to block, as many in each: ThreadSanitizer can tell only some hundreds apart.
+static void flatout_execute(int count, bool) {
+    static int started = 0;
+    if (!started) {
+        pthread_barrier_init(&flatout_begin, nullptr, count + 1);
+        pthread_barrier_init(&flatout_end, nullptr, count + 1);
+        pthread_barrier_init(&flatout_block, nullptr, count);
+        for (; started < count; started++) {
+            pthread_t thread;
+            const bool is_made = !pthread_create(&thread, nullptr, flatout_thread, (void*)(long)started);
+            flatout_require(is_made && !pthread_detach(thread), "no more threads");
         }
     }
-}
-
-static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
-    static bool is_started = false;
-    if (!is_started) flatout_start();
-    is_started = true;
-    if (threads != FLATOUT_BLOCK) abort();
-    for (int n = 0; n < grid.x * grid.y * grid.z; n++) {
-        flatout_the_block.index = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
-        flatout_call = call;
-        flatout_arguments = arguments;
-        flatout_grid = grid;
-        pthread_barrier_wait(&flatout_begin);
-        pthread_barrier_wait(&flatout_end);
-    }
+    flatout_require(count == started, "blocks of one size alone");
+    pthread_barrier_wait(&flatout_begin);
+    pthread_barrier_wait(&flatout_end);
 }
 
 #else
 
-// A fiber for each thread of a block, used again by the next block. Only the first switch to one is by ucontext, which
-// asks the operating system; the others are jumps.
-static const int FLATOUT_STACK = 64 * 1024, FLATOUT_MOST = 1024;
+// A fiber for each thread, used again by the next block. Only the first switch to one is by ucontext, which asks the
+// operating system; the others are jumps.
+static const int FLATOUT_STACK = 64 * 1024, FLATOUT_MOST = 16 * 1024;
 static ucontext_t flatout_entry;
 static jmp_buf flatout_scheduler, flatout_fibers[FLATOUT_MOST];
-static char* flatout_stacks;
-static bool flatout_started[FLATOUT_MOST], flatout_done[FLATOUT_MOST];
-static int flatout_running;
-static FlatoutCall flatout_call;
-static void** flatout_arguments;
+static char* flatout_stacks[FLATOUT_MOST];
+static bool flatout_done[FLATOUT_MOST];
 
 static void flatout_yield() {
     if (!_setjmp(flatout_fibers[flatout_running])) _longjmp(flatout_scheduler, 1);
@@ -120,52 +102,51 @@ static void flatout_fiber() {
     }
 }
 
-static void flatout_resume(int t) {
-    threadIdx = {t, 0, 0};
-    flatout_running = t;
+static void flatout_resume(int number) {
+    threadIdx = {number, 0, 0};
+    flatout_running = number;
     if (_setjmp(flatout_scheduler)) return;
-    if (flatout_started[t]) _longjmp(flatout_fibers[t], 1);
-    flatout_started[t] = true;
+    if (flatout_stacks[number]) _longjmp(flatout_fibers[number], 1);
+    flatout_stacks[number] = (char*)malloc(FLATOUT_STACK);
     getcontext(&flatout_entry);
-    flatout_entry.uc_stack.ss_sp = flatout_stacks + (size_t)t * FLATOUT_STACK;
+    flatout_entry.uc_stack.ss_sp = flatout_stacks[number];
     flatout_entry.uc_stack.ss_size = FLATOUT_STACK;
     flatout_entry.uc_link = nullptr;
     makecontext(&flatout_entry, flatout_fiber, 0);
     setcontext(&flatout_entry);
 }
 
-static void flatout_launch(FlatoutCall call, FlatoutIndex grid, int threads, void** arguments) {
-    static FlatoutBlock block;
-    if (!flatout_stacks) flatout_stacks = (char*)malloc((size_t)FLATOUT_STACK * FLATOUT_MOST);
-    flatout_block = &block;
-    flatout_call = call;
-    flatout_arguments = arguments;
-    gridDim = grid;
-    blockDim = {threads, 1, 1};
-    const int blocks = grid.x * grid.y * grid.z;
+// Run `count` threads to their end. `in_step`: each time they wait, all of them do.
+static void flatout_execute(int count, bool in_step) {
+    flatout_require(count <= FLATOUT_MOST, "more threads than there are fibers");
+    memset(flatout_done, 0, count);
+    for (int waiting = count; waiting > 0;) {
+        waiting = 0;
+        for (int n = 0; n < count; n++) {
+            if (flatout_done[n]) continue;
+            flatout_resume(n);
+            waiting += !flatout_done[n];
+        }
+        flatout_require(!in_step || waiting == 0 || waiting == count, "a barrier that not all threads of a block reach");
+    }
+}
+
+#endif
+
+static void flatout_launch(const FlatoutLaunch& launch) {
+    gridDim = {launch.grid_x, launch.grid_y, launch.grid_z};
+    blockDim = {launch.threads, 1, 1};
+    const int blocks = gridDim.x * gridDim.y * gridDim.z;
     for (int turn = 0; turn < blocks; turn++) {
 #ifdef FLATOUT_REVERSED
         const int n = blocks - 1 - turn;
 #else
         const int n = turn;
 #endif
-        blockIdx = {n % grid.x, n / grid.x % grid.y, n / (grid.x * grid.y)};
-        memset(flatout_done, 0, sizeof(flatout_done));
-        for (int waiting = threads; waiting > 0;) {
-            waiting = 0;
-            for (int t = 0; t < threads; t++) {
-                flatout_resume(t);
-                waiting += !flatout_done[t];
-            }
-            if (waiting != 0 && waiting != threads) {
-                fprintf(stderr, "a barrier that not all threads of a block reach\n");
-                abort();
-            }
-        }
+        blockIdx = {n % gridDim.x, n / gridDim.x % gridDim.y, n / (gridDim.x * gridDim.y)};
+        flatout_execute(launch.threads, true);
     }
 }
-
-#endif
 
 extern const FlatoutKernel flatout_kernels[];
 
@@ -173,8 +154,8 @@ extern const FlatoutKernel flatout_kernels[];
 extern "C" void flatout_run(const FlatoutLaunch* launches, int count, void** arguments, int repeat) {
     for (int again = 0; again < repeat; again++)
         for (int n = 0; n < count; n++) {
-            const FlatoutLaunch& one = launches[n];
-            FlatoutIndex grid = {one.grid_x, one.grid_y, one.grid_z};
-            flatout_launch(flatout_kernels[one.kernel].call, grid, one.threads, arguments + one.first_argument);
+            flatout_call = flatout_kernels[launches[n].kernel].call;
+            flatout_arguments = arguments + launches[n].first_argument;
+            flatout_kernels[launches[n].kernel].launch(launches[n]);
         }
 }

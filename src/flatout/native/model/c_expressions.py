@@ -1,14 +1,30 @@
-"""Activations that work on each value alone: their value and their slope as C expressions."""
+"""Numbers, names and activations of a model as C spells them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import re
 from dataclasses import dataclass
 
-from .c_spelling import c_float
+from flatout.base.errors import Refusal, reason
 
-_SQRT_HALF = math.sqrt(0.5)
+
+def c_float(number: float) -> str:
+    """A float32 literal of C, exact."""
+    if not math.isfinite(number):
+        raise Refusal(reason("native_model", f"one of its constants is {number}"))
+    text = f"{number:.9g}"
+    return f"{text}f" if any(mark in text for mark in ".e") else f"{text}.0f"
+
+
+def c_bool(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def identifier(name: str) -> str:
+    """A layer's name as one of C."""
+    made = re.sub(r"\W", "_", name, flags=re.ASCII)
+    return f"layer_{made}" if made[:1].isdigit() else made
 
 
 @dataclass(frozen=True)
@@ -54,22 +70,15 @@ def relu(negative_slope: float = 0.0, max_value: float | None = None, threshold:
     )
 
 
-def leaky_relu(negative_slope: float = 0.2, slope_at_zero_is_1: bool = False) -> Curve:
+def leaky_relu(negative_slope: float, slope_at_zero_is_1: bool) -> Curve:
     """The slope at 0 itself is 1 on jax, and `negative_slope` elsewhere."""
     slope, above = c_float(negative_slope), "z >= 0.0f" if slope_at_zero_is_1 else "z > 0.0f"
     return Curve("leaky_relu", f"z >= 0.0f ? z : {slope} * z", f"{above} ? 1.0f : {slope}", needs_z=True)
 
 
-def elu(alpha: float = 1.0) -> Curve:
+def elu(alpha: float) -> Curve:
     factor = c_float(alpha)
     return Curve("elu", f"z > 0.0f ? z : {factor} * expm1f(z)", f"z > 0.0f ? 1.0f : {factor} * expf(z)", needs_z=True)
-
-
-def gelu() -> Curve:
-    """The exact one, by the error function."""
-    cdf = f"0.5f * erfcf(-z * {c_float(_SQRT_HALF)})"
-    density = f"{c_float(1 / math.sqrt(2 * math.pi))} * expf(-0.5f * z * z)"
-    return Curve("gelu", f"z * ({cdf})", f"{cdf} + z * {density}", needs_z=True)
 
 
 SIGMOID = Curve("sigmoid", "1.0f / (1.0f + expf(-z))", "y * (1.0f - y)")
@@ -80,16 +89,19 @@ SILU = Curve(
     "(1.0f + z * (1.0f - 1.0f / (1.0f + expf(-z)))) / (1.0f + expf(-z))",
     needs_z=True,
 )
+# The exact one, by the error function.
+_CDF = f"0.5f * erfcf(-z * {c_float(math.sqrt(0.5))})"
+_DENSITY = f"{c_float(1 / math.sqrt(2 * math.pi))} * expf(-0.5f * z * z)"
+GELU = Curve("gelu", f"z * ({_CDF})", f"{_CDF} + z * {_DENSITY}", needs_z=True)
 
-# Functions of `keras.activations` without numbers of their own.
-NAMED: dict[str, Callable[[], Curve]] = {
-    "linear": lambda: LINEAR,
-    "relu": relu,
-    "relu6": lambda: relu(max_value=6.0),
-    "leaky_relu": leaky_relu,
-    "elu": elu,
-    "gelu": gelu,
-    "silu": lambda: SILU,
-    "sigmoid": lambda: SIGMOID,
-    "tanh": lambda: TANH,
+# Functions of `keras.activations`, with the numbers that they have there.
+NAMED = {
+    "linear": LINEAR,
+    "relu": relu(),
+    "relu6": relu(max_value=6.0),
+    "elu": elu(alpha=1.0),
+    "gelu": GELU,
+    "silu": SILU,
+    "sigmoid": SIGMOID,
+    "tanh": TANH,
 }

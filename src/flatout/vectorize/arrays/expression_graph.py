@@ -28,6 +28,15 @@ class Node:
     def inputs(self) -> Iterator[Node]:
         yield from _nodes_in(self.parts)
 
+    def and_below(self, seen: set[Node] | None = None) -> Iterator[Node]:
+        """Every expression that this one is made of, once, inputs first, and itself."""
+        seen = set() if seen is None else seen
+        seen.add(self)
+        for part in self.inputs():
+            if part not in seen:
+                yield from part.and_below(seen)
+        yield self
+
 
 def _nodes_in(part: Any) -> Iterator[Node]:
     if isinstance(part, Node):

@@ -73,15 +73,7 @@ class Lifting:
 
     def is_rounded(self, node: Node) -> bool:
         """Whether an expression is made of large whole numbers, so that its last digits are not known."""
-        seen, waiting = set(), [node] if self.rounded else []
-        while waiting:
-            one = waiting.pop()
-            if one in self.rounded:
-                return True
-            if one not in seen:
-                seen.add(one)
-                waiting.extend(one.inputs())
-        return False
+        return bool(self.rounded) and any(one in self.rounded for one in node.and_below())
 
     def carries_gradient(self, node: Node) -> bool:
         """Whether a gradient with respect to the predictions can flow through an expression."""

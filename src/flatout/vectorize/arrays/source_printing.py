@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import collections
 import keyword
 from typing import Any
 
@@ -44,7 +45,8 @@ class Printer:
             first = ast.If(test=self._inline(condition), body=inside, orelse=[])
             return [first, *self.body(otherwise)]
         statements: list[ast.stmt] = []
-        order, uses = _order(result)
+        order = list(result.and_below())
+        uses = collections.Counter(part for node in order for part in node.inputs())
         for node in order:
             if node is result or node in self._given or not self._deserves_a_name(node, uses[node]):
                 continue
@@ -57,7 +59,7 @@ class Printer:
 
     def _deserves_a_name(self, node: Node, uses: int) -> bool:
         if node.kind == "attribute" and uses > 1:
-            return any(part.kind in ("calling", "method") for part in _order(node)[0])
+            return any(part.kind in ("calling", "method") for part in node.and_below())
         if node.kind in ("name", "const", "size", "tuple", "list", "attribute", "lambda"):
             return False
         if node.kind == "negative" and node.parts[0].kind == "const":
@@ -204,19 +206,6 @@ def _is_tensor_like(node: Node) -> bool:
     return True
 
 
-def _order(result: Node) -> tuple[list[Node], dict[Node, int]]:
-    """The nodes that a result needs, inputs first, and how often each is used."""
-    order: list[Node] = []
-    uses: dict[Node, int] = {result: 1}
-    seen: set[Node] = set()
-
-    def visit(node: Node) -> None:
-        seen.add(node)
-        for part in node.inputs():
-            uses[part] = uses.get(part, 0) + 1
-            if part not in seen:
-                visit(part)
-        order.append(node)
-
-    visit(result)
-    return order, uses
+def text_of(node: Node, ops_name: str = "ops") -> str:
+    """An expression as source."""
+    return ast.unparse(ast.fix_missing_locations(Printer(ExpressionGraph(), set(), ops_name)._inline(node)))

@@ -5,15 +5,15 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from flatout.seam.local_patches import replaced_here
 
-Arrays = Mapping[str, np.ndarray]
-Answer = tuple[np.ndarray, np.ndarray | None]
+from .gradients import Answer, Arrays
+
 Shapes = tuple[tuple[str, tuple[int, ...], str], ...]
 
 # Of a program that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
@@ -100,27 +100,22 @@ class _Programs:
         self._made: dict[tuple[str | None, Shapes], concurrent.futures.Future[Any] | None] = {}
 
     def begin(self, pool: concurrent.futures.Executor | None, arrays: Arrays, wrt: str | None) -> Any:
-        """Trace it for these arrays, if that was not done, and compile it in a thread of the pool."""
-        key = wrt, _shapes(arrays)
+        """Trace it for these arrays, if that was not done, and compile it: in a thread of the pool, or now."""
+        key = wrt, tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
         if key not in self._made:
             compiling = self._lowered(*key)
-            if compiling is None:
-                self._made[key] = None
-            elif pool is not None:
-                self._made[key] = pool.submit(compiling)
-            else:
-                made = self._made[key] = concurrent.futures.Future()
-                made.set_result(compiling())
+            self._made[key] = compiling if compiling is None else pool.submit(compiling) if pool else _done(compiling())
         return self._made[key]
 
     def _lowered(self, wrt: str | None, shapes: Shapes) -> Callable[[], Any] | None:
         import jax
 
         program = jax.jit(differentiated(self._function, wrt))
+        given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
         if not self._is_quick:
-            return program.trace(_given(shapes)).lower().compile  # type: ignore[no-any-return]
+            return program.trace(given).lower().compile  # type: ignore[no-any-return]
         try:
-            traced = program.trace(_given(shapes))
+            traced = program.trace(given)
         except Exception:
             return None  # It reads values on the host.
         if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
@@ -159,16 +154,12 @@ def compiling_ahead(function: Any) -> Iterator[Callable[[Arrays, str | None], No
         made.forget_unfinished()
 
 
-def _shapes(arrays: Arrays) -> Shapes:
-    return tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
-
-
-def _given(shapes: Shapes) -> dict[str, Any]:
-    import jax
-
-    return {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
+def _done(result: Any) -> concurrent.futures.Future[Any]:
+    made: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    made.set_result(result)
+    return made
 
 
 def _answer(found: Sequence[Any]) -> Answer:
-    value, gradient = (*found, None)[:2]
-    return np.asarray(value), None if gradient is None else np.asarray(gradient)
+    value, slope = found
+    return np.asarray(value), None if slope is None else np.asarray(slope)

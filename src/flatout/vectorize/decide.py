@@ -13,7 +13,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.exact_comparisons import BLURRED
 from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.arrays.source_printing import text_of
 from flatout.vectorize.interpreter.scopes import outside_of
@@ -163,11 +162,7 @@ def _compared(
         if "recipes" not in answers:
             predicted = [*ranks][:2][-1]
             answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
-        verdict = verify(
-            *(slow, quick, answers["recipes"], rewrite.source, rewrite.is_tie_sensitive, lenient, answers),
-            is_on_host="FO201" in rewrite.codes,
-            is_blurred=BLURRED in rewrite.notes,
-        )
+        verdict = verify(slow, quick, answers["recipes"], rewrite, lenient, answers)
     return verdict, next(iter(answers["recipes"]), None)
 
 

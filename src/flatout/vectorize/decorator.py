@@ -50,6 +50,7 @@ class Vectorized:
             signature = signature.replace(parameters=list(signature.parameters.values())[1:])
         self.__signature__ = signature
         self._function = function
+        self._holder = holder
         self._own = () if holder is None else (holder,)
         self._example = example
         self._decisions: dict[Any, Decision] = {}
@@ -124,7 +125,7 @@ class Vectorized:
             return self._decide({name: len(value.shape) for name, value in given.items()}, given)
         from .decide import suggested
 
-        ranks, decision = suggested(self._function, *self._own)
+        ranks, decision = suggested(self._function, self._holder)
         sizes = (
             decision.recipe.sizes if decision.recipe else {name: (None,) * (rank - 1) for name, rank in ranks.items()}
         )
@@ -136,7 +137,7 @@ class Vectorized:
         if key not in self._decisions:
             from .decide import decide
 
-            self._keep(key, decide(self._function, ranks, *self._own, shapes=shapes))
+            self._keep(key, decide(self._function, ranks, self._holder, shapes))
         return self._decisions[key]
 
     def _keep(self, key: Any, decision: Decision) -> Decision:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import ast
-import copy
 import logging
+import textwrap
 import types
 from collections.abc import Mapping
 from typing import Any
@@ -172,11 +172,11 @@ def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node)
     taken |= {node.parts[0] for node in result.and_below() if node.kind == "name"}
     # On TensorFlow the length of a batch may be unknown while a step is traced.
     printer = Printer(run.lift.graph, taken, ops_name, is_unsized=backend() == "tensorflow")
-    body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
-    arguments = copy.deepcopy(getattr(tree, "as_written", tree.args))
-    made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
+    body = textwrap.indent("\n".join(line for line in (first, printer.body(result)) if line), "    ")
+    arguments = ast.unparse(getattr(tree, "as_written", tree.args))
     lines = [f"{kept} = {text_of(node, ops_name)}" for kept, node in run.hoisted.items()]
-    return "\n".join([*lines, ast.unparse(ast.fix_missing_locations(ast.Module([made], [])))]) + "\n"
+    made = ast.unparse(ast.parse(f"def {name}({arguments}):\n{body}"))
+    return "\n".join([*lines, made]) + "\n"
 
 
 def _ops(outside: Mapping[str, Any]) -> tuple[str, str]:

@@ -49,12 +49,10 @@ def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, An
         return symbol, left, right
     for value in (left, right):
         note_blurred(lift, value)
-    for value, bound, is_mirrored in ((left, right, False), (right, left, True)):
-        asked = _MIRRORED[symbol] if is_mirrored else symbol
-        found = _against(lift, asked, value, bound)
-        if found is not None:
-            made, other = found
-            return (_MIRRORED[made], other, value) if is_mirrored else (made, value, other)
+    if found := _against(lift, symbol, left, right):
+        return found[0], left, found[1]
+    if found := _against(lift, _MIRRORED[symbol], right, left):
+        return _MIRRORED[found[0]], found[1], right
     return symbol, left, right
 
 
@@ -83,10 +81,8 @@ def remember(
     lift: Lifting, made: Tensor, content: np.ndarray, values: Known, look_up: Callable[[Known], Tensor]
 ) -> Tensor:
     """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
-    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
-        return made
-
-    lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
+    if content.dtype == np.float64 and not all(map(fits, content.ravel())):
+        lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
     return made
 
 
@@ -99,10 +95,8 @@ def rounded(lift: Lifting, values: Known, symbol: str) -> Known:
         raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")
     graph = lift.graph
     known = graph.make("raw", _written(content.tolist()))
-    if not isinstance(values.value, (list, tuple)):
-        listed = graph.method(values.node, "tolist")
-    else:
-        listed = values.node if isinstance(values.value, list) else graph.call("list", values.node)
+    is_listed = isinstance(values.value, (list, tuple))
+    listed = graph.call("list", values.node) if is_listed else graph.method(values.node, "tolist")
     if values.node.kind != "const":
         lift.guards.append((graph.binary("==", listed, known), True))
     made = [_rounded(number, symbol) for number in content.tolist()]
@@ -117,9 +111,8 @@ def _rounded(number: float, symbol: str) -> np.float32:
         return near
     if symbol in ("==", "!="):
         return np.float32("nan")
-    if symbol in (">", "<="):
-        return near if float(near) < number else np.nextafter(near, np.float32("-inf"))
-    return near if float(near) > number else np.nextafter(near, np.float32("inf"))
+    is_below, goes_below = float(near) < number, symbol in (">", "<=")
+    return near if is_below == goes_below else np.nextafter(near, np.float32("-inf" if goes_below else "inf"))
 
 
 def _written(numbers: Sequence[Any]) -> str:

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .algebra import binary, both, cast, elementwise, named, number, where
+from .algebra import binary, both, cast, elementwise, named, not_, number, where
 from .expression_graph import Node
-from .lifted_values import Axis, Host, Known, Refused, Tensor
+from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting, Made
 
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
 _LOWEST = -1e30
-
-
 _FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
 
 
@@ -25,8 +23,7 @@ def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         tensor = replace(tensor, is_series=False)
         if how in _FILL and tensor.kind in ("float", "any"):
             missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
-            there = elementwise(lift, "logical_not", (missing,), "bool")
-            tensor = replace(tensor, valid=both(lift, tensor.valid, there))
+            tensor = replace(tensor, valid=both(lift, tensor.valid, not_(lift, missing)))
     valid = tensor.valid if tensor.valid is not None and set(tensor.valid.dims) & set(over) else None
     if tensor.is_loose and not set(tensor.inner) <= set(over):
         raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")
@@ -65,9 +62,8 @@ def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
 def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
     bare = replace(tensor, valid=None, is_loose=False)
     if how in ("any", "all"):
-        spare = valid if how == "any" else elementwise(lift, "logical_not", (valid,), "bool")
-        function = "logical_and" if how == "any" else "logical_or"
-        joined = elementwise(lift, function, (named(_boolean(lift, bare)), spare), "bool")
+        symbol, spare = ("&", valid) if how == "any" else ("|", not_(lift, valid))
+        joined = binary(lift, symbol, named(bare if bare.kind == "bool" else cast(lift, bare, "bool")), spare)
         return _plain(lift, how, replace(joined, inner=bare.inner), over, keepdims)
     if how in ("var", "std"):
         mean = _masked(lift, "mean", tensor, valid, over, False)
@@ -84,6 +80,8 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
     kept = replace(kept, inner=bare.inner)
     if how != "mean":
         return _plain(lift, how, kept, over, keepdims)
+    if keepdims:
+        raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
     total = _plain(lift, "sum", kept, over, keepdims)
     some = tuple(axis for axis in over if axis in valid.dims)
     counted = _plain(lift, "sum", cast(lift, valid, "float32"), some, False)
@@ -91,20 +89,13 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
         if axis not in valid.dims and axis.size is not None:
             counted = binary(lift, "*", counted, Host(axis.size))
     least = elementwise(lift, "maximum", (counted, number(lift, 1.0)), "float")
-    if keepdims:
-        raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
     mean = elementwise(lift, "divide", (named(total), least), "float", "/")
     if lift.is_exact:
-        some_exist = elementwise(lift, "greater", (counted, number(lift, 0.0)), "bool", ">")
-        mean = where(lift, some_exist, mean, Known(float("nan"), lift.graph.make("const", 'float("nan")')))
+        mean = where(lift, binary(lift, ">", counted, number(lift, 0.0)), mean, number(lift, float("nan")))
     else:
         # No element selected: the mean is 0 here, where the original has NaN.
         lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
     return replace(mean, inner=total.inner)
-
-
-def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
-    return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")
 
 
 def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:

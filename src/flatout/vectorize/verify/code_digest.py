@@ -37,13 +37,8 @@ _REACHING = frozenset(
 # Beside numbers, texts and containers: what has a pickle that says all of it.
 _PICKLED = (np.generic, np.dtype, slice, range, complex, types.EllipsisType, types.MethodType, functools.partial)
 _BUILT_IN = (
-    types.BuiltinFunctionType,
-    types.WrapperDescriptorType,
-    types.MethodDescriptorType,
-    types.MethodWrapperType,
-    types.GetSetDescriptorType,
-    types.MemberDescriptorType,
-    types.ClassMethodDescriptorType,
+    *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType),
+    *(types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType),
 )
 # Of a class: where it stands and what Python keeps there.
 _NO_PART_OF_A_CLASS = frozenset(
@@ -89,15 +84,15 @@ class _Hash:
 
 
 class _Pickler(pickle.Pickler):
-    _parts = 0
+    _count = 0
 
     def persistent_id(self, value: Any) -> Any:
         """Sets in an order that another process has as well."""
         return ("set", sorted(value, key=repr)) if type(value) in (set, frozenset) else None
 
     def reducer_override(self, value: Any) -> Any:
-        self._parts += 1
-        if self._parts > _MOST_PARTS:
+        self._count += 1
+        if self._count > _MOST_PARTS:
             raise NoDigest("it has too many parts")
         if value is tuple:  # See `_parts`.
             return NotImplemented

@@ -29,52 +29,25 @@ def backend() -> str:
     return str(keras.backend.backend())
 
 
-def value_and_gradient(function: Callable[..., Any], arrays: Arrays, wrt: str | None, compiled: bool = False) -> Answer:
-    """What a loss returns, and the gradient of its sum with respect to one argument.
+def value_and_gradient(
+    function: Callable[..., Any], arrays: Arrays, wrt: str | None, compiled: bool = False, quick: bool = False
+) -> Answer:
+    """What a loss returns, and the gradient of its sum with respect to one argument (None: value alone).
 
-    Args:
-        function: The loss.
-        arrays: Its arguments.
-        wrt: The argument to differentiate; None: value alone.
-        compiled: Whether to compile the function as Keras' `fit` would (jax and tensorflow).
-
-    Returns:
-        The value, and the gradient: None where the loss does not depend on the argument in a way that the backend
-        can differentiate.
-
-    Raises:
-        ArgumentChanged: The loss changes an argument in place.
+    The gradient is None where the loss does not depend on the argument in a way that the backend can differentiate.
+    A loss that changes an argument in place raises `ArgumentChanged`. `compiled`: as Keras' `fit` would compile it, on
+    jax and tensorflow. `quick`: sooner for a small input, on jax without a program for each operation and each shape.
     """
-    run = {"jax": _jax, "tensorflow": _tensorflow, "torch": _torch}[backend()]
+    wrt = _float(arrays, wrt)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return run(function, arrays, _float(arrays, wrt), compiled)
+        if backend() == "jax":
+            from . import jax_programs
 
-
-def quick_answer(function: Callable[..., Any], arrays: Arrays, wrt: str | None) -> Answer | None:
-    """The same of a small input, sooner: on jax without a program of XLA's for each operation and each shape.
-
-    None where nothing is sooner than that, as for a loss that reads values on the host.
-    """
-    if backend() != "jax":
-        return None
-    from . import jax_programs
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return jax_programs.quick_answer(function, arrays, _float(arrays, wrt))
-
-
-@contextlib.contextmanager
-def compiling_ahead(function: Callable[..., Any]) -> Iterator[Callable[[Arrays, str | None], None]]:
-    """Gives what begins to compile a function for some shapes, where `value_and_gradient` will run it compiled."""
-    if backend() != "jax":
-        yield lambda arrays, wrt: None
-        return
-    from . import jax_programs
-
-    with jax_programs.compiling_ahead(function) as begin:
-        yield lambda arrays, wrt: begin(arrays, _float(arrays, wrt))
+            return jax_programs.answer(function, arrays, wrt, compiled, quick)
+        return (
+            _tensorflow(function, arrays, wrt, compiled) if backend() == "tensorflow" else _torch(function, arrays, wrt)
+        )
 
 
 def _float(arrays: Arrays, wrt: str | None) -> str | None:
@@ -112,12 +85,6 @@ def on_device(arrays: Arrays) -> dict[str, Any]:
     return {name: ops.convert_to_tensor(value) for name, value in arrays.items()}
 
 
-def _jax(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> Answer:
-    from . import jax_programs
-
-    return (jax_programs.compiled_answer if compiled else jax_programs.by_steps)(function, arrays, wrt)
-
-
 def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> Answer:
     import tensorflow as tf
 
@@ -131,11 +98,7 @@ def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) 
 def unknown_length(function: Any, batches: Sequence[Arrays], wrt: str | None, is_all: bool) -> list[Answer]:
     """What a loss gives for several batches when it is traced once for all of them, as Keras does on TensorFlow.
 
-    Args:
-        function: The loss.
-        batches: Its arguments, of the same sizes but for the first dimension.
-        wrt: The argument to differentiate.
-        is_all: Whether no dimension is known while tracing, or the first one alone is not.
+    `is_all`: no dimension is known while tracing; else the first one alone is not.
     """
     import tensorflow as tf
 
@@ -182,7 +145,7 @@ def heard_from_tensorflow() -> Iterator[list[str]]:
         log.removeFilter(listener)
 
 
-def _torch(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> Answer:
+def _torch(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
     import torch
 
     given = on_device(arrays)

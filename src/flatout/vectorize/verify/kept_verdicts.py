@@ -76,24 +76,19 @@ def _surroundings() -> dict[str, Any]:
     }
 
 
-def _of_jax() -> tuple[Any, ...]:
+def _of_jax() -> Any:
     import jax
 
-    config = jax.config
-    return (
-        jax.devices()[0].device_kind,
-        *(config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans, config.jax_disable_jit),
-        *(config.jax_numpy_rank_promotion, config.jax_numpy_dtype_promotion, config.jax_default_prng_impl),
-    )
+    return jax.devices()[0].device_kind, {name: str(value) for name, value in sorted(jax.config.values.items())}
 
 
-def _of_tensorflow() -> tuple[Any, ...]:
+def _of_tensorflow() -> Any:
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-def _of_torch() -> tuple[Any, ...]:
+def _of_torch() -> Any:
     import torch
 
     return (

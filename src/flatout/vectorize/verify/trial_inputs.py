@@ -173,54 +173,48 @@ def _predictions(rng: np.random.Generator, shape: tuple[int, ...], scale: str) -
 def adversarial(recipe: Recipe, batch: int, larger: int = 7) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """Inputs that break careless rewrites: name, arrays, and whether entries tie in them.
 
-    Args:
-        recipe: How to make inputs.
-        batch: The number of samples.
-        larger: The number where a few would not do: some groups with, some without a missing target.
+    `larger` is the number of samples where a few would not do: some groups with, some without a missing target.
     """
     predicted = recipe.predicted
-    targets = [name for name, _ in recipe.ranks if name != predicted]
     base = ordinary(recipe, batch, seed=1)
-
-    def but(**changed: np.ndarray) -> dict[str, np.ndarray]:
-        return {**base, **changed}
-
     guess = base[predicted]
+
+    def but(name: str, value: np.ndarray) -> dict[str, np.ndarray]:
+        return {**base, name: value}
+
     if recipe.scale == "normal":
-        yield "zero predictions", but(**{predicted: np.zeros_like(guess)}), True
-        yield "ties", but(**{predicted: np.round(guess)}), True
-        yield "large values", but(**{predicted: guess * 100}), False
+        yield "zero predictions", but(predicted, np.zeros_like(guess)), True
+        yield "ties", but(predicted, np.round(guess)), True
+        yield "large values", but(predicted, guess * 100), False
     else:
-        yield "ties", but(**{predicted: np.full_like(guess, 1 / max(1, guess.shape[-1]))}), True
+        yield "ties", but(predicted, np.full_like(guess, 1 / max(1, guess.shape[-1]))), True
     if guess.ndim and batch > 1:
-        yield "equal rows", but(**{predicted: np.repeat(guess[:1], batch, axis=0)}), True
-    for name in targets:
-        value = base[name]
+        yield "equal rows", but(predicted, np.repeat(guess[:1], batch, axis=0)), True
+    for name, value in base.items():
+        is_float = value.dtype.kind == "f"
+        if name == predicted:
+            continue
         if name in recipe.domains:
-            for edge in (min(recipe.domains[name]), max(recipe.domains[name])):
-                yield f"{name} all {edge:g}: empty groups", but(**{name: np.full_like(value, edge)}), True
+            edges = min(recipe.domains[name]), max(recipe.domains[name])
+            for edge in edges:
+                yield f"{name} all {edge:g}: empty groups", but(name, np.full_like(value, edge)), True
             if value.ndim and batch > 2:
                 mixed = value.copy()
-                mixed[0], mixed[1] = min(recipe.domains[name]), max(recipe.domains[name])
-                yield f"{name}: rows without a member", but(**{name: mixed}), False
-            if name in recipe.missing and value.dtype.kind == "f":
-                yield from _missing(recipe, name, larger, but)
-        elif value.dtype.kind == "f" and name != recipe.one_hot:
-            yield f"{name} all 0", but(**{name: np.zeros_like(value)}), True
+                mixed[0], mixed[1] = edges
+                yield f"{name}: rows without a member", but(name, mixed), False
+            if name in recipe.missing and is_float:
+                yield from _missing(recipe, name, larger, base)
+        elif is_float and name != recipe.one_hot:
+            yield f"{name} all 0", but(name, np.zeros_like(value)), True
             if value.shape == guess.shape:
-                yield f"{name} equal to the predictions", but(**{name: guess.copy()}), True
-            yield from _missing(recipe, name, larger, but)
+                yield f"{name} equal to the predictions", but(name, guess.copy()), True
+            yield from _missing(recipe, name, larger, base)
     for name, numbers in recipe.bounds.items():
         if base[name].dtype.kind == "f" and name not in (*recipe.domains, recipe.one_hot):
-            yield (
-                f"{name} on the bounds that it is compared with",
-                but(**{name: _about(numbers, base[name].shape)}),
-                True,
-            )
-    yield SPOILT_PREDICTIONS[0], but(**{predicted: _with_nan(guess, -1)}), False
-    spoilt = guess.copy()
-    spoilt.flat[0] = np.inf
-    yield SPOILT_PREDICTIONS[1], but(**{predicted: spoilt}), False
+            near = _about(numbers, base[name].shape)
+            yield f"{name} on the bounds that it is compared with", but(name, near), True
+    yield SPOILT_PREDICTIONS[0], but(predicted, _with(np.nan, guess, -1)), False
+    yield SPOILT_PREDICTIONS[1], but(predicted, _with(np.inf, guess, 0)), False
 
 
 def _about(numbers: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:
@@ -230,18 +224,18 @@ def _about(numbers: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:
     return np.resize(around, shape)
 
 
-def _missing(recipe: Recipe, name: str, larger: int, but: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+def _missing(recipe: Recipe, name: str, larger: int, base: Any) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """NaN in the first entry, and in others: what a comparison with NaN decides depends on which comes first."""
-    yield f"NaN in {name}", but(**{name: _with_nan(but()[name], 0)}), False
+    yield f"NaN in {name}", {**base, name: _with(np.nan, base[name], 0)}, False
     more = ordinary(recipe, larger, seed=1)
     spoilt = np.where(np.random.default_rng(4).random(more[name].shape) < 0.4, np.nan, more[name])
     spoilt.flat[0], spoilt.flat[-1] = more[name].flat[0], np.nan
     yield f"NaN in {name}, further on", {**more, name: spoilt.astype("float32")}, False
 
 
-def _with_nan(value: np.ndarray, place: int) -> np.ndarray:
+def _with(number: float, value: np.ndarray, place: int) -> np.ndarray:
     spoilt = value.copy()
-    spoilt.flat[place] = np.nan
+    spoilt.flat[place] = number
     return spoilt
 
 
@@ -268,10 +262,9 @@ def without_ties(arrays: Mapping[str, np.ndarray], seed: int) -> dict[str, np.nd
     It is added upwards: what is used as an index is rounded down, to what it was.
     """
     rng = np.random.default_rng([seed, 3])
-    tied = {name for name, value in arrays.items() if value.dtype.kind == "f" and np.unique(value).size < value.size}
-    if not tied:
-        return None
-    return {
-        name: np.asarray(value + rng.uniform(0, _LITTLE, value.shape), "float32") if name in tied else value
+    tied = {
+        name: np.asarray(value + rng.uniform(0, _LITTLE, value.shape), "float32")
         for name, value in arrays.items()
+        if value.dtype.kind == "f" and np.unique(value).size < value.size
     }
+    return {**arrays, **tied} if tied else None

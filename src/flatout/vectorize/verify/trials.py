@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .gradients import ArgumentChanged, backend, quick_answer, value_and_gradient
+from .gradients import ArgumentChanged, backend, value_and_gradient
 from .trial_inputs import SPOILT_PREDICTIONS, without_ties
 
 VALUE_TOLERANCE = 2e-5
@@ -30,13 +29,12 @@ class Trial:
     is_doubtful: bool = False
 
 
-class _Original(NamedTuple):
+class Original(NamedTuple):
     """What the original gives for one input, or the name of what it raises."""
 
     value: Any = None
     gradient: Any = None
     wrt: str | None = None  # What its gradient can be asked for.
-    is_quick: bool = False  # Whether it was compiled as a whole.
     raised: str = ""
 
 
@@ -58,14 +56,12 @@ class Trials:
         Where quickly compiled programs differ, the original is asked step by step, the rewrite as `fit` compiles it.
         """
         if key not in self.answers:
-            self.answers[key] = self._answer(arrays)
-        answer = self.answers[key]
+            self.answers[key] = asked(self.slow, arrays, self.predicted)
         may_choose = has_ties and self.is_kinked
-        trial = self._compare(answer, arrays, name, may_choose, is_compiled)
-        if (trial.problem or trial.is_doubtful) and backend() == "jax" and (answer.is_quick or not is_compiled):
-            if answer.is_quick:
-                answer = self.answers[key] = self._answer(arrays, is_exact=True)
-            trial = self._compare(answer, arrays, name, may_choose, is_compiled=True)
+        trial = self._compare(self.answers[key], arrays, name, may_choose, is_compiled)
+        if (trial.problem or trial.is_doubtful) and backend() == "jax":
+            self.answers[key] = asked(self.slow, arrays, self.predicted, quick=False)
+            trial = self._compare(self.answers[key], arrays, name, may_choose, is_compiled=True)
         if trial.is_only_value and self.is_tie_sensitive and self._is_undecided(arrays):
             return Trial(
                 note="Equal where no two entries tie: there the original depends on how its sort orders equal ones."
@@ -85,28 +81,14 @@ class Trials:
             broken = without_ties(arrays, seed)
             if broken is None:
                 return False
-            answer = self._answer(broken, is_exact=True)
+            answer = asked(self.slow, broken, self.predicted, quick=False)
             trial = self._compare(answer, broken, "", False, False)
             if trial.problem or trial.skipped:
                 return False
             seen.append(answer.value)
         return any(not close(seen[0], value) for value in seen[1:])
 
-    def _answer(self, arrays: Any, is_exact: bool = False) -> _Original:
-        """What the original gives; `is_exact` forbids to compile it as a whole."""
-        raised = ""
-        for wrt in (self.predicted, None):
-            try:
-                quick = quick_answer(self.slow, arrays, wrt) if wrt and not is_exact else None
-                found = quick or value_and_gradient(self.slow, arrays, wrt)
-                return _Original(*found, wrt, quick is not None)
-            except ArgumentChanged:
-                raise
-            except Exception as error:
-                raised = raised or type(error).__name__
-        return _Original(raised=raised)
-
-    def _compare(self, answer: _Original, arrays: Any, name: str, may_choose: bool, is_compiled: bool) -> Trial:
+    def _compare(self, answer: Original, arrays: Any, name: str, may_choose: bool, is_compiled: bool) -> Trial:
         value = answer.value
         if answer.raised:
             return Trial(skipped=f"the original raises {answer.raised}")
@@ -136,12 +118,24 @@ class Trials:
 
         Compiled code may drop a NaN (XLA's minimum and maximum on a CPU do), the original's as well as ours.
         """
-        if backend() == "jax":
-            ask = functools.partial(value_and_gradient, compiled=True) if is_compiled else quick_answer
-            found = ask(self.fast, arrays, wrt)
-            if found is not None and (value.shape != found[0].shape or close(value, found[0])):
-                return found
+        is_jax = backend() == "jax"
+        found = value_and_gradient(self.fast, arrays, wrt, compiled=is_compiled and is_jax, quick=True)
+        if not is_jax or value.shape != found[0].shape or close(value, found[0]):
+            return found
         return value_and_gradient(self.fast, arrays, wrt)
+
+
+def asked(slow: Any, arrays: Any, predicted: str, quick: bool = True) -> Original:
+    """What the original gives, without a gradient where it has none; `quick`: compiled as a whole where it can be."""
+    raised = ""
+    for wrt in (predicted, None):
+        try:
+            return Original(*value_and_gradient(slow, arrays, wrt, quick=quick), wrt)
+        except ArgumentChanged:
+            raise
+        except Exception as error:
+            raised = raised or type(error).__name__
+    return Original(raised=raised)
 
 
 def close(value: np.ndarray, other: np.ndarray) -> bool:

@@ -10,19 +10,20 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flatout.vectorize.arrays.exact_comparisons import BLURRED
+
 from . import trial_inputs as inputs
 from .gradients import (
     ArgumentChanged,
     backend,
-    compiling_ahead,
     heard_from_tensorflow,
     outside_tracing,
-    quick_answer,
     unknown_length,
     value_and_gradient,
 )
+from .rewrites import Rewrite
 from .trial_inputs import Recipe
-from .trials import Trial, Trials, close, same_slope
+from .trials import Trial, Trials, asked, close, same_slope
 
 _BATCHES = (1, 2)
 # Samples of most adversarial inputs. On jax the rewrite runs on these as `fit` compiles it, and on the others as it is
@@ -30,11 +31,13 @@ _BATCHES = (1, 2)
 _ADVERSARIAL = 3
 # The input that asks how a rewrite rounds: compiled code must answer.
 _ROUNDED = "a large, nearly constant signal"
+_MOST_KINDS = 3
 # Seconds after which further kinds of input are tried on one batch each only.
 _LONG = 3.0
 # Where such functions meet a tie, one-sided slopes differ, and each is a gradient.
 _KINKED = ("ops.max", "ops.min", "ops.abs", "ops.relu", "ops.sort", "ops.top_k", "ops.clip")
 _UNSUPPORTED = "unsupported operations"
+_UNKNOWN = Rewrite("", "axis")
 
 Unsized = Literal["none", "first", "all"]
 
@@ -60,29 +63,19 @@ def find_recipes(
     hints: Sequence[tuple[Any, ...]] = (),
     evaluate: Any = lambda node: None,
     shapes: Mapping[str, Sequence[int | None]] | None = None,
-    most: int = 3,
 ) -> list[Recipe]:
-    """Ways to make inputs that the original accepts, of different kinds.
-
-    Raises:
-        ArgumentChanged: The original changes an argument in place.
-    """
+    """Ways to make inputs that the original accepts, of different kinds."""
     found: list[Recipe] = []
     for recipe in inputs.recipes(ranks, predicted, hints, evaluate, shapes):
         if found and found[0].sizes != recipe.sizes:
             break  # One set of sizes will do; the kinds of values are what matters.
-        if any(_kind(known) == _kind(recipe) for known in found):
-            continue
-        if _accepts(slow, recipe):
+        # Softmax and unit predictions are one kind.
+        kinds = {(known.as_float, known.scale == "normal") for known in found}
+        if (recipe.as_float, recipe.scale == "normal") not in kinds and _accepts(slow, recipe):
             found.append(recipe)
-            if len(found) == most:
+            if len(found) == _MOST_KINDS:
                 break
     return found
-
-
-def _kind(recipe: Recipe) -> tuple[Any, ...]:
-    """What two recipes must differ in to be worth trying both: softmax and unit predictions are one kind."""
-    return recipe.as_float, recipe.scale == "normal"
 
 
 def _odd(recipe: Recipe) -> int:
@@ -94,10 +87,8 @@ def _odd(recipe: Recipe) -> int:
 def _accepts(slow: Callable[..., Any], recipe: Recipe) -> bool:
     try:
         with outside_tracing():
-            arrays = inputs.ordinary(recipe, _odd(recipe))
-            quick = quick_answer(slow, arrays, recipe.predicted)
-            value, _ = value_and_gradient(slow, arrays, None) if quick is None else quick
-        return bool(np.all(np.isfinite(value)))
+            answer = asked(slow, inputs.ordinary(recipe, _odd(recipe)), recipe.predicted)
+        return not answer.raised and bool(np.all(np.isfinite(answer.value)))
     except ArgumentChanged:
         raise
     except Exception:
@@ -108,52 +99,39 @@ def verify(
     slow: Callable[..., Any],
     fast: Callable[..., Any],
     recipes: Sequence[Recipe],
-    source: str = "",
-    is_tie_sensitive: bool = False,
+    rewrite: Rewrite = _UNKNOWN,
     lenient: bool = False,
     answers: dict[Any, Any] | None = None,
-    is_on_host: bool = False,
-    is_blurred: bool = False,
 ) -> Verdict:
-    """Compare a rewrite with its original.
+    """Compare a rewrite with its original on inputs that `find_recipes` has found the original to accept.
 
     Args:
         slow: The original.
         fast: The rewrite.
-        recipes: How to make inputs that the original accepts, from `find_recipes`.
-        source: The rewrite's source, to know whether it has kinks, where the gradient at a tie is a matter of choice.
-        is_tie_sensitive: Whether the order of equal entries matters.
+        recipes: How to make the inputs.
+        rewrite: What else is known of it.
         lenient: Whether the gradient may be NaN where a prediction is NaN or infinite and the original, by a comparison
             that NaN fails, happens to leave it out. Never for targets: NaN stands for missing ones.
         answers: The original's answers, kept from one rewrite that was tried to the next.
-        is_on_host: Whether the original computes with Python's floats, which have 64 bits.
-        is_blurred: Whether it compares or rounds what it computed with them.
-
-    Raises:
-        ArgumentChanged: The original changes an argument in place.
     """
     if not recipes:
         return Verdict(False, "No inputs were found that the original accepts; give some with example=.")
     compared, skipped, notes = (dict[str, None]() for _ in range(3))  # In the order in which they came.
     digest = hashlib.sha256()
-    is_kinked = any(name in source for name in _KINKED)
-    is_ordered = "sort(" in source or "top_k(" in source
+    is_kinked = any(name in rewrite.source for name in _KINKED)
+    is_ordered = "sort(" in rewrite.source or "top_k(" in rewrite.source
     predicted = recipes[0].predicted
-    trials = Trials(slow, fast, predicted, is_kinked, is_tie_sensitive, {} if answers is None else answers)
+    trials = Trials(slow, fast, predicted, is_kinked, rewrite.is_tie_sensitive, {} if answers is None else answers)
     was_compiled = False
     began = time.perf_counter()
 
     def rejected(reason: str) -> Verdict:
         return Verdict(False, reason, tuple(compared), tuple(skipped))
 
-    with outside_tracing(), heard_from_tensorflow() as heard, compiling_ahead(fast) as begin:
+    with outside_tracing(), heard_from_tensorflow() as heard:
         for number, recipe in enumerate(recipes):
             is_long = time.perf_counter() - began > _LONG
-            made = list(_inputs(recipe, number == 0, is_long, "float64" in source, is_on_host, is_blurred))
-            for name, arrays, _ in made:
-                if _is_compiled(name, arrays[predicted]):
-                    begin(arrays, predicted)
-            for name, arrays, has_ties in made:
+            for name, arrays, has_ties in _inputs(recipe, number == 0, is_long, rewrite):
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
                 is_compiled = _is_compiled(name, arrays[predicted])
@@ -186,7 +164,7 @@ def verify(
 
 
 def _inputs(
-    recipe: Recipe, is_first: bool, is_long: bool, is_wide: bool, is_on_host: bool, is_blurred: bool
+    recipe: Recipe, is_first: bool, is_long: bool, rewrite: Rewrite
 ) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
     """Inputs of one kind: name, arrays, and whether entries tie in them; few, if it is not the first and takes long."""
     odd = _odd(recipe)
@@ -194,10 +172,11 @@ def _inputs(
         yield f"batch of {batch}", inputs.ordinary(recipe, batch), False
     if is_first or not is_long:
         yield from inputs.adversarial(recipe, _ADVERSARIAL, odd)
+    is_wide, is_on_host = "float64" in rewrite.source, "FO201" in rewrite.codes
     if is_wide or (is_on_host and is_first):
         # What 64 bits are against is cancellation; a backend without them must not hide it.
         yield _ROUNDED, inputs.offset(recipe, 24 if is_wide else odd), False
-    if is_blurred and is_first:
+    if BLURRED in rewrite.notes and is_first:
         for count, arrays in enumerate(inputs.in_tenths(recipe, odd), 1):
             yield f"targets in tenths, {count}", arrays, True
 

@@ -118,7 +118,7 @@ def unit_of_torch(lift: Lifting, x: Any, p: Any = None, axis: Any = None, eps: A
     """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
     x = tensor(lift, x)
     _refuse_other(p)
-    total = _squares(lift, _whole(x), 1 if axis is None else axis, True)
+    total = _squares(lift, x, 1 if axis is None else axis, True)
     least = eps if eps is not None else number(lift, 1e-12)
     return binary(lift, "/", x, elementwise(lift, "maximum", (_root(lift, total), least), "float"))
 
@@ -127,15 +127,8 @@ def unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = N
     """`tf.math.l2_normalize`: the square of the norm is kept away from 0, not the norm."""
     x = tensor(lift, x)
     least = epsilon if epsilon is not None else number(lift, 1e-12)
-    total = _squares(lift, _whole(x), axis, True)
-    total = elementwise(lift, "maximum", (total, least), "float")
+    total = elementwise(lift, "maximum", (_squares(lift, x, axis, True), least), "float")
     return binary(lift, "*", x, elementwise(lift, "rsqrt", (total,), "float"))
-
-
-def _whole(x: Tensor) -> Tensor:
-    if x.valid is not None or x.is_loose:
-        raise Refused("A selection of elements is normalized.", "FO108")
-    return x
 
 
 def _refuse_other(order: Any) -> None:

@@ -30,6 +30,10 @@ def fits(number: float) -> bool:
         return bool(np.isnan(number)) or float(np.float32(number)) == number
 
 
+def _all_fit(numbers: np.ndarray) -> bool:
+    return numbers.dtype != np.float64 or all(map(fits, numbers.ravel()))
+
+
 def refuse_remainder(value: Tensor, by: Any) -> None:
     """`float(x) // 0.3`: every multiple of 0.3 in the data would be counted by how it is rounded."""
     is_python = value.is_wide or value.is_blurred
@@ -81,7 +85,7 @@ def remember(
     lift: Lifting, made: Tensor, content: np.ndarray, values: Known, look_up: Callable[[Known], Tensor]
 ) -> Tensor:
     """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
-    if content.dtype == np.float64 and not all(map(fits, content.ravel())):
+    if not _all_fit(content):
         lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
     return made
 
@@ -89,7 +93,7 @@ def remember(
 def rounded(lift: Lifting, values: Known, symbol: str) -> Known:
     """Numbers of 64 bits that are compared by an operator, in 32; the rewrite holds while they stay as they are."""
     content = np.asarray(values.value)
-    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
+    if _all_fit(content):
         return values
     if content.ndim != 1 or content.size > _MOST_WRITTEN_OUT:
         raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")

@@ -59,13 +59,11 @@ class ExpressionGraph:
         self.names: dict[Node, str] = {}
 
     def make(self, kind: str, *parts: Any) -> Node:
-        key = (kind, _key(parts))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Node(kind, parts)
+        if (kind, parts) not in self._known:
+            self._known[kind, parts] = Node(kind, parts)
         elif kind == "call" and parts[0] in _COSTLY:
             self.repeats += 1
-        return known
+        return self._known[kind, parts]
 
     def name(self, identifier: str) -> Node:
         return self.make("name", identifier)
@@ -94,9 +92,3 @@ class ExpressionGraph:
 
 
 _COSTLY = ("ops.sum", "ops.mean", "ops.max", "ops.min", "ops.matmul", "ops.logsumexp", "ops.softmax", "ops.prod")
-
-
-def _key(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_key(item) for item in part)
-    return ("node", id(part)) if isinstance(part, Node) else part

@@ -99,8 +99,9 @@ class Printer:
         filled = [self._part(part) for part in parts]
         if node.kind == "call":
             filled[0] = self._function(parts[0])
-        if node.kind == "binary" and any(parts[0] in chain and _symbol_of(parts[1]) in chain for chain in _CHAINS):
-            filled[1] = filled[1].removeprefix("(").removesuffix(")") if parts[1] not in self._given else filled[1]
+        left = parts[1] if node.kind == "binary" else node
+        if left.kind == "binary" and any({parts[0], left.parts[0]} <= chain for chain in _CHAINS):
+            filled[1] = filled[1][1:-1] if filled[1].startswith("(") else filled[1]
         return _TEMPLATES[node.kind].format(*filled)
 
     def _part(self, part: Any) -> str:
@@ -165,10 +166,6 @@ def _is_tensor_like(node: Node) -> bool:
     if node.kind in ("binary", "negative"):
         return any(_is_tensor_like(part) for part in node.inputs())
     return True
-
-
-def _symbol_of(node: Node) -> str | None:
-    return node.parts[0] if node.kind == "binary" else None
 
 
 def text_of(node: Node, ops_name: str = "ops") -> str:

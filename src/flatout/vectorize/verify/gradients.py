@@ -132,17 +132,16 @@ def heard_from_tensorflow() -> Iterator[list[str]]:
     """What TensorFlow logs meanwhile: that it maps by a loop, after all, and, of no interest here, that it traces."""
     heard: list[str] = []
 
-    class Listener(logging.Filter):
-        def filter(self, record: logging.LogRecord) -> bool:
-            heard.append(record.getMessage())
-            return "retracing" not in heard[-1] and "while_loop" not in heard[-1]
+    def listen(record: logging.LogRecord) -> bool:
+        heard.append(record.getMessage())
+        return "retracing" not in heard[-1] and "while_loop" not in heard[-1]
 
-    log, listener = logging.getLogger("tensorflow"), Listener()
-    log.addFilter(listener)
+    log = logging.getLogger("tensorflow")
+    log.addFilter(listen)
     try:
         yield heard
     finally:
-        log.removeFilter(listener)
+        log.removeFilter(listen)
 
 
 def _torch(function: Any, arrays: Arrays, wrt: str | None) -> Answer:

@@ -98,7 +98,8 @@ def _domains(
     allowed: list[tuple[str, set[float]]] = []
     for kind, more in (("index", 0), ("count", 1)):
         for name, node in said[kind]:
-            allowed.append((name, set(map(float, range((_length(node, sizes, evaluate) or -more) + more)))))
+            size = _length(node, sizes, evaluate)
+            allowed.append((name, set(map(float, range(0 if size is None else size + more)))))
     for name, keys, is_asked in said["keys"]:
         allowed.append((name, {*map(float, keys), *((max(keys) + 1.0, 1.0) if is_asked else ())}))
     domains: dict[str, set[float]] = {}

@@ -74,7 +74,7 @@ def naive_distances(y_true, y_pred):
 
 def _verdict(slow, fast, ranks=None):
     recipes = verify.find_recipes(slow, ranks or {"y_true": 2, "y_pred": 2}, "y_pred")
-    return verify.verify(slow, fast, recipes, "")
+    return verify.verify(slow, fast, recipes)
 
 
 @pytest.mark.slow

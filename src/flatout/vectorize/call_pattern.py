@@ -6,26 +6,27 @@ nothing of the other. How many columns there are does not matter, nor how many s
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-Pattern = tuple[tuple[str, ...], ...]
 
-
-def pattern(sizes: Mapping[str, Sequence[int | None]]) -> Pattern:
+def pattern(sizes: Mapping[str, Sequence[int | None]]) -> tuple[tuple[str, ...], ...]:
     """For every dimension behind the first: whether its size is 1, that of the first array, or another.
 
     Args:
         sizes: Of each array's dimensions behind the first; None where they are not known while tracing.
     """
     first: Sequence[int | None] = next(iter(sizes.values()), ())
-    return tuple(tuple(_relation(size, place, first) for place, size in enumerate(own)) for own in sizes.values())
+    return tuple(
+        tuple(_relation(size, other) for size, other in itertools.zip_longest(own, first[: len(own)]))
+        for own in sizes.values()
+    )
 
 
-def _relation(size: int | None, place: int, first: Sequence[int | None]) -> str:
+def _relation(size: int | None, other: int | None) -> str:
     if size == 1:
         return "one"
-    other = first[place] if place < len(first) else size
     return "same" if size is None or other is None or size == other else "other"
 
 
@@ -35,8 +36,7 @@ def is_array(value: Any) -> bool:
 
 def are_sized(given: Mapping[str, Any], verdict: Any) -> bool:
     """Whether the array code can run: TensorFlow may not know all sizes, and that was verified for some or none."""
-    unsized = "none" if verdict is None else verdict.unsized
-    from_ = {"none": 0, "first": 1}.get(unsized)
-    if from_ is None:
+    if verdict is not None and verdict.unsized == "all":
         return True
-    return all(size is not None for value in given.values() if is_array(value) for size in list(value.shape)[from_:])
+    start = 1 if verdict is not None and verdict.unsized == "first" else 0
+    return all(size is not None for value in given.values() if is_array(value) for size in list(value.shape)[start:])

@@ -8,69 +8,58 @@ import contextlib
 import functools
 import io
 import linecache
-import textwrap
 import types
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.exact_comparisons import BLURRED
 from flatout.vectorize.arrays.lifted_values import Refused
+from flatout.vectorize.arrays.source_printing import text_of
 from flatout.vectorize.interpreter.scopes import outside_of
 from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify import kept_verdicts
-from flatout.vectorize.verify.gradients import ArgumentChanged
+from flatout.vectorize.verify.gradients import ArgumentChanged, backend
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 from flatout.vectorize.verify.verification import find_recipes, verify
 
 from .decorator import Decision
-from .rewrite import _text, array_parameters, candidate_ranks, map_function, rewrite_function
+from .rewrite import array_parameters, candidate_ranks, map_function, rewrite_function
+
+Shapes = Mapping[str, Sequence[int | None]]
 
 
-def decide(
-    function: Any,
-    ranks: Mapping[str, int],
-    holder: Any = None,
-    shapes: Mapping[str, Sequence[int | None]] | None = None,
-) -> Decision:
+def decide(function: Any, ranks: Mapping[str, int], holder: Any = None, shapes: Shapes | None = None) -> Decision:
     """Rewrite a function for arrays of these ranks and verify it, or say why not."""
-    if not _runs_at_once():
-        # A thread of its own has no graph and no gradient tape around it.
-        with concurrent.futures.ThreadPoolExecutor(1) as thread:
-            return thread.submit(_decide, function, ranks, holder, shapes).result()
+    if backend() == "tensorflow":
+        import tensorflow as tf
+
+        if not tf.executing_eagerly():
+            # A thread of its own has no graph and no gradient tape around it.
+            with concurrent.futures.ThreadPoolExecutor(1) as thread:
+                return thread.submit(_decide, function, ranks, holder, shapes).result()
     return _decide(function, ranks, holder, shapes)
 
 
-def _runs_at_once() -> bool:
-    import keras
-
-    if keras.backend.backend() != "tensorflow":
-        return True
-    import tensorflow as tf
-
-    return bool(tf.executing_eagerly())
-
-
-def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
+def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
     """The axis or masked form if it is verified, else the map form if that is, else the reason against the first."""
     found = rewrite_function(function, ranks, holder)
     if isinstance(found, NoRewrite):
-        decision = Decision(None, found)
+        decision, refusal = Decision(None, found), found
     else:
         decision = _of_arrays(function, found, ranks, holder, shapes)
-    if decision.function is None:
-        refusal = found if isinstance(found, NoRewrite) else NoRewrite("", decision.reason.code, hints=found.hints)
-        mapped = map_function(function, ranks, holder, refusal)
-        if mapped is not None:
-            again = verified(function, mapped, holder, shapes)
-            if again.function is not None:
-                return again
-            if isinstance(found, NoRewrite):
-                return replace(again, reason=found)
-    return decision
+        if decision.function is not None:
+            return decision
+        refusal = NoRewrite("", decision.reason.code, hints=found.hints)
+    mapped = map_function(function, ranks, holder, refusal)
+    if mapped is None:
+        return decision
+    again = verified(function, mapped, holder, shapes)
+    if again.function is not None:
+        return again
+    return replace(again, reason=found) if isinstance(found, NoRewrite) else decision
 
 
-def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Any) -> Decision:
+def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
     """Verify the array form, if need be with what is left out replaced before the arithmetic."""
     answers: dict[Any, Any] = {}
     decision = verified(function, found, holder, shapes, answers)
@@ -123,103 +112,77 @@ def verified(
     function: Any,
     rewrite: Rewrite,
     holder: Any = None,
-    shapes: Mapping[str, Sequence[int | None]] | None = None,
+    shapes: Shapes | None = None,
     answers: dict[Any, Any] | None = None,
     lenient: bool = False,
 ) -> Decision:
     """Compare a rewrite with its original on inputs that are made for it, unless an earlier process has done so."""
-    slow = function if holder is None else functools.partial(function, holder)
     fast = compiled(function, rewrite)
-    bound = fast if holder is None else functools.partial(fast, holder)
-    names = outside_of(function)
-
-    def evaluate(node: Any) -> Any:
-        try:
-            return eval(_source_of(node), {**names, **rewrite.names})
-        except Exception:
-            return None
-
     key = kept_verdicts.key_of(function, holder, rewrite, shapes, lenient)
     known = None if key is None else kept_verdicts.load(key)
     if known is not None:
-        return _accepted(fast, rewrite, *known)
-    with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
+        verdict, recipe = known
+    else:
         try:
-            found = _compared(slow, bound, fast, rewrite, evaluate, shapes, {} if answers is None else answers, lenient)
+            verdict, recipe = _compared(
+                function, fast, rewrite, holder, shapes, {} if answers is None else answers, lenient
+            )
         except ArgumentChanged as changed:
             reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
             return Decision(None, NoRewrite(reason, "FO303"), rewrite)
-    if key is not None and found.function is not None:
-        kept_verdicts.save(key, found.verdict, found.recipe)
-    return found
-
-
-def _compared(
-    slow: Any,
-    bound: Any,
-    fast: Any,
-    rewrite: Rewrite,
-    evaluate: Any,
-    shapes: Mapping[str, Sequence[int | None]] | None,
-    answers: dict[Any, Any],
-    lenient: bool,
-) -> Decision:
-    ranks = dict(rewrite.ranks)
-    parameters = list(ranks)
-    predicted = parameters[1] if len(parameters) > 1 else parameters[0]
-    if "recipes" not in answers:
-        answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
-    recipes = answers["recipes"]
-    is_on_host = "FO201" in rewrite.codes
-    is_blurred = BLURRED in rewrite.notes
-    verdict = verify(
-        slow, bound, recipes, rewrite.source, rewrite.is_tie_sensitive, lenient, answers, is_on_host, is_blurred
-    )
-    recipe = recipes[0] if recipes else None
-    if not verdict.equal:
-        refusal = NoRewrite(f"The array form could not be verified: {verdict.reason}", rewrite.codes[0])
-        return Decision(None, refusal, rewrite, verdict, recipe)
-    return _accepted(fast, rewrite, verdict, recipe)
-
-
-def _accepted(fast: Any, rewrite: Rewrite, verdict: Any, recipe: Any) -> Decision:
+        if not verdict.equal:
+            refusal = NoRewrite(f"The array form could not be verified: {verdict.reason}", rewrite.codes[0])
+            return Decision(None, refusal, rewrite, verdict, recipe)
+        if key is not None:
+            kept_verdicts.save(key, verdict, recipe)
     guards = tuple((compile(text, "<guard>", "eval"), truth) for text, truth in rewrite.guards)
     return Decision(fast, None, rewrite, verdict, recipe, guards)
 
 
-def _source_of(node: Any) -> str:
-    from flatout.vectorize.arrays.lifting import Lifting
+def _compared(
+    function: Any,
+    fast: Any,
+    rewrite: Rewrite,
+    holder: Any,
+    shapes: Shapes | None,
+    answers: dict[Any, Any],
+    lenient: bool,
+) -> tuple[Any, Any]:
+    """What was found, and how inputs are made, if some were found that the original accepts."""
+    slow, quick = (one if holder is None else functools.partial(one, holder) for one in (function, fast))
+    ranks, names = dict(rewrite.ranks), {**outside_of(function), **rewrite.names}
 
-    return _text(Lifting(), node)
+    def evaluate(node: Any) -> Any:
+        try:
+            return eval(text_of(node), names)
+        except Exception:
+            return None
+
+    with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
+        if "recipes" not in answers:
+            predicted = [*ranks][:2][-1]
+            answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
+        verdict = verify(slow, quick, answers["recipes"], rewrite, lenient, answers)
+    return verdict, next(iter(answers["recipes"]), None)
 
 
 def compiled(function: Any, rewrite: Rewrite) -> Any:
     """The rewritten function, with the globals and the closure of the original."""
-    start = rewrite.source.index("def ")
-    text = rewrite.source[start:]
+    text = rewrite.source[rewrite.source.index("def ") :]
     file = f"<flatout.vectorize({function.__name__})>"
     linecache.cache[file] = (len(text), None, text.splitlines(keepends=True), file)  # Tracebacks show it.
-    scratch: dict[str, Any] = {}
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
     cells |= {name: types.CellType(value) for name, value in rewrite.names.items()}
-    # Wrapped in a function with these variables, so that they are closed over and globals stay the original's own.
-    wrapped = f"def make({', '.join(cells)}):\n{textwrap.indent(text, '    ')}\n    return {_name_in(text)}\n"
-    exec(compile(_without_defaults(wrapped), file, "exec"), scratch)
-    code = scratch["make"](*(None for _ in cells)).__code__
+    written: Any = ast.parse(text).body[0]
+    # Its defaults are the original's own, and the names that made them may be gone.
+    written.args.defaults = [ast.Constant(None) for _ in written.args.defaults]
+    written.args.kw_defaults = [default and ast.Constant(None) for default in written.args.kw_defaults]
+    # In a function with these variables, so that they are closed over and globals stay the original's own.
+    module: Any = ast.parse(f"def make({', '.join(cells)}):\n    return {written.name}")
+    module.body[0].body.insert(0, written)
+    scratch: dict[str, Any] = {}
+    exec(compile(ast.fix_missing_locations(module), file, "exec"), scratch)
+    code = scratch["make"](*cells).__code__
     made = types.FunctionType(code, function.__globals__, closure=tuple(cells[name] for name in code.co_freevars))
     made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
     return made
-
-
-def _without_defaults(text: str) -> ast.Module:
-    """What makes the function: its defaults are the original's own, and the names that made them may be gone."""
-    tree = ast.parse(text)
-    made = tree.body[0].body[0]  # type: ignore[attr-defined]
-    nothing = ast.Constant(None)
-    made.args.defaults = [ast.copy_location(nothing, default) for default in made.args.defaults]
-    made.args.kw_defaults = [old and ast.copy_location(nothing, old) for old in made.args.kw_defaults]
-    return ast.fix_missing_locations(tree)
-
-
-def _name_in(text: str) -> str:
-    return text[4 : text.index("(")]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import logging
+import operator
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,30 +13,21 @@ from typing import Any
 
 from flatout.base.errors import CannotVectorize
 
-from .call_pattern import Pattern, are_sized, is_array, pattern
+from .call_pattern import are_sized, is_array, pattern
 
 _log = logging.getLogger("flatout")
 
 
 @dataclass(frozen=True)
 class Decision:
-    """What was decided for arrays of certain ranks.
+    """What was decided for arrays of certain ranks."""
 
-    Attributes:
-        function: The rewritten function, or None: the original is used.
-        reason: Why the original is used, as a `NoRewrite`; None if it is not.
-        rewrite: The `Rewrite`, verified or not; None if there is none.
-        verdict: What the verifier compared, or None.
-        recipe: How inputs were made, to measure with.
-        guards: Compiled expressions with the truth that they must have at a call.
-    """
-
-    function: Callable[..., Any] | None
-    reason: Any = None
-    rewrite: Any = None
-    verdict: Any = None
-    recipe: Any = None
-    guards: tuple[tuple[Any, bool], ...] = ()
+    function: Callable[..., Any] | None  # The rewritten function, or None: the original is used.
+    reason: Any = None  # Why the original is used, as a `NoRewrite`; None if it is not.
+    rewrite: Any = None  # The `Rewrite`, verified or not; None if there is none.
+    verdict: Any = None  # What the verifier compared, or None.
+    recipe: Any = None  # How inputs were made, to measure with.
+    guards: tuple[tuple[Any, bool], ...] = ()  # Compiled expressions with the truth that they must have at a call.
 
 
 class Vectorized:
@@ -49,6 +41,8 @@ class Vectorized:
         reason: Why the original is kept; None if the rewrite is used.
     """
 
+    __name__: str
+
     def __init__(self, function: Any, holder: Any = None, example: Mapping[str, Any] | None = None):
         functools.update_wrapper(self, function)
         signature = inspect.signature(function)
@@ -57,8 +51,9 @@ class Vectorized:
         self.__signature__ = signature
         self._function = function
         self._holder = holder
+        self._own = () if holder is None else (holder,)
         self._example = example
-        self._decisions: dict[tuple[tuple[tuple[str, int], ...], Pattern], Decision] = {}
+        self._decisions: dict[Any, Decision] = {}
         self._chosen: Decision | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -67,31 +62,26 @@ class Vectorized:
         decision = self._decide(ranks, given)
         if decision.function is not None and are_sized(given, decision.verdict) and self._holds(decision, given):
             try:
-                return decision.function(*self._own(), *args, **kwargs)
+                return decision.function(*self._own, *args, **kwargs)
             except Exception as error:
                 # Of sizes that no trial had, such as none at all; if they are wrong, the original says so in its words.
-                _log.warning("vectorize(%s) runs the original here: the rewrite raised %r", self.__name__, error)  # type: ignore[attr-defined]
-        return self._function(*self._own(), *args, **kwargs)
-
-    def _own(self) -> tuple[Any, ...]:
-        return () if self._holder is None else (self._holder,)
+                _log.warning("vectorize(%s) runs the original here: the rewrite raised %r", self.__name__, error)
+        return self._function(*self._own, *args, **kwargs)
 
     def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
         """Whether the constants that decided a branch, and the functions that were read, have not changed."""
-        pins = decision.rewrite.pins if decision.rewrite is not None else ()
         from flatout.vectorize.interpreter.scopes import is_still, outside_of
 
-        if not all(is_still(*pin) for pin in pins):
+        if not all(is_still(*pin) for pin in decision.rewrite.pins):
             return False
         if not decision.guards:
             return True
-        defaults = {
-            name: one.default for name, one in self.__signature__.parameters.items() if one.default is not one.empty
+        names = {"len": len, "list": list, "float": float, **outside_of(self._function)}
+        names |= {
+            one.name: one.default for one in self.__signature__.parameters.values() if one.default is not one.empty
         }
-        own = dict(zip(self._function.__code__.co_varnames, self._own(), strict=False))  # What `self` is.
-        names = _Defaults(
-            {"len": len, "list": list, "float": float, **outside_of(self._function), **defaults, **own, **given}
-        )
+        names |= dict(zip(self._function.__code__.co_varnames, self._own, strict=False))  # What `self` is.
+        names |= given
         try:
             return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
         except Exception:  # What cannot be asked does not hold.
@@ -114,7 +104,7 @@ class Vectorized:
     @property
     def original(self) -> Callable[..., Any]:
         """The function as it was written."""
-        return functools.partial(self._function, *self._own()) if self._own() else self._function
+        return functools.partial(self._function, *self._own) if self._own else self._function  # type: ignore[no-any-return]
 
     def explain(self, measure: bool = True) -> str:
         """What the loss became, as source; what was verified; and the gain, measured now.
@@ -124,24 +114,22 @@ class Vectorized:
         """
         from .explanation import explain
 
-        return explain(self.__name__, self._answer(), self.original, measure)  # type: ignore[attr-defined]
+        return explain(self.__name__, self._answer(), self.original, measure)
 
     def _answer(self) -> Decision:
         """The decision for the ranks of the first call, or for those that the code suggests."""
-        if self._chosen is None:
-            from .decide import suggested
+        if self._chosen is not None:
+            return self._chosen
+        if self._example is not None:
+            given = self.__signature__.bind(**self._example).arguments
+            return self._decide({name: len(value.shape) for name, value in given.items()}, given)
+        from .decide import suggested
 
-            if self._example is not None:
-                given = dict(self.__signature__.bind(**self._example).arguments)
-                return self._decide({name: len(value.shape) for name, value in given.items()}, given)
-            ranks, decision = suggested(self._function, self._holder)
-            sizes = {name: (None,) * (rank - 1) for name, rank in ranks.items()}
-            self._decisions[tuple(ranks.items()), pattern(decision.recipe.sizes if decision.recipe else sizes)] = (
-                decision
-            )
-            self._keep(decision)
-        assert self._chosen is not None
-        return self._chosen
+        ranks, decision = suggested(self._function, self._holder)
+        sizes = (
+            decision.recipe.sizes if decision.recipe else {name: (None,) * (rank - 1) for name, rank in ranks.items()}
+        )
+        return self._keep((tuple(ranks.items()), pattern(sizes)), decision)
 
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
         shapes = {name: tuple(given[name].shape) for name in ranks}
@@ -149,29 +137,23 @@ class Vectorized:
         if key not in self._decisions:
             from .decide import decide
 
-            self._decisions[key] = decide(self._function, ranks, self._holder, shapes)
-            self._keep(self._decisions[key])
-        decision = self._decisions[key]
-        self._chosen = self._chosen or decision
-        return decision
+            self._keep(key, decide(self._function, ranks, self._holder, shapes))
+        return self._decisions[key]
 
-    def _keep(self, decision: Decision) -> None:
+    def _keep(self, key: Any, decision: Decision) -> Decision:
+        self._decisions[key] = decision
         # A loss that is vectorized for some arrays is vectorized, whatever was tried first.
         if self._chosen is None or (self._chosen.function is None and decision.function is not None):
             self._chosen = decision
         if decision.function is not None:
-            _log.info("vectorize(%s) uses array code", self.__name__)  # type: ignore[attr-defined]
+            _log.info("vectorize(%s) uses array code", self.__name__)
         else:
-            level = logging.INFO if getattr(decision.reason, "code", "") == "FO100" else logging.WARNING
-            _log.log(level, "vectorize(%s) keeps the original: %s", self.__name__, decision.reason)  # type: ignore[attr-defined]
+            level = logging.INFO if decision.reason.code == "FO100" else logging.WARNING
+            _log.log(level, "vectorize(%s) keeps the original: %s", self.__name__, decision.reason)
+        return decision
 
     def __repr__(self) -> str:
-        return f"<flatout.vectorize({self.__name__})>"  # type: ignore[attr-defined]
-
-
-class _Defaults(dict):  # type: ignore[type-arg]
-    def __missing__(self, name: str) -> Any:
-        raise NameError(name)
+        return f"<flatout.vectorize({self.__name__})>"
 
 
 def vectorize(loss: Any = None, /, *, strict: bool = False, example: Mapping[str, Any] | None = None) -> Any:
@@ -241,12 +223,13 @@ def _with_defaults(partial: functools.partial[Any]) -> types.FunctionType:
     made = types.FunctionType(function.__code__, function.__globals__, function.__name__, closure=function.__closure__)
     functools.update_wrapper(made, function)
     del made.__wrapped__  # type: ignore[attr-defined]
-    given = inspect.signature(partial).parameters
-    held = [one for one in given.values() if one.default is not one.empty]
     spec = inspect.getfullargspec(function)
-    made.__defaults__ = tuple(one.default for one in held if one.name in spec.args)
-    made.__kwdefaults__ = {one.name: one.default for one in held if one.name in spec.kwonlyargs}
-    if [one.name for one in held if one.name in spec.args] != spec.args[len(spec.args) - len(made.__defaults__) :]:
+    held = {
+        one.name: one.default for one in inspect.signature(partial).parameters.values() if one.default is not one.empty
+    }
+    made.__defaults__ = tuple(held[name] for name in spec.args if name in held)
+    made.__kwdefaults__ = {name: held[name] for name in spec.kwonlyargs if name in held}
+    if any(name not in held for name in spec.args[len(spec.args) - len(made.__defaults__) :]):
         raise TypeError(
             f"vectorize() takes a partial that was given its last arguments. Received: {partial!r}. "
             "Write a function that calls it."
@@ -254,19 +237,10 @@ def _with_defaults(partial: functools.partial[Any]) -> types.FunctionType:
     return made
 
 
-def _asked(name: str) -> property:
-    return property(lambda self: getattr(self.call, name))
-
-
-def _explained(self: Any, measure: bool = True) -> str:
-    return str(self.call.explain(measure))
-
-
-# What a vectorized Loss object answers, by way of its `call`.
-_ANSWERS: dict[str, Any] = {
-    **{name: _asked(name) for name in ("applied", "source", "reason")},
-    "explain": _explained,
-}
+def _answering(kind: type, **more: Any) -> type:
+    """A subclass of a Loss whose objects say what became of them, by way of their `call`."""
+    asked = {name: property(operator.attrgetter(f"call.{name}")) for name in ("applied", "source", "reason", "explain")}
+    return type(kind.__name__, (kind,), {**asked, **more, "__module__": kind.__module__, "__doc__": kind.__doc__})
 
 
 def _object(loss: Any, example: Any) -> Any:
@@ -274,25 +248,23 @@ def _object(loss: Any, example: Any) -> Any:
     kind = type(loss)
     made = object.__new__(kind)  # copy.copy() would save and load it, as Keras does.
     made.__dict__.update(loss.__dict__)
-    function = Vectorized(kind.call, made, example)
-    made.__class__ = type(kind.__name__, (kind,), {**_ANSWERS, "__module__": kind.__module__, "__doc__": kind.__doc__})
-    object.__setattr__(made, "call", function)
+    made.__class__ = _answering(kind)
+    object.__setattr__(made, "call", Vectorized(kind.call, made, example))
     return made
 
 
 def _class(kind: type, strict: bool, example: Any) -> type:
     """A subclass of a Loss whose objects are vectorized as they are made."""
-    if not isinstance(kind.__dict__.get("call"), types.FunctionType):
+    call = kind.__dict__.get("call")
+    if not isinstance(call, types.FunctionType):
         raise TypeError(f"vectorize() takes a Loss class with a `call` method of its own. Received: {kind!r}.")
-
     made_by: Any = getattr(kind, "__init__")  # noqa: B009
 
+    @functools.wraps(made_by)
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         made_by(self, *args, **kwargs)
-        object.__setattr__(self, "call", Vectorized(kind.__dict__["call"], self, example))
+        object.__setattr__(self, "call", Vectorized(call, self, example))
         if strict and not self.applied:
             raise CannotVectorize(f"{kind.__name__}: {self.reason}")
 
-    functools.update_wrapper(__init__, made_by)
-    body = {**_ANSWERS, "__init__": __init__}
-    return type(kind.__name__, (kind,), {**body, "__module__": kind.__module__, "__doc__": kind.__doc__})
+    return _answering(kind, __init__=__init__)

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
+from flatout.vectorize.verify.gradients import backend, on_device, outside_tracing
+from flatout.vectorize.verify.trial_inputs import ordinary
 
 _BATCH = 64
 _REPEATS = 5
@@ -14,11 +15,11 @@ _REPEATS = 5
 
 def explain(name: str, decision: Any, original: Callable[..., Any], measure: bool) -> str:
     """The decision about a loss, as text."""
-    lines = []
     if decision.function is None:
-        lines.append(f"{name}: the original is kept. {decision.reason}")
+        lines = [f"{name}: the original is kept. {decision.reason}"]
     else:
-        lines.append(f"{name}: array code in place of loops ({decision.rewrite.form} form), for {_ranks(decision)}.")
+        ranks = ", ".join(f"{parameter} of rank {rank}" for parameter, rank in decision.rewrite.ranks)
+        lines = [f"{name}: array code in place of loops ({decision.rewrite.form} form), for {ranks}."]
     if decision.rewrite is not None:
         title = "It became:" if decision.function is not None else "The rewrite that was rejected:"
         lines += ["", title, "", *(f"    {line}" for line in decision.rewrite.source.rstrip().splitlines()), ""]
@@ -27,7 +28,7 @@ def explain(name: str, decision: Any, original: Callable[..., Any], measure: boo
     if verdict is not None and decision.function is not None:
         lines.append(
             f"Verified {'by an earlier process ' if verdict.is_remembered else ''}"
-            f"equal in value (2e-5) and gradient (2e-4 of its largest entry) on {_backend()}, "
+            f"equal in value (2e-5) and gradient (2e-4 of its largest entry) on {backend()}, "
             f"inputs {verdict.digest}: {', '.join(verdict.compared)}."
         )
         lines += [f"Not compared: {text}." for text in verdict.skipped]
@@ -37,21 +38,8 @@ def explain(name: str, decision: Any, original: Callable[..., Any], measure: boo
     return "\n".join(lines)
 
 
-def _ranks(decision: Any) -> str:
-    return ", ".join(f"{name} of rank {rank}" for name, rank in decision.rewrite.ranks)
-
-
-def _backend() -> str:
-    import keras
-
-    return str(keras.backend.backend())
-
-
 def _gain(decision: Any, original: Callable[..., Any]) -> str:
     """Both forms, one after the other, outside compiled code: value alone, on one batch."""
-    from flatout.vectorize.verify.gradients import on_device, outside_tracing
-    from flatout.vectorize.verify.trial_inputs import ordinary
-
     holder = getattr(original, "args", ())
     with outside_tracing():
         arrays = on_device(ordinary(decision.recipe, _BATCH))
@@ -68,16 +56,11 @@ def _gain(decision: Any, original: Callable[..., Any]) -> str:
 
 
 def _seconds(run: Callable[[], Any], repeats: int) -> float:
-    best = float("inf")
-    np.asarray(_on_host(run()))
-    for _ in range(repeats):
-        began = time.perf_counter()
-        _on_host(run())
-        best = min(best, time.perf_counter() - began)
-    return best
-
-
-def _on_host(value: Any) -> Any:
     from keras import ops
 
-    return ops.convert_to_numpy(value)
+    taken = []
+    for _ in range(1 + repeats):
+        began = time.perf_counter()
+        ops.convert_to_numpy(run())
+        taken.append(time.perf_counter() - began)
+    return min(taken[1:])

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import ast
-import copy
 import logging
+import textwrap
 import types
 from collections.abc import Mapping
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import operand
+from flatout.vectorize.arrays.algebra import front
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.source_printing import Printer
+from flatout.vectorize.arrays.source_printing import Printer, text_of
 from flatout.vectorize.interpreter.heap import read
 from flatout.vectorize.interpreter.interpreter import Interpreter
 from flatout.vectorize.interpreter.scopes import Scope, outside_of
 from flatout.vectorize.mapping.mapped_loop import map_samples
 from flatout.vectorize.reading.function_source import tree_of
+from flatout.vectorize.verify.gradients import backend
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")
@@ -37,21 +38,14 @@ def rewrite_function(
         is_exact: Let the mean of nothing be NaN, as it is in the original, and not 0.
     """
     try:
-        tree = tree_of(function)
-        scope = Scope(outside=outside_of(function))
-        return _rewrite(tree, function.__name__, scope, function.__globals__, ranks, holder, is_careful, is_exact)
+        return _rewrite(function, ranks, holder, is_careful, is_exact)
     except Refused as refused:
-        return _refusal(refused)
+        is_rank = isinstance(refused, WrongRank)
+        return NoRewrite(refused.reason, refused.code, refused.line, is_rank, tuple(refused.hints))
     except Exception as error:
         # A fault of ours must not become one of the user's: the original runs.
         _log.debug("vectorize(%s)", function.__name__, exc_info=True)
         return NoRewrite(f"Its code was not understood ({type(error).__name__}: {error}).", "FO101", is_rank=True)
-
-
-def _refusal(refused: Refused) -> NoRewrite:
-    from flatout.vectorize.arrays.lifted_values import WrongRank
-
-    return NoRewrite(refused.reason, refused.code, refused.line, isinstance(refused, WrongRank), tuple(refused.hints))
 
 
 # What no form answers: state from step to step, changes outside, draws, output, files.
@@ -64,11 +58,10 @@ def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: 
         return None
     try:
         tree = tree_of(function)
-        names = outside_of(function) if holder is None else {**outside_of(function), "self": holder}
         if not isinstance(tree, ast.FunctionDef):
             return None
-        ops_name, first = _ops(names)
-        source = map_samples(tree, ranks, names, ops_name, first)
+        names = {**outside_of(function), **({} if holder is None else {"self": holder})}
+        source = map_samples(tree, ranks, names, *_ops(names))
     except Refused:
         return None
     return Rewrite(source, "map", (), ("FO101",), tuple(ranks.items()), hints=refusal.hints)
@@ -93,27 +86,18 @@ def candidate_ranks(parameters: list[str]) -> list[dict[str, int]]:
     ]
 
 
-def _rewrite(
-    tree: Any,
-    name: str,
-    scope: Scope,
-    module_globals: Any,
-    ranks: Mapping[str, int],
-    holder: Any,
-    is_careful: bool = False,
-    is_exact: bool = False,
-) -> Rewrite:
+def _rewrite(function: Any, ranks: Mapping[str, int], holder: Any, is_careful: bool, is_exact: bool) -> Rewrite:
+    tree: Any = tree_of(function)
+    scope = Scope(outside=outside_of(function))
     arrays = [parameter for parameter in array_parameters(tree) if parameter in ranks]
     lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful, is_exact)
-    run = Interpreter(lift, module_globals)
+    run = Interpreter(lift, function.__globals__)
     inside = Scope(parent=scope)
     run.heap.add(inside)
     _bind(lift, tree, inside, arrays, ranks, holder)
     try:
-        if isinstance(tree, ast.Lambda):
-            result = run.expression(tree.body, inside)
-        else:
-            result = run.block_value(tree.body, inside)
+        is_lambda = isinstance(tree, ast.Lambda)
+        result = run.expression(tree.body, inside) if is_lambda else run.block_value(tree.body, inside)
     except Refused as refused:
         refused.hints = lift.hints
         raise
@@ -124,16 +108,15 @@ def _rewrite(
         raise Refused(
             "There is nothing to rewrite: no loop, no value read on the host, nothing computed twice.", "FO100"
         )
-    source = _printed(run, tree, name, scope, node)
-    masked = lift.changes & {"FO108", "FO202"} or "where" in source
+    source = _printed(run, tree, function.__name__, scope, node)
     return Rewrite(
         source,
-        "masked" if masked else "axis",
+        "masked" if lift.changes & {"FO108", "FO202"} or "where" in source else "axis",
         tuple(lift.notes),
         tuple(sorted(lift.changes)),
         tuple(ranks.items()),
         dict(run.injected),
-        tuple((_text(lift, guard), truth) for guard, truth in lift.guards),
+        tuple((text_of(guard), truth) for guard, truth in lift.guards),
         tuple(lift.hints),
         lift.is_tie_sensitive,
         tuple(lift.graph.pins),
@@ -173,55 +156,27 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
 
 
 def _returned(lift: Lifting, result: Any) -> Node:
-    if isinstance(result, (Items, Listing)) or (isinstance(result, Known) and result.value is None):
-        raise Refused("The function returns something that is no array.")
-    if isinstance(result, (Known, Host)):
+    if isinstance(result, Host) or (isinstance(result, Known) and result.value is not None):
         return lift.graph.call("ops.convert_to_tensor", result.node, dtype=lift.graph.const("float32"))
-    tensor = operand(lift, result) if isinstance(result, Tensor) else None
-    if tensor is None:
+    if not isinstance(result, Tensor):
         raise Refused("The function returns something that is no array.")
-    if tensor.valid is not None or tensor.is_loose:
+    if result.valid is not None or result.is_loose:
         raise Refused("The function returns a selection, whose length depends on the data.", "FO108")
-    from flatout.vectorize.arrays.algebra import front
-
-    return front(lift, tensor).node
+    return front(lift, result).node
 
 
 def _printed(run: Interpreter, tree: Any, name: str, scope: Scope, result: Node) -> str:
     name = name if name.isidentifier() else "loss"
     ops_name, first = _ops(scope.outside)
-    taken = {arg.arg for arg in (*tree.args.args, *tree.args.kwonlyargs)} | set(run.injected) | _names(result)
-    taken |= {"ops", "keras", name}
-    printer = Printer(run.lift.graph, taken, ops_name, is_unsized=_may_be_unsized())
-    body: list[ast.stmt] = [*ast.parse(first).body, *printer.body(result)]
-    arguments = copy.deepcopy(getattr(tree, "as_written", tree.args))
-    made = ast.FunctionDef(name=name, args=arguments, body=body, decorator_list=[], returns=None)
-    lines = [
-        f"{kept} = {ast.unparse(ast.fix_missing_locations(Printer(run.lift.graph, set(), ops_name)._inline(node)))}"
-        for kept, node in run.hoisted.items()
-    ]
-    module = ast.Module(body=[made], type_ignores=[])
-    return "\n".join([*lines, ast.unparse(ast.fix_missing_locations(module))]) + "\n"
-
-
-def _may_be_unsized() -> bool:
-    """Whether the length of a batch may be unknown while a step is traced."""
-    import keras
-
-    return str(keras.backend.backend()) == "tensorflow"
-
-
-def _names(node: Node) -> set[str]:
-    found, seen, waiting = set(), {node}, [node]
-    while waiting:
-        one = waiting.pop()
-        if one.kind == "name":
-            found.add(one.parts[0])
-        for part in one.inputs():
-            if part not in seen:
-                seen.add(part)
-                waiting.append(part)
-    return found
+    taken = {arg.arg for arg in (*tree.args.args, *tree.args.kwonlyargs)} | set(run.injected) | {"ops", "keras", name}
+    taken |= {node.parts[0] for node in result.and_below() if node.kind == "name"}
+    # On TensorFlow the length of a batch may be unknown while a step is traced.
+    printer = Printer(run.lift.graph, taken, ops_name, is_unsized=backend() == "tensorflow")
+    body = textwrap.indent("\n".join(line for line in (first, printer.body(result)) if line), "    ")
+    arguments = ast.unparse(getattr(tree, "as_written", tree.args))
+    lines = [f"{kept} = {text_of(node, ops_name)}" for kept, node in run.hoisted.items()]
+    made = ast.unparse(ast.parse(f"def {name}({arguments}):\n{body}"))
+    return "\n".join([*lines, made]) + "\n"
 
 
 def _ops(outside: Mapping[str, Any]) -> tuple[str, str]:
@@ -232,7 +187,3 @@ def _ops(outside: Mapping[str, Any]) -> tuple[str, str]:
     if isinstance(held, types.ModuleType) and held.__name__ == "keras":
         return "keras.ops", ""
     return "ops", "from keras import ops"
-
-
-def _text(lift: Lifting, node: Node) -> str:
-    return ast.unparse(ast.fix_missing_locations(Printer(lift.graph, set())._inline(node)))

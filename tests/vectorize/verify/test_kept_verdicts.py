@@ -180,7 +180,7 @@ _PAIRS = {
 # Those of them that are proven in every process.
 _WITHOUT = {
     *("a table", "a table's column", "a table's index", "a category's code"),
-    *("a module's function", "a module in a list", "what a library's decorator holds", "what numpy's wrapper holds"),
+    *("a module's function", "a module in a list", "what a library's decorator holds"),
     *("what numpy's other wrapper holds", "a variable of the environment", "a name looked up", "an import"),
     *("a field of a structure", "a class of a class", "a subclass of a partial"),
 }
@@ -236,7 +236,6 @@ class WithSlots:
         threading.Lock(),
         defaultdict(int),
         namedtuple("Point", "x y")(1, 2),
-        list(range(30_000)),
         np.zeros(2**22),
         {Path("a")},
         os.environ,
@@ -268,7 +267,7 @@ def test_nothing_else_is_raised_for_a_key() -> None:
         def __call__(self) -> None: ...
 
     rewrite = Rewrite("", "axis")
-    for value in (nested, 1 << 20_000, Strange(), type("C", (), {"__module__": None})):
+    for value in (nested, Strange()):
         assert kept_verdicts.key_of(lambda x, value=value: (x, value), None, rewrite, None, False) is None
     assert kept_verdicts.key_of(lambda x: x, None, rewrite, None, False) is not None
 
@@ -277,7 +276,16 @@ def test_plain_holders_have_one() -> None:
     class Kind(enum.IntEnum):
         ONE = 1
 
-    for value in (Kind.ONE, functools.partial(np.sum, axis=0), range(3), slice(1, None), np.float32(2)):
+    for value in (
+        Kind.ONE,
+        functools.partial(np.sum, axis=0),
+        range(3),
+        slice(1, None),
+        np.float32(2),
+        list(range(30_000)),
+        1 << 20_000,
+        type("C", (), {"__module__": None}),
+    ):
         assert digest(value) == digest(value)
     assert digest(Kind.ONE) != digest(1)
 
@@ -349,7 +357,7 @@ def test_without_a_place_for_them_proofs_are_made_all_the_same(
 
 
 @pytest.mark.backend("torch")
-@pytest.mark.parametrize("content", ["", "{", "[]", "{}", '{"verdict": {}, "recipe": {}}', '{"verdict": 1}'])
+@pytest.mark.parametrize("content", ["", "(", "[]", "()", "({}, {})", "(1, 2)", "({'equal': True}, {'ranks': ()})"])
 def test_a_damaged_file_is_no_proof(verdicts_are_kept: None, content: str) -> None:
     assert flatout.vectorize(looped).applied
     for file in disk_cache.folder("verdicts").iterdir():

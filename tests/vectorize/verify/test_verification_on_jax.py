@@ -25,13 +25,13 @@ def test_a_slip_in_a_quick_program_costs_time_only(monkeypatch: pytest.MonkeyPat
     from flatout.vectorize.verify.trial_inputs import Recipe
     from flatout.vectorize.verify.verification import verify
 
-    right = jax_programs._Programs.run
+    right = jax_programs.quick_answer
 
-    def slip(self: Any, arrays: Any, wrt: Any) -> Any:
-        found = right(self, arrays, wrt)
-        return (1.5 * found[0], found[1]) if self._is_quick and found is not None else found
+    def slip(function: Any, arrays: Any, wrt: Any) -> Any:
+        found = right(function, arrays, wrt)
+        return found if found is None else (1.5 * found[0], found[1])
 
-    monkeypatch.setattr(jax_programs._Programs, "run", slip)
+    monkeypatch.setattr(jax_programs, "quick_answer", slip)
     assert flatout.vectorize(rows).applied
 
     def wrong(y_true, y_pred):

@@ -22,28 +22,18 @@ def operand(lift: Lifting, value: Any) -> Tensor:
     """A value as a tensor; numbers stay Python numbers in the source."""
     if isinstance(value, Tensor):
         return value
-    if isinstance(value, Host):
+    content: Any = value.value if isinstance(value, Known) else None
+    if isinstance(value, Host) or isinstance(content, (bool, int, float, np.number)):
         return Tensor(value.node, (), (), "number", is_host=True)
-    if isinstance(value, Known):
-        content = value.value
-        if isinstance(content, (bool, int, float, np.number)):
-            return Tensor(value.node, (), (), "number", is_host=True)
-        if isinstance(content, (list, tuple)) and content and not hasattr(content, "dtype"):
-            content = np.asarray(content)
-        if type(content).__module__.startswith("pandas"):
-            content = np.asarray(content)
-        if isinstance(content, np.ndarray) and content.dtype.kind in "fiub":
-            return constant_array(lift, content, value.node)
-        if hasattr(content, "shape") and hasattr(content, "dtype"):
-            inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
-            return Tensor(value.node, inner, inner, "any")
-    raise Refused(
-        f"A value of type {kind_of(value)} takes part in the arithmetic; only numbers and arrays can.", "FO205"
-    )
-
-
-def kind_of(value: Any) -> str:
-    return type(value.value).__name__ if isinstance(value, Known) else type(value).__name__
+    if (isinstance(content, (list, tuple)) and content) or type(content).__module__.startswith("pandas"):
+        content = np.asarray(content)
+    if isinstance(content, np.ndarray) and content.dtype.kind in "fiub":
+        return constant_array(lift, content, value.node)
+    if hasattr(content, "shape") and hasattr(content, "dtype"):
+        inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
+        return Tensor(value.node, inner, inner)
+    kind = type(value.value if isinstance(value, Known) else value).__name__
+    raise Refused(f"A value of type {kind} takes part in the arithmetic; only numbers and arrays can.", "FO205")
 
 
 def constant_array(lift: Lifting, content: np.ndarray, node: Node) -> Tensor:
@@ -62,14 +52,14 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
     """The same array, with other names for its dimensions."""
     if not labels:
         return tensor
+    dims, inner = (tuple(labels.get(axis, axis) for axis in axes) for axes in (tensor.dims, tensor.inner))
+    valid, position = tensor.valid, tensor.position
     return replace(
         tensor,
-        dims=tuple(labels.get(axis, axis) for axis in tensor.dims),
-        inner=tuple(labels.get(axis, axis) for axis in tensor.inner),
-        valid=None if tensor.valid is None else relabelled(tensor.valid, labels),
-        position=None
-        if tensor.position is None
-        else (labels.get(tensor.position[0], tensor.position[0]), tensor.position[1]),
+        dims=dims,
+        inner=inner,
+        valid=valid and relabelled(valid, labels),
+        position=position and (labels.get(position[0], position[0]), position[1]),
     )
 
 
@@ -81,18 +71,13 @@ def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
     if isinstance(value, Record):
         return Record({name: relabelled_value(item, labels) for name, item in value.columns.items()})
     if isinstance(value, Listing):
-        keep = None if value.keep is None else relabelled(value.keep, labels)
+        keep = value.keep and relabelled(value.keep, labels)
         return Listing(relabelled_value(value.element, labels), value.axes, keep)
     return value
 
 
-def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor]:
-    """Nodes that broadcast against each other, and a pattern for the result (without its node)."""
-    nodes, pattern, _ = _aligned(lift, tensors)
-    return nodes, pattern
-
-
-def _aligned(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:
+def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:
+    """Nodes that broadcast against each other, a pattern for the result (without its node), and the tensors renamed."""
     rank = max(tensor.rank for tensor in tensors)
     inner: list[Axis] = []
     for place in range(-rank, 0):
@@ -106,18 +91,18 @@ def _aligned(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tens
         inner.append(chosen)
     renamed = []
     for tensor in tensors:
-        labels_of = {old: inner[rank - tensor.rank + k] for k, old in enumerate(tensor.inner)}
-        renamed.append(relabelled(tensor, {old: new for old, new in labels_of.items() if old is not new}))
+        pairs = zip(tensor.inner, inner[rank - tensor.rank :], strict=True)
+        renamed.append(relabelled(tensor, {old: new for old, new in pairs if old is not new}))
     outer = sorted({axis for tensor in renamed for axis in tensor.axes}, key=lambda axis: axis.serial)
     canonical = (*outer, *inner)
-    largest = max(renamed, key=lambda tensor: len(tensor.dims))
-    order = canonical
-    if set(largest.dims) == set(canonical) and tuple(axis for axis in largest.dims if axis in inner) == tuple(inner):
-        order = largest.dims if all(_is_subsequence(tensor.dims, largest.dims) for tensor in renamed) else canonical
+    order = max((tensor.dims for tensor in renamed), key=len)
+    is_complete = set(order) == set(canonical) and _is_subsequence(inner, order)
+    if not is_complete or not all(_is_subsequence(tensor.dims, order) for tensor in renamed):
+        order = canonical
     valid = _common_mask(lift, [tensor.valid for tensor in renamed if tensor.valid is not None], inner)
-    nodes = [_placed(lift, tensor, order) for tensor in renamed]
-    loose = any(tensor.is_loose for tensor in renamed)
-    return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=loose), renamed
+    nodes = [placed(lift, tensor, order) for tensor in renamed]
+    is_loose = any(tensor.is_loose for tensor in renamed)
+    return nodes, Tensor(nodes[0], order, tuple(inner), valid=valid, is_loose=is_loose), renamed
 
 
 def _common_mask(lift: Lifting, masks: list[Tensor], inner: Sequence[Axis]) -> Tensor | None:
@@ -139,7 +124,8 @@ def _is_subsequence(part: Sequence[Any], whole: Sequence[Any]) -> bool:
     return all(item in rest for item in part)
 
 
-def _placed(lift: Lifting, tensor: Tensor, order: tuple[Axis, ...]) -> Node:
+def placed(lift: Lifting, tensor: Tensor, order: tuple[Axis, ...], is_full: bool = False) -> Node:
+    """An array with its dimensions in this order, of which those that it lacks are 1, or left out in front."""
     if not tensor.dims:
         return tensor.node
     node, dims = tensor.node, tensor.dims
@@ -147,7 +133,7 @@ def _placed(lift: Lifting, tensor: Tensor, order: tuple[Axis, ...]) -> Node:
         wanted = tuple(axis for axis in order if axis in dims)
         places = tuple(lift.graph.const(dims.index(axis)) for axis in wanted)
         node, dims = lift.graph.call("ops.transpose", node, lift.graph.sequence(places)), wanted
-    first = next(k for k, axis in enumerate(order) if axis in dims)
+    first = 0 if is_full else order.index(dims[0])
     items: list[Any] = [":" if axis in dims else None for axis in order[first:]]
     if None not in items:
         return node
@@ -159,7 +145,7 @@ def _placed(lift: Lifting, tensor: Tensor, order: tuple[Axis, ...]) -> Node:
 def front(lift: Lifting, tensor: Tensor) -> Tensor:
     """The same array with its loop axes first and its inner dimensions, in order, last."""
     order = (*sorted(tensor.axes, key=lambda axis: axis.serial), *tensor.inner)
-    return tensor if order == tensor.dims else replace(tensor, node=_placed(lift, tensor, order), dims=order)
+    return tensor if order == tensor.dims else replace(tensor, node=placed(lift, tensor, order), dims=order)
 
 
 def elementwise(
@@ -174,7 +160,7 @@ def elementwise(
     if symbol in COMPARISONS:
         tensors = [_without_stop(tensor) for tensor in tensors]
     arrays = [tensor for tensor in tensors if tensor.kind != "number"]
-    nodes, pattern, renamed = _aligned(lift, tensors)
+    nodes, pattern, renamed = align(lift, tensors)
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
         node = lift.graph.binary(symbol, *nodes)
     else:
@@ -214,9 +200,9 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     if outgrows:
         a, b = (cast(lift, t, "float32") if t.kind == "int" else t for t in (a, b))
         kind = "float"
-    if symbol in ("//", "%") and any(lift.is_rounded(t.node) for t in (a, b)):
-        raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
     if symbol in ("//", "%"):
+        if any(lift.is_rounded(t.node) for t in (a, b)):
+            raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
         refuse_remainder(a, right)
     if symbol in ("/", "//", "%") and b.kind != "number":
         b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
@@ -226,12 +212,9 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     result = elementwise(lift, FUNCTIONS[symbol], (a, b), kind, symbol)
     if outgrows:
         lift.rounded.add(result.node)
-    if symbol in ("+", "-") and a.position and isinstance(right, Known) and isinstance(right.value, int):
-        result = replace(
-            result, position=(a.position[0], a.position[1] + (right.value if symbol == "+" else -right.value))
-        )
-    elif symbol == "+" and b.position and isinstance(left, Known) and isinstance(left.value, int):
-        result = replace(result, position=(b.position[0], b.position[1] + left.value))
+    place, by = (a.position, right) if a.position else (b.position if symbol == "+" else None, left)
+    if symbol in ("+", "-") and place and isinstance(by, Known) and isinstance(by.value, int):
+        result = replace(result, position=(place[0], place[1] + (by.value if symbol == "+" else -by.value)))
     return result
 
 
@@ -276,31 +259,38 @@ def both(lift: Lifting, left: Tensor | None, right: Tensor | None) -> Tensor | N
     return left if left is right else elementwise(lift, "logical_and", (left, right), "bool")
 
 
+def not_(lift: Lifting, condition: Tensor) -> Tensor:
+    return elementwise(lift, "logical_not", (condition,), "bool")
+
+
 def guarded(lift: Lifting, tensor: Tensor) -> Tensor:
     """A tensor that is 1 where the current statement does not run, so that no infinity arises there.
 
     `where` alone picks the right value, but its gradient is 0 times what the other side's is: NaN for infinities.
     """
-    if not lift.carries_gradient(tensor.node):
-        return tensor
-    return shielded(lift, tensor)
+    return shielded(lift, tensor) if lift.carries_gradient(tensor.node) else tensor
 
 
 def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
     """A tensor that is 1 wherever the current statement does not run."""
+    mask = running(lift, tensor)
+    if mask is None:
+        return tensor
+    return replace(where(lift, mask, tensor, number(lift, 1.0)), is_host=tensor.is_host, valid=tensor.valid)
+
+
+def running(lift: Lifting, tensor: Tensor) -> Tensor | None:
+    """Where the current statement runs, as far as that can be told by a tensor's dimensions."""
     mask: Tensor | None = None
     for condition in lift.masks:
         if set(condition.dims) <= set(tensor.dims):
             mask = both(lift, mask, condition)
-    if mask is None:
-        return tensor
-    return replace(
-        where(lift, mask, tensor, Known(1.0, lift.graph.const(1.0))), is_host=tensor.is_host, valid=tensor.valid
-    )
+    return mask
 
 
 def number(lift: Lifting, value: float | int) -> Known:
-    return Known(value, lift.graph.const(value))
+    is_nan = isinstance(value, float) and value != value
+    return Known(value, lift.graph.make("const", 'float("nan")') if is_nan else lift.graph.const(value))
 
 
 def known_items(lift: Lifting, listed: Known) -> list[Known]:

@@ -1,17 +1,16 @@
-"""Functions along one axis: softmax, cumulative sums, sorts and the largest few."""
+"""Functions along an axis: softmax, cumulative sums, sorts and the largest few, Euclidean norms."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from typing import Any
 
-from . import algebra
-from .algebra import front, number
+from .algebra import binary, elementwise, front, guarded, negative, number, relabelled, where
 from .lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from .lifting import Lifting
 from .ragged import positions
 from .reductions import reduce
-from .shaping import axes_of, tensor
+from .shaping import axes_of, axis_of, tensor
 
 KINDS = {
     "softmax": "float", "log_softmax": "float", "cumsum": None, "cumprod": None, "flip": None, "sort": None,
@@ -31,7 +30,7 @@ def along(lift: Lifting, name: str, x: Any, axis: Any = None, **rest: Any) -> Te
     if _is_descending(rest):
         if name == "argsort":
             rest = {word: value for word, value in rest.items() if word not in ("descending", "direction")}
-            return along(lift, name, algebra.negative(lift, x), axis, **rest)
+            return along(lift, name, negative(lift, x), axis, **rest)
         if name == "sort":
             return along(lift, "flip", along(lift, name, x, axis), axis if axis is not None else number(lift, -1))
         raise Refused(f"ops.{name} in descending order is not known here.")
@@ -68,17 +67,14 @@ def _is_descending(words: dict[str, Any]) -> bool:
 def cumulative_logsumexp(lift: Lifting, x: Any, axis: Any = None, reverse: Any = None, **rest: Any) -> Tensor:
     """`log(cumsum(exp(x)))`: for every place the logsumexp of those up to it, or from it on."""
     x = tensor(lift, x)
-    (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
+    over = axis_of(x, axis)
     if rest or x.valid is not None or x.is_loose:
         raise Refused("A running logsumexp of a selection, or with further arguments.", "FO108")
     backwards = isinstance(reverse, Known) and bool(reverse.value)
     twin = Axis("twin", over.size)
-    test, symbol = ("greater_equal", ">=") if backwards else ("less_equal", "<=")
-    seen = algebra.elementwise(lift, test, (positions(lift, twin), positions(lift, over)), "bool", symbol)
-    terms = algebra.relabelled(x, {over: twin})
-    total = reduce(lift, "logsumexp", replace(terms, valid=seen, position=None, domain=None), (twin,))
-    inner = tuple(over if axis is over else axis for axis in x.inner)
-    return replace(total, inner=inner, valid=None, kind="float")
+    seen = binary(lift, ">=" if backwards else "<=", positions(lift, twin), positions(lift, over))
+    terms = replace(relabelled(x, {over: twin}), valid=seen, position=None, domain=None)
+    return replace(reduce(lift, "logsumexp", terms, (twin,)), inner=x.inner, valid=None, kind="float")
 
 
 def top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Items:
@@ -96,3 +92,50 @@ def top_k(lift: Lifting, x: Any, k: Any = None, *more: Any, **rest: Any) -> Item
         Tensor(node, dims, inner, kind, x.is_host) for node, kind in zip(parts, (x.kind, "int"), strict=True)
     )
     return Items((values, replace(places, is_distinct=True)))
+
+
+def norm(lift: Lifting, x: Any, ord: Any = None, axis: Any = None, keepdims: Any = None, p: Any = None) -> Tensor:
+    x = tensor(lift, x)
+    keeps = isinstance(keepdims, Known) and bool(keepdims.value)
+    over = axes_of(x, axis)
+    _refuse_other(p if ord is None else ord)
+    if len(over) == 1 and x.valid is None and not x.is_loose and not lift.masks:
+        # As it stands, with the library's own slope at 0: 0 in torch, NaN elsewhere.
+        return replace(reduce(lift, "norm", x, over, keeps), kind="float")
+    total = _squares(lift, x, axis, keeps)
+    root = _root(lift, total) if lift.is_careful else elementwise(lift, "sqrt", (guarded(lift, total),), "float")
+    return replace(root, is_host=x.is_host)
+
+
+def _root(lift: Lifting, total: Tensor) -> Tensor:
+    """A square root whose slope at 0 is 0, as that of torch's norm is."""
+    nonzero = binary(lift, "!=", total, number(lift, 0.0))  # NaN stays NaN.
+    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
+    return where(lift, nonzero, safe, number(lift, 0.0))
+
+
+def unit_of_torch(lift: Lifting, x: Any, p: Any = None, axis: Any = None, eps: Any = None, **rest: Any) -> Tensor:
+    """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
+    x = tensor(lift, x)
+    _refuse_other(p)
+    total = _squares(lift, x, 1 if axis is None else axis, True)
+    least = eps if eps is not None else number(lift, 1e-12)
+    return binary(lift, "/", x, elementwise(lift, "maximum", (_root(lift, total), least), "float"))
+
+
+def unit_of_tensorflow(lift: Lifting, x: Any, axis: Any = None, epsilon: Any = None, **rest: Any) -> Tensor:
+    """`tf.math.l2_normalize`: the square of the norm is kept away from 0, not the norm."""
+    x = tensor(lift, x)
+    least = epsilon if epsilon is not None else number(lift, 1e-12)
+    total = elementwise(lift, "maximum", (_squares(lift, x, axis, True), least), "float")
+    return binary(lift, "*", x, elementwise(lift, "rsqrt", (total,), "float"))
+
+
+def _refuse_other(order: Any) -> None:
+    if order is not None and (not isinstance(order, Known) or order.value not in (2, None, "euclidean", "fro")):
+        raise Refused("A norm other than the Euclidean one is not known here.")
+
+
+def _squares(lift: Lifting, x: Tensor, axis: Any, keepdims: bool) -> Tensor:
+    squares = elementwise(lift, "square", (x,), x.kind)
+    return reduce(lift, "sum", squares, axes_of(squares, axis), keepdims)

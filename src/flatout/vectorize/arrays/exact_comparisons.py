@@ -30,6 +30,10 @@ def fits(number: float) -> bool:
         return bool(np.isnan(number)) or float(np.float32(number)) == number
 
 
+def _all_fit(numbers: np.ndarray) -> bool:
+    return numbers.dtype != np.float64 or all(map(fits, numbers.ravel()))
+
+
 def refuse_remainder(value: Tensor, by: Any) -> None:
     """`float(x) // 0.3`: every multiple of 0.3 in the data would be counted by how it is rounded."""
     is_python = value.is_wide or value.is_blurred
@@ -49,12 +53,10 @@ def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, An
         return symbol, left, right
     for value in (left, right):
         note_blurred(lift, value)
-    for value, bound, is_mirrored in ((left, right, False), (right, left, True)):
-        asked = _MIRRORED[symbol] if is_mirrored else symbol
-        found = _against(lift, asked, value, bound)
-        if found is not None:
-            made, other = found
-            return (_MIRRORED[made], other, value) if is_mirrored else (made, value, other)
+    if found := _against(lift, symbol, left, right):
+        return found[0], left, found[1]
+    if found := _against(lift, _MIRRORED[symbol], right, left):
+        return _MIRRORED[found[0]], found[1], right
     return symbol, left, right
 
 
@@ -83,26 +85,22 @@ def remember(
     lift: Lifting, made: Tensor, content: np.ndarray, values: Known, look_up: Callable[[Known], Tensor]
 ) -> Tensor:
     """Keep how an entry of a table was looked up, for comparisons with it; `look_up` does it in another column."""
-    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
-        return made
-
-    lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
+    if not _all_fit(content):
+        lift.entries[made.node] = lambda symbol: look_up(rounded(lift, values, symbol))
     return made
 
 
 def rounded(lift: Lifting, values: Known, symbol: str) -> Known:
     """Numbers of 64 bits that are compared by an operator, in 32; the rewrite holds while they stay as they are."""
     content = np.asarray(values.value)
-    if content.dtype != np.float64 or all(fits(number) for number in content.ravel()):
+    if _all_fit(content):
         return values
     if content.ndim != 1 or content.size > _MOST_WRITTEN_OUT:
         raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")
     graph = lift.graph
     known = graph.make("raw", _written(content.tolist()))
-    if not isinstance(values.value, (list, tuple)):
-        listed = graph.method(values.node, "tolist")
-    else:
-        listed = values.node if isinstance(values.value, list) else graph.call("list", values.node)
+    is_listed = isinstance(values.value, (list, tuple))
+    listed = graph.call("list", values.node) if is_listed else graph.method(values.node, "tolist")
     if values.node.kind != "const":
         lift.guards.append((graph.binary("==", listed, known), True))
     made = [_rounded(number, symbol) for number in content.tolist()]
@@ -117,9 +115,8 @@ def _rounded(number: float, symbol: str) -> np.float32:
         return near
     if symbol in ("==", "!="):
         return np.float32("nan")
-    if symbol in (">", "<="):
-        return near if float(near) < number else np.nextafter(near, np.float32("-inf"))
-    return near if float(near) > number else np.nextafter(near, np.float32("inf"))
+    is_below, goes_below = float(near) < number, symbol in (">", "<=")
+    return near if is_below == goes_below else np.nextafter(near, np.float32("-inf" if goes_below else "inf"))
 
 
 def _written(numbers: Sequence[Any]) -> str:

@@ -28,6 +28,15 @@ class Node:
     def inputs(self) -> Iterator[Node]:
         yield from _nodes_in(self.parts)
 
+    def and_below(self, seen: set[Node] | None = None) -> Iterator[Node]:
+        """Every expression that this one is made of, once, inputs first, and itself."""
+        seen = set() if seen is None else seen
+        seen.add(self)
+        for part in self.inputs():
+            if part not in seen:
+                yield from part.and_below(seen)
+        yield self
+
 
 def _nodes_in(part: Any) -> Iterator[Node]:
     if isinstance(part, Node):
@@ -50,13 +59,11 @@ class ExpressionGraph:
         self.names: dict[Node, str] = {}
 
     def make(self, kind: str, *parts: Any) -> Node:
-        key = (kind, _key(parts))
-        known = self._known.get(key)
-        if known is None:
-            known = self._known[key] = Node(kind, parts)
+        if (kind, parts) not in self._known:
+            self._known[kind, parts] = Node(kind, parts)
         elif kind == "call" and parts[0] in _COSTLY:
             self.repeats += 1
-        return known
+        return self._known[kind, parts]
 
     def name(self, identifier: str) -> Node:
         return self.make("name", identifier)
@@ -85,9 +92,3 @@ class ExpressionGraph:
 
 
 _COSTLY = ("ops.sum", "ops.mean", "ops.max", "ops.min", "ops.matmul", "ops.logsumexp", "ops.softmax", "ops.prod")
-
-
-def _key(part: Any) -> Any:
-    if isinstance(part, tuple):
-        return tuple(_key(item) for item in part)
-    return ("node", id(part)) if isinstance(part, Node) else part

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, both, cast, elementwise, front, number, operand, where
+from .algebra import cast, elementwise, number, operand, placed, running, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting, Made
@@ -14,12 +14,11 @@ from .ragged import ragged
 
 def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
     """`tensor[items]`; an item is None, Ellipsis, a slice of values, a number or a tensor."""
-    counted = sum(1 for item in items if item is not None and item is not Ellipsis and not _is_mask(item))
-    counted += sum(item.rank for item in items if _is_mask(item))
+    counted = sum(item.rank if _is_mask(item) else item is not None and item is not Ellipsis for item in items)
     if counted > tensor.rank:
         raise WrongRank(f"An index of {counted} places does not fit an array of rank {tensor.rank}.")
-    only_adds = all(item is None or (isinstance(item, slice) and item == slice(None)) for item in items)
-    selects = tensor.valid is not None and any(_touches(tensor, k) for k in range(tensor.rank))
+    only_adds = all(item is None or item == slice(None) for item in items)
+    selects = tensor.valid is not None and not set(tensor.inner).isdisjoint(tensor.valid.dims)
     if tensor.is_loose or (selects and not only_adds):
         raise Refused("A selection of elements is indexed; its length depends on the data.", "FO108")
     place = 0
@@ -30,8 +29,8 @@ def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
         elif item is Ellipsis:
             place = tensor.rank - sum(other is not None for other in items[at + 1 :])
         elif isinstance(item, slice):
-            tensor, kept = _sliced(lift, tensor, place, item)
-            place += kept
+            tensor = _sliced(lift, tensor, place, item)
+            place += 1
         elif _is_mask(item):
             rest = items[at + 1 :]
             if any(isinstance(other, Tensor) and other.rank for other in rest):
@@ -43,10 +42,6 @@ def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
             tensor = _picked(lift, tensor, place, item)
             place += tensor.rank - before + 1
     return tensor
-
-
-def _touches(tensor: Tensor, place: int) -> bool:
-    return tensor.valid is not None and tensor.inner[place] in tensor.valid.dims
 
 
 def _is_mask(item: Any) -> bool:
@@ -71,65 +66,66 @@ def _with_new(lift: Lifting, tensor: Tensor, place: int) -> Tensor:
     return replace(tensor, node=node, dims=dims, inner=(*tensor.inner[:place], fresh, *tensor.inner[place:]))
 
 
-def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> tuple[Tensor, int]:
+def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> Tensor:
     axis = tensor.inner[place]
     bounds = (item.start, item.stop, item.step)
     if all(bound is None for bound in bounds):
-        return tensor, 1
+        return tensor
     if any(isinstance(bound, Tensor) for bound in bounds):
         one_row = _one_row(item)
         if one_row is not None:
-            return _with_new(lift, _picked(lift, tensor, place, one_row), place), 1
-        return ragged(lift, tensor, axis, item), 1
+            return _with_new(lift, _picked(lift, tensor, place, one_row), place)
+        return ragged(lift, tensor, axis, item)
     if item.start is None and item.stop is None and isinstance(item.step, Known) and item.step.value == -1:
         behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
-        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None), 1
-    largest = _largest(lift, tensor, axis, bounds)
+        return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None)
+    largest = _largest(lift, tensor, axis, *bounds)
     if largest is not None:
-        return largest, 1
+        return largest
     for bound, more in ((item.start, 1), (item.stop, 0)):
         _learn_least(lift, tensor, axis, bound, more)
-    nodes = tuple(None if bound is None else _host_node(bound) for bound in bounds)
+    if any(bound is not None and not isinstance(bound, (Host, Known)) for bound in bounds):
+        raise Refused("A bound of a slice is neither a number nor a tensor.", "FO108")
+    nodes = tuple(bound and bound.node for bound in bounds)
     node = _spec(lift, tensor, axis, nodes)
-    at = tensor.dims.index(axis)
-    fresh = Axis(axis.name, _length(lift, axis, bounds) or lift.graph.size(node, at))
-    return _recorded(lift, tensor, node, axis, nodes, fresh), 1
+    fresh = Axis(axis.name, _length(lift, axis, bounds) or lift.graph.size(node, tensor.dims.index(axis)))
+    return _recorded(lift, tensor, node, axis, nodes, fresh)
 
 
-def _largest(lift: Lifting, tensor: Tensor, axis: Axis, bounds: tuple[Any, ...]) -> Tensor | None:
+def _largest(lift: Lifting, tensor: Tensor, axis: Axis, start: Any, stop: Any, step: Any) -> Tensor | None:
     """`argsort(-x)[..., :k]` as the places of the k largest, which is sooner found than the whole order."""
-    start, stop, step = bounds
     node, graph = tensor.node, lift.graph
     if start is not None or step is not None or not isinstance(stop, Known) or stop.value < 1 or axis.size is None:
         return None
     is_falling = node.kind == "call" and node.parts[0] == "ops.argsort" and node.parts[1][0].kind == "negative"
-    if node in lift.stable:
-        return None  # The first of equal entries is promised, and top_k() promises none.
-    if not is_falling or tensor.dims[-1] is not axis or dict(node.parts[2]).get("axis") is not graph.const(-1):
-        return None
+    is_last = tensor.dims[-1] is axis and is_falling and dict(node.parts[2]).get("axis") is graph.const(-1)
+    if not is_last or node in lift.stable:
+        return None  # In a stable sort the first of equal entries is promised, and top_k() promises none.
     count = graph.call("min", stop.node, axis.size)
     made = graph.index(graph.call("ops.top_k", node.parts[1][0].parts[0], count), (graph.const(1),))
-    return replace(_exchanged(tensor, made, axis, Axis("top", count)), is_distinct=True)
+    return exchanged(tensor, made, axis, Axis("top", count))
 
 
 def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
-    """The length of `[k:]`, `[:-k]` and `[:k]`, as an expression that is the same for every array of that size."""
+    """The length of `[k:]`, `[:-k]` and `[k:-k]`, as an expression that is the same for every array of that size."""
     start, stop, step = bounds
-    if step is not None or axis.size is None:
+    if step is not None or axis.size is None or any(isinstance(bound, Host) for bound in bounds):
         return None
-    if stop is None and isinstance(start, Known) and start.value > 0:
-        return _minus(lift, axis.size, start.value)
-    if start is None and isinstance(stop, Known) and stop.value < 0:
-        return _minus(lift, axis.size, -stop.value)
-    if all(isinstance(bound, Known) for bound in (start, stop)) and start.value >= 0 > stop.value:
-        return _minus(lift, axis.size, start.value - stop.value)
-    return None
+    first, last = (0 if bound is None else bound.value for bound in (start, stop))
+    if first < 0 or last > 0 or (stop is not None and last == 0):
+        return None
+    return _moved(lift, axis.size, last - first)
 
 
-def _minus(lift: Lifting, size: Node, less: int) -> Node:
+def _moved(lift: Lifting, size: Node, by: int) -> Node:
+    """A size, and as much more."""
+    if not by:
+        return size
     if size.kind == "const":
-        return lift.graph.const(max(0, int(size.parts[0]) - less))
-    return lift.graph.binary("-", size, lift.graph.const(less))
+        return lift.graph.const(max(0, int(size.parts[0]) + by))
+    if size.kind == "binary" and size.parts[0] == "-" and size.parts[2] is lift.graph.const(by):
+        return size.parts[1]  # type: ignore[no-any-return]
+    return lift.graph.binary("+" if by > 0 else "-", size, lift.graph.const(abs(by)))
 
 
 def _one_row(item: slice) -> Tensor | None:
@@ -144,26 +140,21 @@ def _one_row(item: slice) -> Tensor | None:
     return start if is_next and any(part.parts == ("1",) for part in node.inputs()) else None
 
 
-def _host_node(value: Any) -> Node:
-    if isinstance(value, (Host, Known)):
-        return value.node
-    raise Refused("A bound of a slice is neither a number nor a tensor.", "FO108")
-
-
-def _exchanged(tensor: Tensor, node: Node, old: Axis, new: Axis | None) -> Tensor:
+def exchanged(tensor: Tensor, node: Node, old: Axis, new: Axis | None, is_inner: bool = True) -> Tensor:
+    """An array with another dimension, or none, in place of one, which may be a loop's."""
     dims = tuple(new if axis is old else axis for axis in tensor.dims if axis is not old or new)
-    inner = tuple(new if axis is old else axis for axis in tensor.inner if axis is not old or new)
+    inner = tuple(new if axis is old else axis for axis in tensor.inner if axis is not old or (new and is_inner))
     return replace(tensor, node=node, dims=dims, inner=inner, position=None)  # type: ignore[arg-type]
 
 
 def _recorded(lift: Lifting, tensor: Tensor, node: Node, axis: Axis, item: Any, new: Axis | None) -> Tensor:
     """What a slice or a number picks, and how to pick it again."""
-    result = _exchanged(tensor, node, axis, new)
+    result = exchanged(tensor, node, axis, new)
 
     def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
         there = labels.get(axis, axis)
         picked = _spec(lift, parts[0], there, item)
-        return _exchanged(parts[0], picked, there, None if new is None else labels.get(new, new))
+        return exchanged(parts[0], picked, there, None if new is None else labels.get(new, new))
 
     lift.made.setdefault(node, Made(result.dims, (replace(tensor, valid=None),), again))
     return result
@@ -189,26 +180,24 @@ def _along_loop(lift: Lifting, tensor: Tensor, axis: Axis, item: Tensor) -> Tens
     loop, offset = item.position
     if loop.size is not None and loop.size.kind == "pending":
         loop.size = axis.size  # The bound is known from the data; no valid index goes beyond this dimension.
-    start = _as_int(loop.start)
+    start = int(loop.start.parts[0]) if loop.start and loop.start.kind == "const" else None if loop.start else 0
     if start is None or loop.size is None or axis.size is None:
         return gather(lift, tensor, tensor.inner.index(axis), item)
     lowest = start + offset
     if lowest == 0 and loop.size is axis.size:
-        return _named(tensor, tensor.node, axis, loop)
+        return exchanged(tensor, tensor.node, axis, loop, is_inner=False)
     if lowest < 0:
         if loop.size is not axis.size or -lowest > 8:
             raise Refused("An index runs below 0, where Python counts from the end.", "FO101")
         shift, at = lift.graph.const(-lowest), lift.graph.const(tensor.dims.index(axis))
-        return _named(tensor, lift.graph.call("ops.roll", tensor.node, shift, axis=at), axis, loop)
-    _learn_size(lift, tensor, axis, loop)
-    first = lift.graph.const(lowest) if lowest else None
-    last = loop.size if not lowest else _plus(lift, loop.size, lowest)
-    return _named(tensor, _spec(lift, tensor, axis, (first, None if last is axis.size else last, None)), axis, loop)
-
-
-def _learn_size(lift: Lifting, tensor: Tensor, axis: Axis, loop: Axis) -> None:
-    if tensor.node.kind == "name" and loop.size is not None and loop.size.kind == "const":
+        rolled = lift.graph.call("ops.roll", tensor.node, shift, axis=at)
+        return exchanged(tensor, rolled, axis, loop, is_inner=False)
+    if tensor.node.kind == "name" and loop.size.kind == "const":
         lift.hints.append(("size", tensor.node.parts[0], tensor.dims.index(axis), int(loop.size.parts[0])))
+    first = lift.graph.const(lowest) if lowest else None
+    last = _moved(lift, loop.size, lowest)
+    part = _spec(lift, tensor, axis, (first, None if last is axis.size else last, None))
+    return exchanged(tensor, part, axis, loop, is_inner=False)
 
 
 def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: int) -> None:
@@ -217,114 +206,44 @@ def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: in
         lift.hints.append(("least", tensor.node.parts[0], tensor.dims.index(axis), place.value + more))
 
 
-def _plus(lift: Lifting, size: Node, more: int) -> Node:
-    if size.kind == "const":
-        return lift.graph.const(int(size.parts[0]) + more)
-    if size.kind == "binary" and size.parts[0] == "-" and size.parts[2] is lift.graph.const(more):
-        return size.parts[1]  # type: ignore[no-any-return]
-    return lift.graph.binary("+", size, lift.graph.const(more))
-
-
-def _as_int(node: Node | None) -> int | None:
-    if node is None:
-        return 0
-    return int(node.parts[0]) if node.kind == "const" else None
-
-
-def _named(tensor: Tensor, node: Node, axis: Axis, loop: Axis) -> Tensor:
-    dims = tuple(loop if other is axis else other for other in tensor.dims)
-    return replace(
-        tensor, node=node, dims=dims, inner=tuple(other for other in tensor.inner if other is not axis), position=None
-    )
-
-
 def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     """`a[..., item, ...]` with numbers from a tensor."""
     axis = tensor.inner[place]
     if item.domain and axis.size is not None:
         lift.hints.append(("index", item.domain, axis.size))
     if item.valid is not None:
-        if is_places(lift, item, axis):
+        every = None if axis.size is None else lift.graph.call("ops.arange", axis.size)
+        if item.rank == 1 and item.inner[0] in item.valid.dims and item.node is every:  # Places that a mask selects.
             return select(lift, tensor, place, replace(item.valid, inner=item.inner))
         raise Refused("A selection of elements is used as an index.", "FO108")
-    codes = _where_run(lift, cast(lift, item, "int32"))
-    shared = [loop for loop in item.axes if loop in tensor.dims]
+    codes = cast(lift, item, "int32")
+    mask = running(lift, codes) if codes.domain and not codes.rank else None
+    if mask is not None:  # 0 where the statement does not run: `if label != 255: row[label]` reads within the row.
+        codes = replace(where(lift, mask, codes, number(lift, 0)), kind="int", is_host=codes.is_host)
     at = tensor.dims.index(axis)
-    if not shared:
+    if not any(loop in tensor.dims for loop in item.axes):
         node = lift.graph.call("ops.take", tensor.node, codes.node, axis=lift.graph.const(at - len(tensor.dims)))
         dims = (*tensor.dims[:at], *codes.dims, *tensor.dims[at + 1 :])
         here = tensor.inner.index(axis)
         inner = (*tensor.inner[:here], *codes.inner, *tensor.inner[here + 1 :])
         return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
-    if item.rank:
-        return _reordered(lift, tensor, axis, codes)
     return _gathered_along(lift, tensor, axis, codes)
 
 
-def _where_run(lift: Lifting, codes: Tensor) -> Tensor:
-    """An index that is 0 where the statement does not run: `if label != 255: row[label]` reads within the row."""
-    mask: Tensor | None = None
-    for condition in lift.masks:
-        if set(condition.dims) <= set(codes.dims) and codes.domain:
-            mask = both(lift, mask, condition)
-    if mask is None:
-        return codes
-    kept = where(lift, mask, replace(codes, inner=()), number(lift, 0))
-    return replace(kept, inner=codes.inner, kind="int", is_host=codes.is_host) if codes.rank == 0 else codes
-
-
-def is_places(lift: Lifting, item: Tensor, axis: Axis) -> bool:
-    """Whether an index holds the places along a dimension that a mask selects."""
-    if item.rank != 1 or item.valid is None or axis.size is None or item.inner[0] not in item.valid.dims:
-        return False
-    return item.node is lift.graph.call("ops.arange", axis.size)
-
-
-def _reordered(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
-    """`row[order]`, where both are vectors of the same loops."""
-    if tensor.rank != 1 or codes.rank != 1 or set(tensor.axes) != set(codes.axes):
-        raise Refused("Rows are gathered by an array of indices that depends on the same loop.", "FO101")
-    tensor, codes = front(lift, tensor), front(lift, codes)
-    node = lift.graph.call("ops.take_along_axis", tensor.node, codes.node, axis=lift.graph.const(-1))
-    fresh = codes.inner[0]
-    return replace(tensor, node=node, dims=(*tensor.axes, fresh), inner=(fresh,), position=None, domain=None)
-
-
 def _gathered_along(lift: Lifting, tensor: Tensor, axis: Axis, codes: Tensor) -> Tensor:
-    """A different index for each step of a loop that the array has as a dimension already."""
-    graph = lift.graph
-    new = [loop for loop in codes.axes if loop not in tensor.dims]
-    if len(new) > 1:
+    """Different indices for each step of a loop that the array has as a dimension already."""
+    graph, at = lift.graph, tensor.dims.index(axis)
+    new = [*(loop for loop in codes.axes if loop not in tensor.dims), *codes.inner]
+    if len(new) > 1 or any(other is not axis and other in tensor.dims for other in new):
         raise Refused("An index depends on several loops in a way that has no array form here.", "FO103")
+    # The place of `axis` is taken by the dimension that the index adds, or by one of 1 that is dropped again.
     fresh = new[0] if new else Axis("picked", graph.const(1))
-    # The place of `axis` is taken by the loop that the index adds, or by a dimension of 1 that is dropped again.
-    pattern = replace(
-        tensor, dims=tuple(fresh if other is axis else other for other in tensor.dims), inner=(), valid=None
-    )
-    if fresh in codes.dims:
-        placed = codes
-    else:
-        placed = replace(
-            codes, node=graph.index(codes.node, (*(":",) * len(codes.dims), None)), dims=(*codes.dims, fresh)
-        )
-    nodes, _ = align(lift, [pattern, replace(placed, inner=())])
-    at = tensor.dims.index(axis)
-    index_node = nodes[1]
-    missing = len(tensor.dims) - len(_dims_after(placed, pattern))
-    if missing:
-        index_node = graph.index(index_node, (*(None,) * missing, "..."))
-    node = graph.call("ops.take_along_axis", tensor.node, index_node, axis=graph.const(at - len(tensor.dims)))
-    dims = pattern.dims
+    dims = tuple(fresh if other is axis else other for other in tensor.dims)
+    index_node, behind = placed(lift, codes, dims, is_full=True), graph.const(at - len(dims))
+    node = graph.call("ops.take_along_axis", tensor.node, index_node, axis=behind)
     if not new:
-        node = graph.call("ops.squeeze", node, axis=graph.const(at - len(dims)))
-        dims = tuple(other for other in dims if other is not fresh)
-    inner = tuple(other for other in tensor.inner if other is not axis)
-    return replace(tensor, node=node, dims=dims, inner=inner, position=None, domain=None)
-
-
-def _dims_after(placed: Tensor, pattern: Tensor) -> tuple[Axis, ...]:
-    first = min(pattern.dims.index(axis) for axis in placed.dims)
-    return pattern.dims[first:]
+        node = graph.call("ops.squeeze", node, axis=behind)
+    return replace(exchanged(tensor, node, axis, fresh if new else None, is_inner=bool(codes.rank)), domain=None)
 
 
 def select(lift: Lifting, tensor: Tensor, place: int, mask: Tensor) -> Tensor:

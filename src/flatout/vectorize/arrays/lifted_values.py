@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, dataclass_transform
 
 from .expression_graph import Node
 
@@ -17,75 +17,57 @@ _serial = itertools.count()
 
 
 class Refused(Exception):
-    """The code cannot be lifted, or is not equal to its array form; carries what the user is told.
-
-    Attributes:
-        reason: One sentence.
-        code: The rule of docs/losses.md that it falls under.
-        line: Of the source, or None.
-        hints: What was learned about the values of the parameters until then.
-    """
+    """The code cannot be lifted, or is not equal to its array form; carries what the user is told."""
 
     def __init__(self, reason: str, code: str = "FO101", line: int | None = None):
         super().__init__(reason)
         self.reason = reason
-        self.code = code
+        self.code = code  # The rule of docs/losses.md that it falls under.
         self.line = line
-        self.hints: list[tuple[Any, ...]] = []
+        self.hints: list[tuple[Any, ...]] = []  # What was learned about the values of the parameters until then.
 
 
 class WrongRank(Refused):
     """The code does not fit arrays of the ranks that were assumed; other ranks may do."""
 
 
+@dataclass_transform(frozen_default=True, eq_default=False)
+class _Value:
+    """What has fields that do not change, and is known by its identity."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, eq=False)(cls)
+
+
 @dataclass(eq=False)
 class Axis:
-    """A dimension: of a loop, whose values are `start`, `start + 1`, ..., or of an array.
-
-    `size` is None while a loop's bound is known from the data alone; the first array that it indexes bounds it.
-    """
+    """A dimension: of a loop, whose values are `start`, `start + 1`, ..., or of an array."""
 
     name: str
-    size: Node | None
+    size: Node | None  # None while a loop's bound is known from the data alone: the first array it indexes bounds it.
     start: Node | None = None
-    # Whether the loop runs from the last value to the first: sums do not mind, lists do.
-    is_reversed: bool = False
+    is_reversed: bool = False  # Whether the loop runs from the last value to the first: lists mind.
     serial: int = field(default_factory=lambda: next(_serial))
 
 
-@dataclass(frozen=True, eq=False)
-class Tensor:
-    """An array expression.
-
-    Attributes:
-        node: The expression.
-        dims: What each dimension of the array is, in the order of the array.
-        inner: Those of `dims` that the user's code sees, in the order in which it sees them.
-        kind: `"float"`, `"int"`, `"bool"` or `"any"`.
-        is_host: Whether the user's code holds it as a Python or NumPy value: no gradient, free promotion of types.
-        valid: Which elements exist, where the user's code has a selection of them; None: all.
-        position: The loop axis and the offset, if this is the variable of a loop plus a constant.
-        is_loose: Whether the inner dimensions are not the user's own: whole reductions alone may see them.
-        is_distinct: Whether the entries along the last dimension are known to differ.
-        domain: The parameter whose entries these are, to learn which values it may take.
-        is_series: Whether the user's code holds a Series of pandas, whose sums and means leave out NaN.
-        is_wide: Whether the user's code holds it as a float of Python, which is compared in 64 bits.
-        is_blurred: Whether the user's code computed it from such floats: its last digits differ in 32 bits.
-    """
+class Tensor(_Value):
+    """An array expression."""
 
     node: Node
-    dims: tuple[Axis, ...]
-    inner: tuple[Axis, ...]
-    kind: str = "any"
-    is_host: bool = False
-    valid: Tensor | None = None
-    position: tuple[Axis, int] | None = None
-    is_loose: bool = False
-    is_distinct: bool = False
-    domain: str | None = None
-    is_series: bool = False
-    is_wide: bool = False
-    is_blurred: bool = False
+    dims: tuple[Axis, ...]  # What each dimension of the array is, in the order of the array.
+    inner: tuple[Axis, ...]  # Those of `dims` that the user's code sees, in the order in which it sees them.
+    kind: str = "any"  # Or "float", "int", "bool", and "number" for one of Python's.
+    is_host: bool = False  # Whether the user's code holds it as a Python or NumPy value: no gradient, free promotion.
+    valid: Tensor | None = None  # Which elements exist, where the user's code has a selection of them; None: all.
+    position: tuple[Axis, int] | None = None  # The loop axis and the offset, of a loop's variable plus a constant.
+    is_loose: bool = False  # Whether the inner dimensions are not the user's own: only whole reductions may see them.
+    is_distinct: bool = False  # Whether the entries along the last dimension are known to differ.
+    domain: str | None = None  # The parameter whose entries these are, to learn which values it may take.
+    is_series: bool = False  # Whether the user's code holds a Series of pandas, whose sums and means leave out NaN.
+    is_wide: bool = False  # Whether the user's code holds it as a float of Python, which is compared in 64 bits.
+    is_blurred: bool = False  # Whether it was computed from such floats: its last digits differ in 32 bits.
 
     @property
     def rank(self) -> int:
@@ -97,15 +79,13 @@ class Tensor:
         return tuple(axis for axis in self.dims if axis not in self.inner)
 
 
-@dataclass(frozen=True, eq=False)
-class Host:
+class Host(_Value):
     """A Python number that is known when the loss is traced, not before: a size, or what was computed from sizes."""
 
     node: Node
 
 
-@dataclass(frozen=True, eq=False)
-class Known:
+class Known(_Value):
     """A value that is known now: a constant, module, function or table; `path` is its dotted name, if any."""
 
     value: Any
@@ -113,16 +93,14 @@ class Known:
     path: str | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Items:
+class Items(_Value):
     """A Python list or tuple of a known number of values."""
 
     values: tuple[Any, ...]
     is_list: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class Range:
+class Range(_Value):
     """`range(start, stop)`, as values."""
 
     start: Any
@@ -130,16 +108,14 @@ class Range:
     step: Any = None
 
 
-@dataclass(frozen=True, eq=False)
-class Several:
+class Several(_Value):
     """`zip`, `enumerate` or `product` of values, or `combinations` or `permutations` of two of one."""
 
     how: str
     values: tuple[Any, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Listing:
+class Listing(_Value):
     """A list that a loop filled: one element for each step of `axes`, where `keep` holds."""
 
     element: Any
@@ -147,8 +123,7 @@ class Listing:
     keep: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Stream:
+class Stream(_Value):
     """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
 
     axes: tuple[Axis, ...]
@@ -156,22 +131,18 @@ class Stream:
     keep: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Splice:
+class Splice(_Value):
     """Elements that are appended one by one, not as a list of their own."""
 
     listing: Listing
 
 
-@dataclass(frozen=True, eq=False)
-class Sum:
-    """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`.
-
-    `how` is None before the first term, then `"sum"`, `"prod"`, `"max"`, `"min"`, `"list"`, or one of the kinds of
-    `Terms`, whose terms are `Items` of keys and a value.
-    """
+class Sum(_Value):
+    """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`."""
 
     name: str
+    # None before the first term, then "sum", "prod", "max", "min", "list", or one of the kinds of `Terms`, whose terms
+    # are `Items` of keys and a value.
     how: str | None = None
     terms: tuple[Any, ...] = ()
     # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
@@ -188,52 +159,34 @@ EACH = "<each>"
 
 @dataclass(eq=False)
 class Mutable:
-    """A list, dict or object that the user's code makes and may change, known by its identity.
+    """A list, dict or object that the user's code makes and may change, known by its identity."""
 
-    Attributes:
-        kind: `"list"`, `"dict"` or `"object"`.
-        label: What messages call it.
-        variables: What it holds now, by attribute, constant key, or `CONTENT` and `EACH`.
-        default: What a dict makes of a missing key: `"number"`, a function that makes an object, or None.
-        made: The constant that a dict was written as, and what it held then.
-        of: The class of an object.
-        is_many: Whether it stands for all objects that a comprehension made, alike before they are changed.
-    """
-
-    kind: str
-    label: str
+    kind: str  # "list", "dict" or "object".
+    label: str  # What messages call it.
+    # What it holds now, by attribute, constant key, or `CONTENT` and `EACH`.
     variables: dict[Any, Any] = field(default_factory=dict)
-    default: Any = None
-    made: tuple[Known, dict[Any, Any]] | None = None
-    of: type | None = None
-    is_many: bool = False
+    default: Any = None  # What a dict makes of a missing key: "number", a function that makes an object, or None.
+    made: tuple[Known, dict[Any, Any]] | None = None  # The constant that a dict was written as, and what it held then.
+    of: type | None = None  # The class of an object.
+    is_many: bool = False  # Whether it stands for all objects that a comprehension made, alike before they are changed.
 
 
-@dataclass(frozen=True, eq=False)
-class Member:
+class Member(_Value):
     """One of many objects that a mutable one stands for: that under these keys."""
 
     of: Mutable
     keys: tuple[Any, ...]
 
 
-@dataclass(frozen=True, eq=False)
-class Terms:
-    """What loops have written under keys of the data: lists of `Items` of keys and a value.
+class Terms(_Value):
+    """What loops have written under keys of the data: lists of `Items` of keys and a value."""
 
-    Attributes:
-        kind: `"sums"`: the terms with a key are added up; `"lists"`: they are its list; `"sets"`: the last one counts.
-        parts: One list for every statement that wrote.
-        base: What a list held before, by place; None for a dict.
-    """
-
-    kind: str
-    parts: tuple[Listing, ...]
-    base: Any = None
+    kind: str  # "sums": the terms with a key are added up; "lists": they are its list; "sets": the last one counts.
+    parts: tuple[Listing, ...]  # One list for every statement that wrote.
+    base: Any = None  # What a list held before, by place; None for a dict.
 
 
-@dataclass(frozen=True, eq=False)
-class Membership:
+class Membership(_Value):
     """Whether a dict that a loop fills holds a key by now."""
 
     group: Mutable
@@ -241,8 +194,7 @@ class Membership:
     is_negated: bool = False
 
 
-@dataclass(frozen=True, eq=False)
-class TableRow:
+class TableRow(_Value):
     """The row of a table that a tensor of keys selects."""
 
     table: Known
@@ -250,29 +202,24 @@ class TableRow:
     by_position: bool
 
 
-@dataclass(frozen=True, eq=False)
-class Match:
+class Match(_Value):
     """The rows of a table where a column equals a tensor's value: `table[table.key == value]`."""
 
     on: Known
     key: Tensor
     table: Known | None = None
     column: Known | None = None
-    # Whether it is the first of these rows: `.iloc[0]`.
-    is_row: bool = False
-    # Further columns, and what they must equal.
-    also: tuple[tuple[Known, Tensor], ...] = ()
+    is_row: bool = False  # Whether it is the first of these rows: `.iloc[0]`.
+    also: tuple[tuple[Known, Tensor], ...] = ()  # Further columns, and what they must equal.
 
 
-@dataclass(frozen=True, eq=False)
-class Record:
+class Record(_Value):
     """A dict, or DataFrame, of vectors of the batch, by name."""
 
     columns: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Groups:
+class Groups(_Value):
     """`frame.groupby(key)`, and the column that is asked of it."""
 
     keys: Tensor
@@ -280,48 +227,42 @@ class Groups:
     column: Tensor | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Choice:
+class Choice(_Value):
     """One of some constants that are no numbers, by its place among them."""
 
     options: Known
     code: Tensor
 
 
-@dataclass(frozen=True, eq=False)
-class Bag:
+class Bag(_Value):
     """A Python set of the entries of a tensor along its only inner dimension."""
 
     entries: Tensor
     others: tuple[Tensor, ...] = ()
 
 
-@dataclass(frozen=True, eq=False)
-class Places:
+class Places(_Value):
     """Where a mask holds: the indices along one of its dimensions, or a column for each of them (`tf.where(mask)`)."""
 
     mask: Tensor
     dimension: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class Unreadable:
+class Unreadable(_Value):
     """A variable that must not be read: why."""
 
     reason: str
     code: str = "FO106"
 
 
-@dataclass(frozen=True, eq=False)
-class Method:
+class Method(_Value):
     """A method, or indexer such as `.loc`, of a value."""
 
     of: Any
     name: str
 
 
-@dataclass(frozen=True, eq=False)
-class Partial:
+class Partial(_Value):
     """A function some of whose arguments are given already."""
 
     function: Any
@@ -329,8 +270,7 @@ class Partial:
     kwargs: dict[str, Any]
 
 
-@dataclass(frozen=True, eq=False)
-class Local:
+class Local(_Value):
     """A function of the user's, with the variables that it closes over."""
 
     tree: Any

@@ -12,51 +12,33 @@ from .lifted_values import Axis, Tensor
 
 @dataclass(frozen=True)
 class Made:
-    """How an array was computed from others, to compute it again from what stands in for them.
+    """How an array was computed from others, to compute it again from what stands in for them."""
 
-    Attributes:
-        dims: Of the result, in the order of the array.
-        parts: The arrays it was computed from, with dimensions by the names that the result has for them.
-        again: The same of other arrays, with other names for the dimensions.
-    """
-
-    dims: tuple[Axis, ...]
-    parts: tuple[Tensor, ...]
-    again: Callable[[list[Tensor], dict[Axis, Axis]], Tensor]
+    dims: tuple[Axis, ...]  # Of the result, in the order of the array.
+    parts: tuple[Tensor, ...]  # What it was computed from, with dimensions by the names that the result has for them.
+    again: Callable[[list[Tensor], dict[Axis, Axis]], Tensor]  # The same of other arrays, with other names for these.
 
 
 class Lifting:
-    """What is known while one function is lifted.
-
-    Attributes:
-        graph: Where the expressions are.
-        masks: The conditions under which the current statement runs, one for each enclosing loop or branch.
-        notes: What the user shall know about the rewrite.
-        changes: What was changed, by rule code; empty: there is nothing to rewrite.
-        hints: What was learned of the values that a parameter may take, for the verifier's inputs.
-        is_careful: Whether what arrays hold where the statement does not run is kept out: padding may be NaN.
-        is_exact: Whether the mean of no element at all is NaN, as it is in the original, and not 0.
-        guards: Constants that decided a branch; the rewrite holds while they have the same truth.
-    """
+    """What is known while one function is lifted."""
 
     def __init__(self, gradient_of: str | None = None, is_careful: bool = False, is_exact: bool = False) -> None:
         self.graph = ExpressionGraph()
-        self.is_careful = is_careful
-        self.is_exact = is_exact
-        self.masks: list[Tensor] = []
-        self.notes: list[str] = []
-        self.changes: set[str] = set()
-        self.hints: list[tuple[Any, ...]] = []
-        self.guards: list[tuple[Node, bool]] = []
+        self.is_careful = (
+            is_careful  # Whether what arrays hold where a statement does not run is kept out: it may be NaN.
+        )
+        self.is_exact = is_exact  # Whether the mean of no element at all is NaN, as it is in the original, and not 0.
+        self.masks: list[Tensor] = []  # Conditions under which the statement runs, of each enclosing loop or branch.
+        self.notes: list[str] = []  # What the user shall know about the rewrite.
+        self.changes: set[str] = set()  # What was changed, by rule code; empty: there is nothing to rewrite.
+        self.hints: list[tuple[Any, ...]] = []  # What was learned of the values of parameters, to make inputs.
+        self.guards: list[tuple[Node, bool]] = []  # Constants that decided a branch: their truth must stay.
         self.is_tie_sensitive = False
-        # Whole numbers of Python that became floats of 32 bits, since they may be large.
-        self.rounded: set[Node] = set()
+        self.rounded: set[Node] = set()  # Whole numbers of Python that became floats of 32 bits: they may be large.
         self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
-        # The bounds of the slice that a mask stands for.
-        self.slices: dict[Node, tuple[Node | None, Node | None]] = {}
-        # How arrays were computed, see `shelter`.
-        self.made: dict[Node, Made] = {}
-        # How an entry of a table is looked up again, rounded for a comparison, see `wide`.
+        self.slices: dict[Node, tuple[Node | None, Node | None]] = {}  # The bounds of the slice that a mask stands for.
+        self.made: dict[Node, Made] = {}  # How arrays were computed, see `safe_where`.
+        # How an entry of a table is looked up again, rounded for a comparison, see `exact_comparisons`.
         self.entries: dict[Node, Callable[[str], Tensor]] = {}
         self._mapped = 0
         self._gradient_of = gradient_of
@@ -73,15 +55,7 @@ class Lifting:
 
     def is_rounded(self, node: Node) -> bool:
         """Whether an expression is made of large whole numbers, so that its last digits are not known."""
-        seen, waiting = set(), [node] if self.rounded else []
-        while waiting:
-            one = waiting.pop()
-            if one in self.rounded:
-                return True
-            if one not in seen:
-                seen.add(one)
-                waiting.extend(one.inputs())
-        return False
+        return bool(self.rounded) and any(one in self.rounded for one in node.and_below())
 
     def carries_gradient(self, node: Node) -> bool:
         """Whether a gradient with respect to the predictions can flow through an expression."""
@@ -101,12 +75,10 @@ class Masked:
 
     def __init__(self, lift: Lifting, condition: Any):
         self._lift = lift
-        self._condition = condition if isinstance(condition, Tensor) else None
+        self._conditions = [condition] if isinstance(condition, Tensor) else []
 
     def __enter__(self) -> None:
-        if self._condition is not None:
-            self._lift.masks.append(self._condition)
+        self._lift.masks += self._conditions
 
     def __exit__(self, *_: Any) -> None:
-        if self._condition is not None:
-            self._lift.masks.pop()
+        del self._lift.masks[len(self._lift.masks) - len(self._conditions) :]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from .algebra import elementwise, number, operand, where
+from .algebra import binary, both, number, operand, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting
@@ -15,29 +15,27 @@ def ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
     if item.step is not None:
         raise Refused("A slice with a step has a bound that depends on the data.", "FO108")
     lift.changes.add("FO108")
-    places = positions(lift, axis)
     mask: Tensor | None = None
     for bound, symbol in ((item.start, ">="), (item.stop, "<")):
         if bound is None:
             continue
         bound = operand(lift, bound)
-        if isinstance(bound, Tensor) and bound.domain and axis.size is not None:
+        if bound.domain and axis.size is not None:
             lift.hints.append(("count", bound.domain, axis.size))
         if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
             bound = _from_the_end(lift, bound, axis)
-        part = elementwise(lift, {">=": "greater_equal", "<": "less"}[symbol], (places, bound), "bool", symbol)
-        mask = part if mask is None else elementwise(lift, "logical_and", (mask, part), "bool")
+        mask = both(lift, mask, binary(lift, symbol, positions(lift, axis), bound))
     assert mask is not None
-    nodes = [None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop)]
-    lift.slices[mask.node] = (nodes[0], nodes[1])
+    start, stop = (None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop))
+    lift.slices[mask.node] = start, stop
     return replace(tensor, valid=replace(mask, inner=()), position=None)
 
 
 def _from_the_end(lift: Lifting, bound: Tensor, axis: Axis) -> Tensor:
     """A bound of a slice, of which Python counts a negative one from the end."""
     assert axis.size is not None
-    below = elementwise(lift, "less", (bound, number(lift, 0)), "bool", "<")
-    behind = elementwise(lift, "add", (bound, Host(axis.size)), bound.kind, "+")
+    below = binary(lift, "<", bound, number(lift, 0))
+    behind = binary(lift, "+", bound, Host(axis.size))
     return replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
 
 

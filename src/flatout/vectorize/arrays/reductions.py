@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .algebra import binary, both, cast, elementwise, named, number, where
+from .algebra import binary, both, cast, elementwise, named, not_, number, where
 from .expression_graph import Node
-from .lifted_values import Axis, Host, Known, Refused, Tensor
+from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting, Made
+from .safe_where import sheltered
 
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
 _LOWEST = -1e30
-
-
 _FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
 
 
@@ -25,13 +24,11 @@ def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         tensor = replace(tensor, is_series=False)
         if how in _FILL and tensor.kind in ("float", "any"):
             missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
-            there = elementwise(lift, "logical_not", (missing,), "bool")
-            tensor = replace(tensor, valid=both(lift, tensor.valid, there))
-    valid = tensor.valid if tensor.valid is not None and set(tensor.valid.dims) & set(over) else None
+            tensor = replace(tensor, valid=both(lift, tensor.valid, not_(lift, missing)))
     if tensor.is_loose and not set(tensor.inner) <= set(over):
         raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")
-    if valid is not None:
-        return _masked(lift, how, tensor, valid, over, keepdims)
+    if tensor.valid is not None and set(tensor.valid.dims) & set(over):
+        return _masked(lift, how, tensor, tensor.valid, over, keepdims)
     if tensor.kind == "bool" and how in ("sum", "mean"):
         tensor = cast(lift, tensor, "float32")
     return _plain(lift, how, tensor, over, keepdims)
@@ -52,22 +49,20 @@ def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         dims, inner = (tuple(axis for axis in group if axis not in over) for group in (tensor.dims, tensor.inner))
     node = graph.call(f"ops.{how}", tensor.node, **arguments)
     kind = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool", "mean": "float", "logsumexp": "float"}
-    rest = tensor.valid if tensor.valid is not None and not set(tensor.valid.dims) & set(over) else None
     if not keepdims:
 
         def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
             return _plain(lift, how, named(parts[0]), [labels.get(axis, axis) for axis in over], False)
 
         lift.made.setdefault(node, Made(dims, (replace(tensor, valid=None),), again))
-    return Tensor(node, dims, inner, kind.get(how, tensor.kind), tensor.is_host, valid=rest)
+    return Tensor(node, dims, inner, kind.get(how, tensor.kind), tensor.is_host, tensor.valid)
 
 
 def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequence[Axis], keepdims: bool) -> Tensor:
     bare = replace(tensor, valid=None, is_loose=False)
     if how in ("any", "all"):
-        spare = valid if how == "any" else elementwise(lift, "logical_not", (valid,), "bool")
-        function = "logical_and" if how == "any" else "logical_or"
-        joined = elementwise(lift, function, (named(_boolean(lift, bare)), spare), "bool")
+        symbol, spare = ("&", valid) if how == "any" else ("|", not_(lift, valid))
+        joined = binary(lift, symbol, named(bare if bare.kind == "bool" else cast(lift, bare, "bool")), spare)
         return _plain(lift, how, replace(joined, inner=bare.inner), over, keepdims)
     if how in ("var", "std"):
         mean = _masked(lift, "mean", tensor, valid, over, False)
@@ -78,41 +73,29 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
         raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
     if how in ("sum", "mean") and bare.kind == "bool":
         bare = cast(lift, bare, "float32")
-    from .safe_where import sheltered
-
     kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, _FILL[how]))
     kept = replace(kept, inner=bare.inner)
     if how != "mean":
         return _plain(lift, how, kept, over, keepdims)
-    total = _plain(lift, "sum", kept, over, keepdims)
-    some = tuple(axis for axis in over if axis in valid.dims)
-    counted = _plain(lift, "sum", cast(lift, valid, "float32"), some, False)
-    for axis in over:
-        if axis not in valid.dims and axis.size is not None:
-            counted = binary(lift, "*", counted, Host(axis.size))
-    least = elementwise(lift, "maximum", (counted, number(lift, 1.0)), "float")
     if keepdims:
         raise Refused("keepdims=True in a mean over a selection has no masked form here.", "FO108")
+    total = _plain(lift, "sum", kept, over, keepdims)
+    count = replace(counted(lift, valid, over), is_host=valid.is_host)
+    least = elementwise(lift, "maximum", (count, number(lift, 1.0)), "float")
     mean = elementwise(lift, "divide", (named(total), least), "float", "/")
     if lift.is_exact:
-        some_exist = elementwise(lift, "greater", (counted, number(lift, 0.0)), "bool", ">")
-        mean = where(lift, some_exist, mean, Known(float("nan"), lift.graph.make("const", 'float("nan")')))
+        mean = where(lift, binary(lift, ">", count, number(lift, 0.0)), mean, number(lift, float("nan")))
     else:
         # No element selected: the mean is 0 here, where the original has NaN.
         lift.note("Where nothing is selected, the original's mean is NaN and the rewrite's is 0.")
     return replace(mean, inner=total.inner)
 
 
-def _boolean(lift: Lifting, tensor: Tensor) -> Tensor:
-    return tensor if tensor.kind == "bool" else cast(lift, tensor, "bool")
-
-
-def counted(lift: Lifting, keep: Tensor, axes: tuple[Axis, ...]) -> Tensor:
+def counted(lift: Lifting, keep: Tensor, axes: Sequence[Axis]) -> Tensor:
     """How many elements are selected."""
-    total = replace(cast(lift, keep, "float32"), inner=())
+    whole = replace(cast(lift, keep, "float32"), inner=(), is_series=False)
+    total = reduce(lift, "sum", whole, [axis for axis in axes if axis in whole.dims])
     for axis in axes:
-        if axis in total.dims:
-            total = reduce(lift, "sum", total, (axis,))
-        else:
+        if axis not in whole.dims:
             total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
     return replace(total, is_host=True)

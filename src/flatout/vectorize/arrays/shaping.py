@@ -1,13 +1,13 @@
-"""Operations that make, join and rearrange arrays, on lifted tensors."""
+"""Operations that make, join, rearrange and cut arrays, on lifted tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from .algebra import align, front, is_one, number, operand
-from .expression_graph import Node
+from .algebra import align, binary, front, is_one, number, operand
 from .indexing import index, listing_to_tensor
 from .lifted_values import Axis, Host, Items, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting
@@ -38,12 +38,32 @@ def axes_of(x: Tensor, axis: Any) -> tuple[Axis, ...]:
     return tuple(chosen)
 
 
+def axis_of(x: Tensor, axis: Any, default: int = 0) -> Axis:
+    """The one dimension that an `axis` argument names."""
+    (over,) = axes_of(x, default if axis is None else axis)
+    return over
+
+
+def at_axis(lift: Lifting, x: Any, axis: Any, indices: Any) -> Tensor:
+    """`x[..., indices, ...]` at the dimension that an `axis` argument names."""
+    x = tensor(lift, x)
+    return index(lift, x, [*[slice(None)] * x.inner.index(axis_of(x, axis)), indices])
+
+
+def sizes_of(lift: Lifting, *given: Any) -> tuple[Any, ...]:
+    """Sizes or places that are given one by one, or as one tuple."""
+    first = given[0] if given else None
+    if isinstance(first, Known) and isinstance(first.value, (tuple, list)):
+        return (*(number(lift, size) for size in first.value), *given[1:])
+    return (*first.values, *given[1:]) if isinstance(first, Items) else given
+
+
 def _places(axes: Any, *more: Any) -> list[Any]:
     """The numbers that one or several arguments hold; None for one that is not known."""
     if isinstance(axes, Known) and isinstance(axes.value, (tuple, list)):
         return list(axes.value)
     values = axes.values if isinstance(axes, Items) else (axes, *more)
-    return [value.value if isinstance(value, Known) else None for value in values]
+    return [value if isinstance(value, int) else value.value if isinstance(value, Known) else None for value in values]
 
 
 def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
@@ -52,34 +72,29 @@ def stack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
         made = listing_to_tensor(lift, x)
         if place == 0 or made.is_loose:
             return made
-        place = place if place >= 0 else place + made.rank
-        rest_dims = made.inner[1:]
-        return replace(made, inner=(*rest_dims[:place], made.inner[0], *rest_dims[place:]))
-    if isinstance(x, Tensor):
-        return x
-    if isinstance(x, Known):
+        first, *others = made.inner
+        others.insert(place if place >= 0 else place + made.rank, first)
+        return replace(made, inner=tuple(others))
+    if isinstance(x, (Tensor, Known)):
         return operand(lift, x)
     if not isinstance(x, Items) or not x.values:
         raise Refused("Something is stacked that is no list of arrays.")
     parts = [tensor(lift, value) for value in x.values]
-    nodes, pattern = align(lift, parts)
+    nodes, pattern, _ = align(lift, parts)
     if pattern.valid is not None:
         raise Refused("Selections of elements are stacked.", "FO108")
     fresh = Axis("stacked", lift.graph.const(len(parts)))
     where_to = place if place >= 0 else place + pattern.rank + 1
     at = pattern.dims.index(pattern.inner[where_to]) if where_to < pattern.rank else len(pattern.dims)
-    full = [_spread(lift, node, pattern, part) for node, part in zip(nodes, parts, strict=True)]
+    shape = lift.graph.sequence(tuple(axis.size for axis in pattern.dims))  # type: ignore[misc]
+    full = [
+        node if len(part.dims) == len(pattern.dims) else lift.graph.call("ops.broadcast_to", node, shape)
+        for node, part in zip(nodes, parts, strict=True)
+    ]
     node = lift.graph.call("ops.stack", lift.graph.sequence(tuple(full), is_list=True), axis=lift.graph.const(at))
     dims = (*pattern.dims[:at], fresh, *pattern.dims[at:])
     inner = (*pattern.inner[:where_to], fresh, *pattern.inner[where_to:])
     return Tensor(node, dims, inner, parts[0].kind, all(part.is_host for part in parts))
-
-
-def _spread(lift: Lifting, node: Node, pattern: Tensor, part: Tensor) -> Node:
-    if len(part.dims) == len(pattern.dims):
-        return node
-    sizes = tuple(axis.size for axis in pattern.dims)
-    return lift.graph.call("ops.broadcast_to", node, lift.graph.sequence(sizes))  # type: ignore[arg-type]
 
 
 def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
@@ -94,7 +109,7 @@ def concatenate(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     parts = [front(lift, tensor(lift, value)) for value in x.values]
     if any(part.axes or part.valid is not None or part.rank != parts[0].rank for part in parts):
         raise Refused("Arrays that depend on a loop are concatenated.")
-    (over,) = axes_of(parts[0], axis if axis is not None else number(lift, 0))
+    over = axis_of(parts[0], axis)
     place = parts[0].inner.index(over)
     nodes = lift.graph.sequence(tuple(part.node for part in parts), is_list=True)
     node = lift.graph.call("ops.concatenate", nodes, axis=lift.graph.const(place))
@@ -108,12 +123,11 @@ def _rows_of_one(lift: Lifting, x: Listing, axis: Any) -> Tensor | None:
     element = tensor(lift, x.element)
     if not element.rank or len(x.axes) != 1 or x.keep is not None:
         return None
-    (over,) = axes_of(element, axis if axis is not None else number(lift, 0))
+    over = axis_of(element, axis)
     if not is_one(over.size):
         return None
-    place = element.inner.index(over)
-    each = index(lift, element, [*[slice(None)] * place, number(lift, 0)])
-    return stack(lift, replace(x, element=each), number(lift, place))
+    each = at_axis(lift, element, axis, number(lift, 0))
+    return stack(lift, replace(x, element=each), number(lift, element.inner.index(over)))
 
 
 def expand(lift: Lifting, x: Any, axis: Any) -> Tensor:
@@ -127,10 +141,8 @@ def squeeze(lift: Lifting, x: Any, axis: Any = None) -> Tensor:
     if axis is None:
         if any(one.size is None or one.size.kind != "const" for one in x.inner):
             raise Refused("squeeze() without an axis depends on the sizes.")
-        ones = [at for at, one in enumerate(x.inner) if is_one(one.size)]
-        return index(lift, x, [number(lift, 0) if at in ones else slice(None) for at in range(x.rank)])
-    (over,) = axes_of(x, axis)
-    return index(lift, x, [*[slice(None)] * x.inner.index(over), number(lift, 0)])
+        return index(lift, x, [number(lift, 0) if is_one(one.size) else slice(None) for one in x.inner])
+    return at_axis(lift, x, axis, number(lift, 0))
 
 
 def transpose(lift: Lifting, x: Any, axes: Any = None, *more: Any) -> Tensor:
@@ -154,18 +166,10 @@ def swap(lift: Lifting, x: Any, first: Any, second: Any) -> Tensor:
 def flatten(lift: Lifting, x: Any, shape: Any = None, *more: Any) -> Tensor:
     """`reshape`, `ravel` and `flatten`; to one dimension it is allowed where a whole reduction follows."""
     x = tensor(lift, x)
-    sizes = () if shape is None else (*(shape.values if isinstance(shape, Items) else (shape,)), *more)
-    numbers = _places(*sizes) if sizes else []
-    if numbers in ([], [-1]):
+    sizes = () if shape is None else sizes_of(lift, shape, *more)
+    if not sizes or (len(sizes) == 1 and isinstance(sizes[0], Known) and sizes[0].value == -1):
         return x if x.rank == 1 else replace(x, is_loose=True)
-    return _reshaped(
-        lift, x, [size if known is None else number(lift, known) for size, known in _paired(sizes, numbers)]
-    )
-
-
-def _paired(sizes: Sequence[Any], numbers: list[Any]) -> list[tuple[Any, Any]]:
-    """Sizes with what is known of them; one tuple of constants is as many sizes."""
-    return list(zip(sizes, numbers, strict=True)) if len(sizes) == len(numbers) else [(None, one) for one in numbers]
+    return _reshaped(lift, x, [number(lift, size.value) if isinstance(size, Known) else size for size in sizes])
 
 
 def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
@@ -188,11 +192,9 @@ def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
 
 def filled(function: str) -> Callable[..., Tensor]:
     def make(lift: Lifting, shape: Any = None, *more: Any, **rest: Any) -> Tensor:
-        sizes = shape.values if isinstance(shape, Items) else () if shape is None else (shape,)
-        if isinstance(shape, Known) and isinstance(shape.value, (tuple, list)):
-            sizes = tuple(number(lift, size) for size in shape.value)
         # torch takes sizes one by one; what else may come second is a type.
-        sizes += tuple(size for size in more if isinstance(size, Host) or type(getattr(size, "value", None)) is int)
+        more = tuple(size for size in more if isinstance(size, Host) or type(getattr(size, "value", None)) is int)
+        sizes = () if shape is None else sizes_of(lift, shape, *more)
         if any(not isinstance(size, (Known, Host)) for size in sizes):
             raise Refused("An array is made with a size that depends on the data.", "FO108")
         inner = tuple(Axis("made", size.node) for size in sizes)
@@ -228,7 +230,7 @@ def eye(lift: Lifting, size: Any, **rest: Any) -> Tensor:
 
 def unstack(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
     x = tensor(lift, x)
-    (over,) = axes_of(x, axis if axis is not None else number(lift, 0))
+    over = axis_of(x, axis)
     return replace(x, inner=(over, *(other for other in x.inner if other is not over)))
 
 
@@ -249,3 +251,83 @@ def diagonal(lift: Lifting, x: Any, offset: Any = None, **rest: Any) -> Tensor:
 def trace(lift: Lifting, x: Any, **rest: Any) -> Tensor:
     entries = diagonal(lift, x, **rest)
     return reduce(lift, "sum", entries, entries.inner)
+
+
+def split(lift: Lifting, x: Any, sections: Any, axis: Any = None, *, is_size: bool = False) -> Items | Listing:
+    """`ops.split`, `np.split`, `torch.chunk`: `sections` is how many parts there are, or the places where to cut.
+
+    With `is_size` it has the sizes of the parts, as torch's has, and TensorFlow's where it is a list.
+    """
+    x = tensor(lift, x)
+    if isinstance(sections, Items) and all(isinstance(value, Known) for value in sections.values):
+        sections = Known([value.value for value in sections.values], sections.values[0].node)
+    over, graph = axis_of(x, axis), lift.graph
+    if over.size is None or not isinstance(sections, (Known, Host)):
+        raise Refused("An array is split into a number of parts that depends on the data.", "FO108")
+    asked = sections.value if isinstance(sections, Known) else None
+    cuts: list[Any]
+    if isinstance(asked, (list, tuple)):
+        cuts = [number(lift, cut) for cut in (list(itertools.accumulate(asked))[:-1] if is_size else asked)]
+    elif asked == (1 if is_size else None):
+        if not is_size and sections.node is not over.size:
+            lift.guards.append((graph.binary("==", sections.node, over.size), True))
+        loop = Axis("part", over.size)
+        row = at_axis(lift, x, axis, replace(positions(lift, loop), position=(loop, 0)))
+        return Listing(index(lift, row, [*[slice(None)] * x.inner.index(over), None]), (loop,))
+    elif is_size or asked is None:
+        raise Refused("An array is split into a number of parts that depends on its size.", "FO108")
+    elif over.size.kind == "const":
+        each, rest = divmod(int(over.size.parts[0]), asked)
+        if rest:
+            raise WrongRank(f"A dimension of {over.size.parts[0]} is split into {asked} parts.")
+        cuts = [number(lift, each * k) for k in range(1, asked)]
+    else:
+        count = graph.const(asked)
+        lift.guards.append((graph.binary("==", graph.binary("%", over.size, count), graph.const(0)), True))
+        one = graph.binary("//", over.size, count)
+        cuts = [Host(one if k == 1 else graph.binary("*", graph.const(k), one)) for k in range(1, asked)]
+    bounds = itertools.pairwise([None, *cuts, None])
+    return Items(tuple(at_axis(lift, x, axis, slice(*pair)) for pair in bounds), True)
+
+
+def _by_size(lift: Lifting, x: Any, sections: Any, axis: Any = None) -> Items | Listing:
+    """`torch.split`: a number is the size of every part, a list has the sizes."""
+    return split(lift, x, sections, axis, is_size=True)
+
+
+def _by_count_or_sizes(
+    lift: Lifting, x: Any = None, sections: Any = None, axis: Any = None, value: Any = None
+) -> Items | Listing:
+    """`tf.split`: a number is how many parts, a list has the sizes."""
+    is_count = isinstance(sections, Host) or (isinstance(sections, Known) and isinstance(sections.value, int))
+    return split(lift, x if value is None else value, sections, axis, is_size=not is_count)
+
+
+def _narrow(lift: Lifting, x: Any, axis: Any, start: Any, length: Any) -> Tensor:
+    """`torch.narrow(x, dim, start, length)`."""
+    return at_axis(lift, x, axis, _part(lift, start, length))
+
+
+def _slice(lift: Lifting, x: Any, start_indices: Any, shape: Any) -> Tensor:
+    """`tf.slice(x, begin, size)` and `ops.slice`; a size of -1 is the rest."""
+    if not all(isinstance(value, (Known, Items)) for value in (start_indices, shape)):
+        raise Refused("A slice of which the bounds are not known.", "FO108")
+    parts = zip(sizes_of(lift, start_indices), sizes_of(lift, shape), strict=True)
+    return index(lift, tensor(lift, x), [_part(lift, *pair) for pair in parts])
+
+
+def _part(lift: Lifting, start: Any, length: Any) -> slice:
+    is_first = isinstance(start, Known) and start.value == 0
+    if isinstance(length, Known) and length.value == -1:
+        return slice(None if is_first else start, None)
+    if isinstance(start, Known) and isinstance(length, Known):
+        return slice(start, number(lift, start.value + length.value))
+    if isinstance(start, (Known, Host)) and isinstance(length, (Known, Host)):
+        return slice(start, length if is_first else Host(lift.graph.binary("+", start.node, length.node)))
+    return slice(start, binary(lift, "+", start, length))
+
+
+SPLITTING: dict[str, Callable[..., Any]] = {
+    "split": split, "chunk": split, "split_by_size": _by_size, "split_by_count_or_sizes": _by_count_or_sizes,
+    "select_one": at_axis, "narrow": _narrow, "slice": _slice,
+}  # fmt: skip

@@ -8,14 +8,22 @@ from typing import Any
 
 from flatout.vectorize.arrays import algebra
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, guarded, number, where
-from flatout.vectorize.arrays.along_axis import KINDS, along, cumulative_logsumexp, top_k
+from flatout.vectorize.arrays.along_axis import (
+    KINDS,
+    along,
+    cumulative_logsumexp,
+    norm,
+    top_k,
+    unit_of_tensorflow,
+    unit_of_torch,
+)
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.indexing import gather, index
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.norms import norm, unit_of_tensorflow, unit_of_torch
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import (
+    SPLITTING,
     arange,
     axes_of,
     concatenate,
@@ -33,7 +41,6 @@ from flatout.vectorize.arrays.shaping import (
     transpose,
     unstack,
 )
-from flatout.vectorize.arrays.splitting import SPLITTING
 
 _UNARY = {
     "abs": None, "square": None, "exp": "float", "expm1": "float", "tanh": "float", "sigmoid": "float", "relu": None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import both, cast, elementwise, number, relabelled, where
+from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
 from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
@@ -15,7 +15,7 @@ from flatout.vectorize.arrays.shaping import tensor
 from .host_values import on_host
 from .lookups import distinct, is_frame, lookup
 
-_REDUCTIONS = {"mean": "mean", "sum": "sum", "max": "max", "min": "min"}
+_REDUCTIONS = ("mean", "sum", "max", "min")
 _MOST_PARTS = 16
 
 
@@ -86,19 +86,13 @@ def _merged(lift: Lifting, of: Record, table: Known, words: dict[str, Any]) -> R
     if how is None or how.value == "inner":
         lift.note("A row whose key is not in the table is left out by the original; the rewrite gives NaN for it.")
     by_key = lift.graph.method(table.node, "set_index", lift.graph.const(key))
-    indexed = Known(content.set_index(key), by_key)
-    found = {
-        name: replace(
-            lookup(lift, _column(lift, indexed, name), [replace(of.columns[key], inner=())], frame=indexed),
-            inner=of.columns[key].inner,
-        )
-        for name in others
-    }
+    indexed, keys = Known(content.set_index(key), by_key), of.columns[key]
+    found = {}
+    for name in others:
+        column = Known(indexed.value[name], lift.graph.index(by_key, (lift.graph.const(name),)))
+        entries = lookup(lift, column, [replace(keys, inner=())], frame=indexed)
+        found[name] = replace(entries, inner=keys.inner)
     return Record({**of.columns, **found})
-
-
-def _column(lift: Lifting, frame: Known, name: str) -> Known:
-    return Known(frame.value[name], lift.graph.index(frame.node, (lift.graph.const(name),)))
 
 
 def grouped_by(lift: Lifting, column: Tensor, keys: Any) -> Groups:
@@ -118,19 +112,18 @@ def _groups(lift: Lifting, keys: Tensor, columns: dict[str, Any]) -> Groups:
 
 def _reduced(lift: Lifting, groups: Groups, how: str) -> Tensor:
     """One number for each group."""
-    lift = lift
     listing = distinct(lift, groups.keys)
     column = groups.keys if groups.column is None else groups.column
     twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
-    same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
+    same = binary(lift, "==", replace(twin, inner=()), listing.element)
     if how != "size" and column.kind in ("float", "any"):  # pandas leaves out what is missing.
-        there = elementwise(lift, "logical_not", (elementwise(lift, "isnan", (column,), "bool"),), "bool")
+        there = not_(lift, elementwise(lift, "isnan", (column,), "bool"))
         same = both(lift, same, replace(there, inner=())) or same
     if how in ("count", "size"):
         each = counted(lift, same, column.inner)
     else:
         mine = replace(column, valid=same, position=None, is_series=False)
-        each = reduce(lift, _REDUCTIONS[how], mine, column.inner)
+        each = reduce(lift, how, mine, column.inner)
     keep = listing.keep
     if how in ("mean", "max", "min"):  # Of nothing they are missing, and left out in turn.
         keep = both(lift, keep, reduce(lift, "any", same, [axis for axis in column.inner if axis in same.dims]))
@@ -151,9 +144,6 @@ def partition(lift: Lifting, data: Any, partitions: Any, count: Any) -> Items:
     if labels.rank > rows.rank or not labels.rank:
         raise WrongRank("dynamic_partition() by labels of a higher rank than the data.")
     lift.changes.add("FO108")
-    labels = cast(lift, labels, "int32") if labels.kind != "int" else labels
-    parts = []
-    for part in range(count.value):
-        mask = elementwise(lift, "equal", (labels, number(lift, part)), "bool", "==")
-        parts.append(select(lift, rows, 0, mask))
-    return Items(tuple(parts), True)
+    labels = cast(lift, labels, "int32")
+    masks = (binary(lift, "==", labels, number(lift, part)) for part in range(count.value))
+    return Items(tuple(select(lift, rows, 0, mask) for mask in masks), True)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import cast, operand
-from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import Choice, Known, Refused, TableRow, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.source_printing import Printer
+from flatout.vectorize.arrays.source_printing import text_of
 
 from .lookups import is_frame, is_series, lookup
 
@@ -32,7 +30,7 @@ def chosen_from(lift: Lifting, value: Known, item: Any) -> Choice | None:
         raise WrongRank("A name is chosen by an array.")
     if not isinstance(content, Mapping):
         return Choice(Known(list(options), value.node), item)
-    graph, name = lift.graph, _source(lift, value.node)
+    graph, name = lift.graph, text_of(value.node)
     places = graph.make("raw", f"{{key: place for place, key in enumerate({name})}}")
     code = lookup(lift, Known({key: place for place, key in enumerate(content)}, places), [item])
     return Choice(Known(options, graph.make("raw", f"list({name}.values())")), cast(lift, code, "int32"))
@@ -42,14 +40,14 @@ def read_at(lift: Lifting, table: Known, choice: Choice, default: Any = None) ->
     """A dict, Series or DataFrame at the name that was chosen: at the place of that name in a table in their order."""
     lift.changes.add("FO401")
     graph, options = lift.graph, choice.options
-    name, names = _source(lift, table.node), _source(lift, options.node)
+    name, names = text_of(table.node), text_of(options.node)
     try:
         if is_frame(table):
             rows = Known(table.value.loc[options.value], graph.make("raw", f"{name}.loc[{names}]"))
             return TableRow(rows, (choice.code,), True)
         if default is not None:
             given = [table.value.get(option, default.value) for option in options.value]
-            text = f"[{name}.get(name, {_source(lift, default.node)}) for name in {names}]"
+            text = f"[{name}.get(name, {text_of(default.node)}) for name in {names}]"
         else:
             given = [table.value[option] for option in options.value]
             text = f"[{name}[name] for name in {names}]"
@@ -64,7 +62,3 @@ def read_at(lift: Lifting, table: Known, choice: Choice, default: Any = None) ->
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
-
-
-def _source(lift: Lifting, node: Node) -> str:
-    return ast.unparse(ast.fix_missing_locations(Printer(lift.graph, set())._inline(node)))

@@ -11,21 +11,22 @@ import numpy as np
 
 from flatout.vectorize.arrays import exact_comparisons as wide
 from flatout.vectorize.arrays.algebra import (
+    binary,
     both,
     cast,
     constant_array,
-    elementwise,
+    not_,
     number,
     relabelled,
     shielded,
     where,
 )
-from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.indexing import gather
 from flatout.vectorize.arrays.lifted_values import Axis, Known, Listing, Match, Refused, TableRow, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.source_printing import text_of
 
 # Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.
 _MOST_KEYS = 4096
@@ -63,11 +64,12 @@ def lookup(
 
 def _missing(lift: Lifting, table: Any) -> Known | None:
     """What a `defaultdict` or `Counter` gives for a key that it does not have; None: it raises."""
-    if isinstance(table, collections.Counter):
-        return number(lift, 0)
-    if not isinstance(table, collections.defaultdict):
+    if isinstance(table, collections.defaultdict):
+        made = None if table.default_factory is None else table.default_factory()
+    elif isinstance(table, collections.Counter):
+        made = 0
+    else:
         raise Refused("A table of a kind that makes entries as they are read.", "FO401")
-    made = None if table.default_factory is None else table.default_factory()
     if made is not None and not isinstance(made, (int, float)):
         raise Refused("A table makes entries that are no numbers as they are read.", "FO401")
     return None if made is None else number(lift, made)
@@ -93,9 +95,16 @@ def _looked_up(
     column = constant_array(lift, content, values.node)
     if by_position:
         made = gather(lift, column, 0, _tensor(keys[0]))
-        return wide.remember(
-            lift, made, content, values, lambda column: _looked_up(lift, column, levels, keys, default, True)
-        )
+    else:
+        made = _by_key(lift, column, levels, keys, default)
+
+    def again(column: Known) -> Tensor:
+        return _looked_up(lift, column, levels, keys, default, by_position)
+
+    return wide.remember(lift, made, content, values, again)
+
+
+def _by_key(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequence[Any], default: Any) -> Tensor:
     if len(keys) != len(levels):
         raise Refused(f"A table with {len(levels)} keys is read with {len(keys)}.", "FO401")
     for level, key in zip(levels, keys, strict=True):
@@ -104,22 +113,18 @@ def _looked_up(
             raise Refused(f"The keys of a table are of type {known.dtype}, which no tensor holds.", "FO401")
         if isinstance(key, Tensor) and key.domain:
             lift.hints.append(("keys", key.domain, tuple(np.unique(known).tolist()), default is not None))
-    if len(levels) == 1 and np.array_equal(np.asarray(levels[0].value), np.arange(len(content))):
-        entry, found = _dense(lift, column, _tensor(keys[0]))
+    first = np.asarray(levels[0].value)
+    if len(levels) == 1 and np.array_equal(first, np.arange(len(first))):
+        entry, found = _dense(lift, column, _tensor(keys[0]), len(first))
     else:
         entry, found = _compared(lift, column, levels, keys)
-    made = _or_default(lift, entry, found, default)
-    again = lambda column: _looked_up(lift, column, levels, keys, default, False)  # noqa: E731
-    return wide.remember(lift, made, content, values, again)
-
-
-def _or_default(lift: Lifting, entry: Tensor, found: Tensor, default: Any) -> Tensor:
     if default is None:
         lift.note("A key that is not in the table raises in the original; the rewrite gives NaN for it.")
-        default = Known(float("nan"), lift.graph.make("const", 'float("nan")'))
         # Where the statement does not run, NaN must not reach a gradient: `if key in table: table[key] * p`.
-        return replace(shielded(lift, where(lift, found, entry, default)), is_host=True, kind="float")
-    return replace(where(lift, found, entry, default), is_host=True, kind="float")
+        made = shielded(lift, where(lift, found, entry, number(lift, float("nan"))))
+    else:
+        made = where(lift, found, entry, default)
+    return replace(made, is_host=True, kind="float")
 
 
 def _tensor(key: Any) -> Tensor:
@@ -138,25 +143,22 @@ def is_nested(table: Any) -> bool:
 
 def nested_entry(lift: Lifting, row: TableRow, inner: Any) -> Tensor:
     """`table[key][inner]` of a dict of dicts; `inner` is a constant, or a key from the data as well."""
-    graph, content = lift.graph, row.table.value
-    name = _text(row.table.node)
+    graph, content, name = lift.graph, row.table.value, text_of(row.table.node)
     if isinstance(inner, Known):
         if any(inner.value not in one for one in content.values()):
             raise Refused(f"A dict of dicts has no entry {inner.value!r} in some of its rows.", "FO401")
         at = graph.make("raw", f"[row[{inner.value!r}] for row in {name}.values()]")
         values = Known([one[inner.value] for one in content.values()], at)
-        return _looked_up(
-            lift, values, [Known(list(content), graph.call("list", row.table.node))], row.keys, None, False
-        )
-    pairs = [(key, other, value) for key, one in content.items() for other, value in one.items()]
+        levels = [Known(list(content), graph.call("list", row.table.node))]
+        return _looked_up(lift, values, levels, row.keys, None, False)
     texts = (
         f"[value for row in {name}.values() for value in row.values()]",
         f"[key for key, row in {name}.items() for _ in row]",
         f"[key for row in {name}.values() for key in row]",
     )
-    values, *levels = (
-        Known([pair[at] for pair in pairs], graph.make("raw", text)) for at, text in zip((2, 0, 1), texts, strict=True)
-    )
+    triples = [(value, key, other) for key, one in content.items() for other, value in one.items()]
+    columns = zip(zip(*triples, strict=True), texts, strict=True)
+    values, *levels = (Known(list(column), graph.make("raw", text)) for column, text in columns)
     return _looked_up(lift, values, levels, [*row.keys, inner], None, False)
 
 
@@ -164,55 +166,32 @@ def _columns(lift: Lifting, table: Known, frame: Known | None) -> tuple[Known, l
     """The values, and the keys of each level, as arrays with the expressions that make them."""
     graph, content = lift.graph, table.value
     if isinstance(content, Mapping):
-        keys = list(content)
-        depth = len(keys[0]) if keys and isinstance(keys[0], tuple) else 0
-        if depth:
-            each = [graph.make("raw", f"[key[{k}] for key in {_text(table.node)}]") for k in range(depth)]
-            levels = [Known([key[k] for key in keys], node) for k, node in enumerate(each)]
-        else:
-            levels = [Known(keys, graph.call("list", table.node))]
+        keys, levels = list(content), [Known(list(content), graph.call("list", table.node))]
+        if keys and isinstance(keys[0], tuple):
+            texts = [f"[key[{k}] for key in {text_of(table.node)}]" for k in range(len(keys[0]))]
+            levels = [Known([key[k] for key in keys], graph.make("raw", text)) for k, text in enumerate(texts)]
         return Known(list(content.values()), graph.call("list", graph.method(table.node, "values"))), levels
     index, at = content.index, graph.make("attribute", (frame or table).node, "index")
     if not index.is_unique:
         raise Refused("A table has the same key more than once.", "FO401")
-    if index.nlevels == 1:
-        levels = [Known(index.to_numpy(), graph.method(at, "to_numpy"))]
-    else:
-        levels = [
-            Known(
-                index.get_level_values(k).to_numpy(),
-                graph.method(graph.method(at, "get_level_values", graph.const(k)), "to_numpy"),
-            )
-            for k in range(index.nlevels)
-        ]
+    nodes = [at]
+    if index.nlevels > 1:
+        nodes = [graph.method(at, "get_level_values", graph.const(k)) for k in range(index.nlevels)]
+    levels = [
+        Known(index.get_level_values(k).to_numpy(), graph.method(node, "to_numpy")) for k, node in enumerate(nodes)
+    ]
     return Known(content.to_numpy(), graph.method(table.node, "to_numpy")), levels
 
 
-def _text(node: Node) -> str:
-    if node.kind == "name":
-        return str(node.parts[0])
-    if node.kind == "attribute":
-        return f"{_text(node.parts[0])}.{node.parts[1]}"
-    if node.kind == "raw":  # A dict that is written in the function.
-        return f"({node.parts[0]})"
-    raise Refused("A table with several keys is not a variable.", "FO401")
-
-
-def _dense(lift: Lifting, column: Tensor, key: Tensor) -> tuple[Tensor, Tensor]:
+def _dense(lift: Lifting, column: Tensor, key: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Keys 0, 1, 2, ...: the key is the row; no gather leaves the table, on any backend."""
-    size = int(column.inner[0].size.parts[0])  # type: ignore[union-attr]
     code = cast(lift, key, "int32")
-    inside = both(
-        lift,
-        elementwise(lift, "greater_equal", (code, number(lift, 0)), "bool", ">="),
-        elementwise(lift, "less", (code, number(lift, size)), "bool", "<"),
-    )
+    inside = both(lift, binary(lift, ">=", code, number(lift, 0)), binary(lift, "<", code, number(lift, size)))
     if key.kind != "int":  # 1.5 is no key, and the cast makes it one.
-        inside = both(lift, inside, elementwise(lift, "equal", (code, key), "bool", "=="))
+        inside = both(lift, inside, binary(lift, "==", code, key))
     node = lift.graph.call("ops.clip", code.node, lift.graph.const(0), lift.graph.const(size - 1))
-    entry = gather(lift, column, 0, replace(code, node=node, domain=None, position=None))
     assert inside is not None
-    return entry, inside
+    return gather(lift, column, 0, replace(code, node=node, domain=None, position=None)), inside
 
 
 def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequence[Any]) -> tuple[Tensor, Tensor]:
@@ -223,7 +202,7 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
     for level, key in zip(levels, keys, strict=True):
         known = constant_array(lift, np.asarray(level.value), level.node)
         known = replace(known, dims=(rows,), inner=())
-        equal = both(lift, equal, elementwise(lift, "equal", (key, known), "bool", "=="))
+        equal = both(lift, equal, binary(lift, "==", key, known))
     assert equal is not None
     found = reduce(lift, "any", equal, (rows,))
     row = reduce(lift, "argmax", cast(lift, equal, "int32"), (rows,))
@@ -231,30 +210,23 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
 
 
 def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
-    """How many of the edges of intervals each value lies above.
+    """How many of the rising edges of intervals each value lies above.
 
-    Args:
-        lift: What is known of the function.
-        edges: Rising numbers.
-        values: What is sorted into the intervals.
-        right: Whether an interval holds its upper edge.
-        nan_is_last: Whether NaN lies above the last edge, and not below the first.
+    `right`: an interval holds its upper edge. `nan_is_last`: NaN lies above the last edge, not below the first.
     """
     content = np.asarray(edges.value, "float64")
     lift.hints.append(("range", values.domain, tuple(content.tolist())))
     lift.changes.add("FO205")
     graph = lift.graph
     axis = Axis("edge", graph.const(len(content)))
-    symbol, function = (">", "greater") if right else (">=", "greater_equal")
+    symbol, opposite = (">", "<=") if right else (">=", "<")
     known_edges = wide.rounded(lift, edges, symbol).node
     node = graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32"))
-    known = Tensor(node, (axis,), (), "float", is_host=True)
+    known, entries = Tensor(node, (axis,), (), "float", is_host=True), replace(values, inner=())
     if nan_is_last:
-        opposite, function = ("<=", "less_equal") if right else ("<", "less")
-        below = elementwise(lift, function, (replace(values, inner=()), known), "bool", opposite)
-        above = elementwise(lift, "logical_not", (below,), "bool")
+        above = not_(lift, binary(lift, opposite, entries, known))
     else:
-        above = elementwise(lift, function, (replace(values, inner=()), known), "bool", symbol)
+        above = binary(lift, symbol, entries, known)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
     return replace(count, inner=values.inner, is_host=True, kind="int")
 
@@ -269,10 +241,10 @@ def distinct(lift: Lifting, values: Tensor) -> Listing:
 def _is_first(lift: Lifting, own: Tensor, axis: Axis) -> Tensor:
     """Whether an entry along an axis has none like it before it."""
     twin = Axis("twin", axis.size)
-    earlier = elementwise(lift, "less", (positions(lift, twin), positions(lift, axis)), "bool", "<")
-    same = both(lift, elementwise(lift, "equal", (own, relabelled(own, {axis: twin})), "bool", "=="), earlier)
+    earlier = binary(lift, "<", positions(lift, twin), positions(lift, axis))
+    same = both(lift, binary(lift, "==", own, relabelled(own, {axis: twin})), earlier)
     assert same is not None
-    return elementwise(lift, "logical_not", (reduce(lift, "any", same, (twin,)),), "bool")
+    return not_(lift, reduce(lift, "any", same, (twin,)))
 
 
 def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
@@ -284,7 +256,7 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
     for other in others:
         fresh = Axis("other", other.inner[0].size)
         theirs = replace(relabelled(other, {other.inner[0]: fresh}), inner=(), valid=None)
-        keep = both(lift, keep, reduce(lift, "any", elementwise(lift, "equal", (own, theirs), "bool", "=="), (fresh,)))
+        keep = both(lift, keep, reduce(lift, "any", binary(lift, "==", own, theirs), (fresh,)))
     if keep is None:
         raise Refused("The size of a set of a whole array is its length.", "FO205")
     return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())

@@ -1,25 +1,20 @@
-"""Programs of a verification on jax: an original that is compiled quickly, a rewrite that is compiled beforehand."""
+"""Programs of a verification on jax: of the original one that is compiled quickly, of the rewrite as `fit` has it."""
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from flatout.seam.local_patches import replaced_here
 
-Arrays = Mapping[str, np.ndarray]
-Answer = tuple[np.ndarray, np.ndarray | None]
-Shapes = tuple[tuple[str, tuple[int, ...], str], ...]
+from .gradients import Answer, Arrays
 
 # Of a program that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
 _MOST_EQUATIONS = 3000
-# XLA compiles the parts of a program in threads of its own, but reads and plans a program in one.
-_COMPILERS = 2
 
 
 def differentiated(function: Any, wrt: str | None) -> Any:
@@ -38,6 +33,14 @@ def differentiated(function: Any, wrt: str | None) -> Any:
         return value, gradient
 
     return run
+
+
+def answer(function: Any, arrays: Arrays, wrt: str | None, compiled: bool, quick: bool) -> Answer:
+    """What a loss gives: compiled as `fit` compiles it, or quickly if that can be done, or each operation by itself."""
+    found = quick_answer(function, arrays, wrt) if quick and not compiled else None
+    if compiled:
+        found = _run(function, arrays, wrt, is_quick=False)
+    return by_steps(function, arrays, wrt) if found is None else found
 
 
 def by_steps(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
@@ -81,94 +84,35 @@ def quick_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer | Non
     Outside compiled code jax compiles every operation by itself, for every shape and every place that a slice is taken
     from, which takes seconds for a loop over a few rows.
     """
-    return _programs(function, is_quick=True).run(arrays, wrt)
+    return _run(function, arrays, wrt, is_quick=True)
 
 
-def compiled_answer(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
-    """What a loss gives, compiled as `fit` compiles it."""
-    found = _programs(function, is_quick=False).run(arrays, wrt)
-    assert found is not None
-    return found
+def _run(function: Any, arrays: Arrays, wrt: str | None, is_quick: bool) -> Answer | None:
+    shapes = tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
+    program = _program(function, wrt, shapes, is_quick)
+    return None if program is None else _answer(program(dict(arrays)))
 
 
-class _Programs:
-    """A function compiled for several shapes: as `fit` compiles it, or quickly, for a handful of runs."""
-
-    def __init__(self, function: Any, is_quick: bool):
-        self._function = function
-        self._is_quick = is_quick
-        self._made: dict[tuple[str | None, Shapes], concurrent.futures.Future[Any] | None] = {}
-
-    def begin(self, pool: concurrent.futures.Executor | None, arrays: Arrays, wrt: str | None) -> Any:
-        """Trace it for these arrays, if that was not done, and compile it in a thread of the pool."""
-        key = wrt, _shapes(arrays)
-        if key not in self._made:
-            compiling = self._lowered(*key)
-            if compiling is None:
-                self._made[key] = None
-            elif pool is not None:
-                self._made[key] = pool.submit(compiling)
-            else:
-                made = self._made[key] = concurrent.futures.Future()
-                made.set_result(compiling())
-        return self._made[key]
-
-    def _lowered(self, wrt: str | None, shapes: Shapes) -> Callable[[], Any] | None:
-        import jax
-
-        program = jax.jit(differentiated(self._function, wrt))
-        if not self._is_quick:
-            return program.trace(_given(shapes)).lower().compile  # type: ignore[no-any-return]
-        try:
-            traced = program.trace(_given(shapes))
-        except Exception:
-            return None  # It reads values on the host.
-        if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
-            return None
-        # Quick to compile, slow to run; where it gives something else than the rewrite, it is asked step by step.
-        options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-        return functools.partial(traced.lower().compile, compiler_options=options)
-
-    def run(self, arrays: Arrays, wrt: str | None) -> Answer | None:
-        made = self.begin(None, arrays, wrt)
-        return None if made is None else _answer(made.result()(dict(arrays)))
-
-    def forget_unfinished(self) -> None:
-        self._made = {key: made for key, made in self._made.items() if made is None or not made.cancelled()}
-
-
-@functools.lru_cache(maxsize=64)
-def _programs(function: Any, is_quick: bool) -> _Programs:
-    return _Programs(function, is_quick)
-
-
-@contextlib.contextmanager
-def compiling_ahead(function: Any) -> Iterator[Callable[[Arrays, str | None], None]]:
-    """Gives what compiles a function for arrays of some shape as `fit` does, while other things are done."""
-    made = _programs(function, is_quick=False)
-    pool = concurrent.futures.ThreadPoolExecutor(_COMPILERS)
-
-    def begin(arrays: Arrays, wrt: str | None) -> None:
-        with contextlib.suppress(Exception):  # It is raised again where this input is tried.
-            made.begin(pool, arrays, wrt)
-
-    try:
-        yield begin
-    finally:
-        pool.shutdown(wait=False, cancel_futures=True)
-        made.forget_unfinished()
-
-
-def _shapes(arrays: Arrays) -> Shapes:
-    return tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
-
-
-def _given(shapes: Shapes) -> dict[str, Any]:
+@functools.lru_cache(maxsize=256)
+def _program(function: Any, wrt: str | None, shapes: Any, is_quick: bool) -> Any:
+    """A function compiled for some shapes: as `fit` compiles it, or quickly, for a handful of runs."""
     import jax
 
-    return {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
+    program = jax.jit(differentiated(function, wrt))
+    given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
+    if not is_quick:
+        return program.trace(given).lower().compile()
+    try:
+        traced = program.trace(given)
+    except Exception:
+        return None  # It reads values on the host.
+    if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
+        return None
+    # Quick to compile, slow to run; where it gives something else than the rewrite, it is asked step by step.
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+    return traced.lower().compile(compiler_options=options)
 
 
 def _answer(found: Sequence[Any]) -> Answer:
-    value, gradient = (*found, None)[:2]
-    return np.asarray(value), None if gradient is None else np.asarray(gradient)
+    value, slope = found
+    return np.asarray(value), None if slope is None else np.asarray(slope)

@@ -6,10 +6,10 @@ rewrite, the sizes that were asked for, flatout's own source, the versions and s
 
 from __future__ import annotations
 
-import dataclasses
+import ast
+import contextlib
 import functools
 import hashlib
-import json
 import os
 import platform
 import sys
@@ -45,47 +45,18 @@ def key_of(
 def load(key: str) -> tuple[Verdict, Recipe] | None:
     """A verdict that was kept."""
     try:
-        found = json.loads((disk_cache.folder("verdicts") / f"{key}.json").read_text())
-        verdict = {name: _tuple(value) for name, value in found["verdict"].items()}
-        recipe = {name: _recipe_part(name, value) for name, value in found["recipe"].items()}
-        return Verdict(**verdict, is_remembered=True), Recipe(**recipe)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        verdict, recipe = ast.literal_eval((disk_cache.folder("verdicts") / key).read_text())
+        return Verdict(**verdict | {"is_remembered": True}), Recipe(**recipe)
+    except (OSError, ValueError, TypeError, SyntaxError):
         return None
 
 
 def save(key: str, verdict: Verdict, recipe: Recipe) -> None:
     """Keep a verdict, if there is a place for it."""
-    try:
-        kept = {
-            "verdict": {name: value for name, value in vars(verdict).items() if name != "is_remembered"},
-            "recipe": {field.name: _plain(getattr(recipe, field.name)) for field in dataclasses.fields(recipe)},
-        }
+    with contextlib.suppress(OSError):
         folder = disk_cache.folder("verdicts")
-        disk_cache.put(folder / f"{key}.json", json.dumps(kept).encode())
+        disk_cache.put(folder / key, repr((vars(verdict), vars(recipe))).encode())
         disk_cache.trim(folder, _MOST_KEPT)
-    except (OSError, TypeError, ValueError):
-        return
-
-
-def _plain(value: Any) -> Any:
-    """As JSON has it; mappings of tuples, sets and NumPy's numbers become lists and Python's."""
-    if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, (tuple, list)):
-        return [_plain(one) for one in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted(value)
-    return value.item() if hasattr(value, "item") else value
-
-
-def _tuple(value: Any) -> Any:
-    return tuple(map(_tuple, value)) if isinstance(value, list) else value
-
-
-def _recipe_part(name: str, value: Any) -> Any:
-    if name in ("counts", "missing"):
-        return frozenset(value)
-    return {key: _tuple(one) for key, one in value.items()} if isinstance(value, dict) else _tuple(value)
 
 
 def _surroundings() -> dict[str, Any]:
@@ -105,24 +76,19 @@ def _surroundings() -> dict[str, Any]:
     }
 
 
-def _of_jax() -> tuple[Any, ...]:
+def _of_jax() -> Any:
     import jax
 
-    config = jax.config
-    return (
-        jax.devices()[0].device_kind,
-        *(config.jax_enable_x64, config.jax_default_matmul_precision, config.jax_debug_nans, config.jax_disable_jit),
-        *(config.jax_numpy_rank_promotion, config.jax_numpy_dtype_promotion, config.jax_default_prng_impl),
-    )
+    return jax.devices()[0].device_kind, {name: str(value) for name, value in sorted(jax.config.values.items())}
 
 
-def _of_tensorflow() -> tuple[Any, ...]:
+def _of_tensorflow() -> Any:
     import tensorflow as tf
 
     return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
 
 
-def _of_torch() -> tuple[Any, ...]:
+def _of_torch() -> Any:
     import torch
 
     return (

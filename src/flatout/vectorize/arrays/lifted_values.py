@@ -178,6 +178,8 @@ class Sum:
     slot: tuple[Axis | None, ...] = ()
     # For an entry of a dict or list under a key of the data: the object, its cell, and the keys.
     entry: tuple[Any, Any, tuple[Any, ...]] | None = None
+    # What it was before the loop.
+    begin: Any = None
 
 
 # The cells of a mutable object that are no attribute or constant key: what a list holds, and the entries of a dict (or

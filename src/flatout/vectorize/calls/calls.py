@@ -103,7 +103,7 @@ def path_to(function: Any) -> str | None:
 
 
 def _may_carry(path: str | None) -> bool:
-    return (path or "").rpartition(".")[2] in (
+    return canonical(path or "") in (
         "maximum",
         "minimum",
         "max",

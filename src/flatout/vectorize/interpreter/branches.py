@@ -208,12 +208,12 @@ class Branching:
         if is_either and not any(isinstance(term, Splice) for side in added for term in side):
             # Each side appends as many: an element is one or the other.
             terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
-            return Sum(left.name, how, tuple(terms), left.slot)
+            return replace(left, how=how, terms=tuple(terms))
         if left.slot and left.slot == right.slot and len(added[0]) == len(added[1]) == 1 and not terms:
-            return Sum(left.name, how, (self._either_entry(condition, added[0][0], added[1][0]),), left.slot)
+            return replace(left, how=how, terms=(self._either_entry(condition, added[0][0], added[1][0]),))
         for side, test in ((left, condition), (right, self.inverse(condition))):
             terms += [self._when(test, how, term) for term in side.terms[common:]]
-        return Sum(left.name, how, tuple(terms), left.slot or right.slot if len(terms) == 1 else ())
+        return replace(left, how=how, terms=tuple(terms), slot=left.slot or right.slot if len(terms) == 1 else ())
 
     def _either_entry(self, condition: Any, left: Any, right: Any) -> Splice:
         """What an entry of an array is set to, where each side of a branch sets it, perhaps under conditions."""

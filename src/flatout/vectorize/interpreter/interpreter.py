@@ -29,9 +29,9 @@ from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
 from .assigning import Assigning
 from .branches import Branching
-from .folds import HANDLERS as FOLDS
 from .heap import Heap, read
 from .iterating import HANDLERS as ITERATING
+from .library_loops import HANDLERS as LOOPS
 from .loop_statements import Looping
 from .scopes import Scope, as_local
 
@@ -49,7 +49,7 @@ class _Returned(Exception):
 class Interpreter(Assigning, Branching, Looping):
     """Runs the statements of a function on lifted values."""
 
-    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **FOLDS}
+    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **LOOPS}
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift

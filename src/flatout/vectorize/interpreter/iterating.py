@@ -12,16 +12,13 @@ from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
     Listing,
-    Local,
     Partial,
     Range,
     Refused,
     Several,
-    Sum,
     Tensor,
 )
 from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import finished
 
 from .comprehensions import few_steps
 
@@ -106,65 +103,11 @@ def _list(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     raise Refused("A list of something that is no list.")
 
 
-def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`map(f, xs)`, `ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`: f of every row."""
-    function, *values = args
-    value = values[0] if len(values) == 1 else Several("zip", tuple(values))
-    if isinstance(value, Items) and not kwargs.get("python"):
-        value = Several("zip", value.values)
-    flow = stream(run.lift, value)
-    if isinstance(flow, Items):
-        return Items(tuple(run.call(function, [item]) for item in flow.values), True)
-    run.lift.changes.add("FO105")
-    spread = len(values) > 1 or (isinstance(flow.element, Items) and _takes(function) == len(flow.element.values) > 1)
-    given = list(flow.element.values) if spread and isinstance(flow.element, Items) else [flow.element]
-    return Listing(run.each_step(flow, lambda: run.call(function, given)), flow.axes, flow.keep)
-
-
-def _takes(function: Any) -> int:
-    return len(function.tree.args.args) if isinstance(function, Local) else 1
-
-
-def _sequential_map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    names = ("fn", "f", "function", "elems", "xs", "elements")
-    args = [*args, *(value for name, value in kwargs.items() if name in names)]
-    made = _map(run, args[:2], {})  # A third one is the type of the result.
-    return _stacked(run, made) if isinstance(made, Listing) else made
-
-
-def _stacked(run: Any, made: Listing) -> Any:
-    """A map's results, stacked; where the function gives several, each by itself."""
-    if isinstance(made.element, Items):
-        parts = (_stacked(run, Listing(part, made.axes, made.keep)) for part in made.element.values)
-        return Items(tuple(parts))
-    return listing_to_tensor(run.lift, made)
-
-
 def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     if isinstance(value, Items):
         return Items(value.values[::-1], value.is_list)
     return Several("reversed", (value,))
-
-
-def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`functools.reduce(f, xs)` where f adds, multiplies or takes the larger."""
-    function, value, *begin = args
-    flow = value if isinstance(value, Items) else stream(run.lift, value)
-    if isinstance(flow, Items):
-        total = begin[0] if begin else flow.values[0]
-        for item in flow.values if begin else flow.values[1:]:
-            total = run.call(function, [total, item])
-        return total
-    run.lift.changes.add("FO101")
-    carried = Sum("the value of reduce()")
-    joined = run.each_step(flow, lambda: run.call(function, [carried, flow.element]))
-    # Without a beginning the first element is one, not what the function makes of it.
-    is_own = bool(begin) or (isinstance(joined, Sum) and len(joined.terms) == 1 and joined.terms[0] is flow.element)
-    if not isinstance(joined, Sum) or not joined.terms or not is_own:
-        raise Refused("reduce() by other than a sum, product, maximum or minimum: a recurrence is not a map.", "FO106")
-    nothing = Known(None, run.lift.graph.const(None))
-    return finished(run, begin[0] if begin else nothing, joined, carried.name, flow)
 
 
 def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -187,8 +130,6 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _several("enumerate"),
     "itertools.product": _several("product"), "itertools.combinations": _several("combinations"),
     "itertools.pairwise": _pairwise, "numpy.ndindex": _indices,
-    "builtins.list": _list, "builtins.tuple": _list, "builtins.map": _map, "builtins.reversed": _reversed,
-    "functools.reduce": _reduce, "_functools.reduce": _reduce, "tensorflow.range": _range,
-    "keras.ops.map": _sequential_map, "tensorflow.map_fn": _sequential_map, "keras.ops.vectorized_map": _sequential_map,
-    "tensorflow.vectorized_map": _sequential_map, "torch.vmap": _sequential_map,
+    "builtins.list": _list, "builtins.tuple": _list, "builtins.reversed": _reversed,
+    "tensorflow.range": _range,
 }  # fmt: skip

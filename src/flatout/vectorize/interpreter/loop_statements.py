@@ -32,6 +32,7 @@ from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import stream, variable
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, assigned_names, finished
+from flatout.vectorize.loops.loop_totals import carried as carried_on
 from flatout.vectorize.loops.running_totals import advanced, running_totals, steady
 
 from .comprehensions import few_steps, iterated
@@ -195,7 +196,9 @@ class Looping:
             value = space.variables.get(cell)
             is_kept = isinstance(value, Mutable) and (space, cell) not in rebound
             if cell in space.variables and not isinstance(value, (Local, Unreadable)) and not is_kept:
-                space.variables[cell] = Sum(self.heap.label(space, cell))
+                label = self.heap.label(space, cell)
+                is_variable = isinstance(space, Scope)
+                space.variables[cell] = carried_on(self.lift, value, label) if is_variable else Sum(label, begin=value)
             elif cell not in space.variables and isinstance(space, Mutable):
                 reason = f"{self.heap.label(space, cell)!r} is carried from one step to the next."
                 space.variables[cell] = Sum(self.heap.label(space, cell)) if cell == EACH else Unreadable(reason)

@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, named, number, operand, where
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, known_items, named, number, operand, where
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import (
     Host,
@@ -32,6 +32,13 @@ from .iterated_axes import in_order
 MOST_UNROLLED = 16
 
 
+def opened(lift: Lifting, value: Any) -> Any:
+    """A list or tuple that is known now, as its values; anything else as it is."""
+    if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
+        return Items(tuple(number(lift, one) for one in value.value), isinstance(value.value, list))
+    return value
+
+
 _CHANGING = ("append", "extend", "add", "update", "insert", "pop", "remove", "write")
 
 
@@ -55,9 +62,23 @@ def _root(node: ast.expr) -> set[str]:
     return {node.id} if isinstance(node, ast.Name) else set()
 
 
+def carried(lift: Lifting, value: Any, name: str) -> Any:
+    """A variable as the body of a loop sees it: what it was, to be joined with terms; a tuple part by part."""
+    if isinstance(value, Known) and isinstance(value.value, tuple):
+        value = Items(tuple(known_items(lift, value)))
+    if isinstance(value, Items) and not value.is_list:
+        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(value.values)))
+    return Sum(name, begin=value)
+
+
 def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
     lift = run.lift
+    before = opened(lift, before) if isinstance(after, Items) else before
+    if isinstance(before, Items) and isinstance(after, Items) and len(before.values) == len(after.values):
+        pairs = enumerate(zip(before.values, after.values, strict=True))
+        parts = [finished(run, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
+        return next((part for part in parts if isinstance(part, Unreadable)), Items(tuple(parts)))
     if not isinstance(after, Sum) or after.name != name or after.entry is not None:
         return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
     if after.how is None:
@@ -131,6 +152,8 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     if len(after.terms) != 1:
         raise Refused(f"{after.name!r} gets several elements at every step.", "FO106")
     element, axes, keep = after.terms[0], flow.axes, flow.keep
+    if isinstance(element, Sum):
+        raise Refused(f"{element.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     if isinstance(element, Splice):
         axes, keep, element = (
             (*axes, *element.listing.axes),
@@ -144,8 +167,7 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
         return Sum(before.name, "list", (Splice(filled),))
-    if isinstance(before, Known) and isinstance(before.value, list):
-        before = Items(tuple(number(lift, one) for one in before.value), True)
+    before = opened(lift, before)
     if not isinstance(before, (Items, Listing)):
         raise Refused(f"{after.name!r} holds elements before the loop that fills it.", "FO106")
     return joined(lift, [before, filled])

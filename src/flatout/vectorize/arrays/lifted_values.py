@@ -235,12 +235,23 @@ class Terms:
 
 
 @dataclass(frozen=True, eq=False)
-class Membership:
-    """Whether a dict that a loop fills holds a key by now."""
+class Question:
+    """A condition on what a loop carries, as the step finds it.
 
-    group: Mutable
-    keys: tuple[Any, ...]
-    is_negated: bool = False
+    Attributes:
+        carried: What it asks about.
+        symbol: `"<"`, `">"` and their like: how `value` compares with it; `"is"`, `"is not"`: whether there is nothing
+            yet; `"in"` and `"not in"`: whether it holds a key.
+        value: That of the step.
+        keep: What must be true, too.
+        is_open: Whether it is true as well where there is nothing yet.
+    """
+
+    carried: Sum
+    symbol: str
+    value: Any = None
+    keep: Tensor | None = None
+    is_open: bool = False
 
 
 @dataclass(frozen=True, eq=False)

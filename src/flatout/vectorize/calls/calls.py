@@ -112,6 +112,7 @@ def _may_carry(path: str | None) -> bool:
         "subtract",
         "multiply",
         "fmax",
+        "float",
     )
 
 
@@ -198,6 +199,8 @@ def _read_in_place(run: Reader, function: Any, args: list[Any], kwargs: dict[str
 
 def _joined(run: Reader, path: str, args: list[Any]) -> Any:
     name = canonical(path)
+    if name == "float":
+        return args[0]
     how = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
         carried = next(value for value in args if isinstance(value, Sum))

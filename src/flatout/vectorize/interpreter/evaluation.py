@@ -19,8 +19,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Local,
     Match,
-    Membership,
     Mutable,
+    Question,
     Refused,
     Sum,
     Tensor,
@@ -33,7 +33,7 @@ from flatout.vectorize.calls import attributes, calls, subscripts
 from flatout.vectorize.lookups.lookups import is_series
 from flatout.vectorize.loops.loop_totals import join
 
-from . import heap_access
+from . import best_so_far, heap_access
 from .comprehensions import comprehension, dictionary
 from .heap import constant_key, is_object, read
 from .scopes import Scope
@@ -290,12 +290,17 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(right, Known) and right.value is None:
+            if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
+                return Question(left, "is" if isinstance(op, ast.Is) else "is not")
             same = isinstance(left, Known) and left.value is None
             return number(lift, same == isinstance(op, ast.Is))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
         return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     symbol = SYMBOLS[type(op)]
+    question = best_so_far.compared(symbol, left, right)
+    if question is not None:
+        return question
     for value in (left, right):
         if isinstance(value, Sum):
             raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
@@ -314,6 +319,8 @@ def _and(run: Any, left: Any, right: Any) -> Any:
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Known):
             return other if one.value else one
+        if isinstance(one, Question) and isinstance(other, Tensor):
+            return replace(one, keep=both(run.lift, one.keep, other))
     if isinstance(left, Host) and isinstance(right, Host):
         return Host(run.lift.graph.make("ifexp", left.node, right.node, left.node))
     raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
@@ -334,14 +341,15 @@ def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any
     return run.choose(test, other, value) if is_and else run.choose(test, value, other)
 
 
-def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
-    """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
+def condition(run: Any, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
+    """An expression of which only the truth counts: as `truth` of it, or a `Question` where one may be asked."""
     if not isinstance(node, ast.BoolOp):
-        return truth(run, run.expression(node, scope))
+        value = run.expression(node, scope)
+        return value if may_ask and isinstance(value, Question) else truth(run, value)
     is_and = isinstance(node.op, ast.And)
     result: Any = None
     for item in node.values:
-        value = condition(run, item, scope)
+        value = condition(run, item, scope, may_ask)
         if isinstance(value, bool):
             if value != is_and:
                 return value
@@ -352,15 +360,20 @@ def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
             result = elementwise(run.lift, "logical_and" if is_and else "logical_or", (result, value), "bool")
         elif is_and:
             result = _and(run, result, value)
+        elif isinstance(value, Question) and getattr(result, "symbol", "") == "is" and result.carried is value.carried:
+            result = replace(value, is_open=True)
         else:
             raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
     return is_and if result is None else result
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
-    test = condition(run, node.test, scope)
+    test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
+    if isinstance(test, Question):
+        sides = (evaluate(run, side, scope) for side in (node.body, node.orelse))
+        return best_so_far.answered(run, test, *sides, None, True)
     if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
     with Masked(run.lift, test):
@@ -380,7 +393,7 @@ def truth(run: Any, value: Any) -> Any:
         return known
     if isinstance(value, Items):
         return bool(value.values)
-    if isinstance(value, (Host, Membership)):
+    if isinstance(value, Host):
         return value
     if isinstance(value, Listing):
         if value.keep is None:
@@ -391,6 +404,7 @@ def truth(run: Any, value: Any) -> Any:
         if value.rank:
             raise WrongRank("A branch on an array of more than one value.")
         return value if value.kind == "bool" else binary(lift, "!=", value, number(lift, 0))
-    if isinstance(value, Sum):
-        raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
+    if isinstance(value, (Sum, Question)):
+        name = value.name if isinstance(value, Sum) else value.carried.name
+        raise Refused(f"A branch on {name!r}, which a loop carries from step to step.", "FO106")
     raise Refused("A branch on something that is no number.", "FO202")

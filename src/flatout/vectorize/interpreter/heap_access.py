@@ -14,9 +14,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Known,
     Listing,
     Member,
-    Membership,
     Method,
     Mutable,
+    Question,
     Refused,
     Splice,
     Stream,
@@ -390,7 +390,7 @@ def contains(run: Any, key: Any, group: Any, negate: bool) -> Any:
     if known is not None and known[0] in held.variables:
         return number(run.lift, not negate)
     if is_carried(held):
-        return Membership(held, (*keys, key), negate)
+        return Question(Sum(held.label), "not in" if negate else "in")
     if EACH not in held.variables or not all_terms(held):
         if not any(cell != EACH for cell in held.variables):
             return number(run.lift, negate)

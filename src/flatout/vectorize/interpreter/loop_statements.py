@@ -35,6 +35,7 @@ from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, assigned_names, f
 from flatout.vectorize.loops.loop_totals import carried as carried_on
 from flatout.vectorize.loops.running_totals import advanced, running_totals, steady
 
+from .best_so_far import best_step
 from .comprehensions import few_steps, iterated
 from .counting import counted
 from .heap import Heap, Snapshot, Space, read
@@ -112,6 +113,8 @@ class Looping:
                 held[cell] = self._new_behind(held.get(cell), space, label, flow)
 
     def _behind(self, before: Any, after: Any, label: str, flow: Stream) -> Any:
+        if isinstance(after, Sum) and after.how in ("argmin", "argmax"):
+            return best_step(self, before, after, flow)
         if not isinstance(before, Mutable):
             return finished(self, before, after, label, flow)
         made = finished(self, read(self, before), after, label, flow)  # `rows = rows + [x]`

@@ -11,7 +11,6 @@ from typing import Any
 
 from flatout.vectorize.arrays.lifted_values import Refused
 
-from .best_so_far import searched
 from .simpler_statements import simplified
 
 # Decorators that return the function that they are given.
@@ -42,7 +41,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
-    return searched(simplified(found))
+    return simplified(found)
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:

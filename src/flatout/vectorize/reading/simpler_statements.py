@@ -1,4 +1,4 @@
-"""Statements in a simpler spelling: `match`, `try` around a lookup, `while True` and a test, `yield`, `if d < best`."""
+"""Statements in a simpler spelling: `match`, `try` around a lookup, `while True` and a test, `yield`."""
 
 from __future__ import annotations
 
@@ -80,52 +80,6 @@ class _Simplifying(ast.NodeTransformer):
         test = _opposite(first.test)
         return node if test is None else ast.copy_location(ast.While(test, node.body[1:], node.orelse), node)
 
-    def visit_If(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
-        """`if d < best: best = d` is `best = min(best, d)`; with `best is None or` before it, None is no bound."""
-        self.generic_visit(node)
-        only = node.body[0]
-        if node.orelse or len(node.body) != 1 or not isinstance(only, ast.Assign) or len(only.targets) != 1:
-            return self._apart(node)
-        target, test, is_open = only.targets[0], node.test, False
-        if not isinstance(target, ast.Name):
-            return node
-        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or) and len(test.values) == 2:
-            is_open = ast.unparse(test.values[0]) == f"{target.id} is None"
-            test = test.values[1] if is_open else test
-        how = extreme(test, only.value, target)
-        if how is None:
-            return self._apart(node)
-        held = ast.Name(target.id, ast.Load())
-        value: ast.expr = ast.Call(ast.Name(how, ast.Load()), [held, only.value], [])
-        if is_open:
-            value = ast.IfExp(ast.Compare(held, [ast.Is()], [ast.Constant(None)]), only.value, value)
-            return ast.copy_location(ast.Assign([target], value), node)
-        # NaN is neither less nor more, and is passed over.
-        there = ast.Compare(only.value, [ast.Eq()], [only.value])
-        return ast.copy_location(ast.If(there, [ast.copy_location(ast.Assign([target], value), node)], []), node)
-
-    def _apart(self, node: ast.If) -> ast.stmt | list[ast.stmt]:
-        """`if k not in a: a[k] = 0; b[k] = 0` as one test for each dict."""
-        test = node.test
-        if (
-            node.orelse
-            or len(node.body) < 2
-            or not isinstance(test, ast.Compare)
-            or not isinstance(test.left, ast.Name)
-        ):
-            return node
-        if len(test.ops) != 1 or not isinstance(test.ops[0], ast.NotIn):
-            return node
-        made: list[ast.stmt] = []
-        for one in node.body:
-            target = one.targets[0] if isinstance(one, ast.Assign) and len(one.targets) == 1 else None
-            is_entry = isinstance(target, ast.Subscript) and ast.unparse(target.slice) == test.left.id
-            if not is_entry or ast.unparse(one.value) not in ("0", "0.0", "[]"):  # type: ignore[attr-defined]
-                return node
-            own = ast.Compare(test.left, [ast.NotIn()], [_loaded(target.value)])  # type: ignore[union-attr]
-            made.append(ast.copy_location(ast.If(own, [one], []), node))
-        return made
-
     def visit_Try(self, node: ast.Try) -> ast.stmt:
         """`try: w = table[key]` with `except KeyError: w = 1.0` is `w = table.get(key, 1.0)`."""
         self.generic_visit(node)
@@ -164,30 +118,6 @@ class _Simplifying(ast.NodeTransformer):
             else:
                 made = [ast.copy_location(ast.If(test, case.body, made), case.body[0])]
         return made[0] if len(made) == 1 else ast.copy_location(ast.If(ast.Constant(True), made, []), node)
-
-
-def _loaded(node: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(node), mode="eval").body
-
-
-def extreme(test: ast.expr, value: ast.expr, target: ast.Name) -> str | None:
-    """`"min"` for `value < target`, `"max"` for `value > target`; None: another test."""
-    if not isinstance(test, ast.Compare) or len(test.ops) != 1:
-        return None
-    left, right = _bare(test.left), _bare(test.comparators[0])
-    rises = {ast.Lt: "min", ast.LtE: "min", ast.Gt: "max", ast.GtE: "max"}.get(type(test.ops[0]))
-    if rises is None or {left, right} != {_bare(value), target.id} or left == right:
-        return None
-    return rises if left == _bare(value) else {"min": "max", "max": "min"}[rises]
-
-
-def _bare(node: ast.expr) -> str:
-    """An expression as source, without what reads it as a number."""
-    if isinstance(node, ast.Call) and ast.unparse(node.func) == "float" and len(node.args) == 1:
-        return _bare(node.args[0])
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "item":
-        return _bare(node.func.value)
-    return ast.unparse(node)
 
 
 _OPPOSITES: dict[type, type] = {ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq}

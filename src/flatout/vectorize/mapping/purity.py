@@ -15,18 +15,8 @@ from flatout.vectorize.reading.function_source import check_decorators, tree_of
 _DEEPEST = 8
 _EFFECTS = ("print", "input", "open", "exec", "eval", "setattr", "delattr", "globals", "next", "iter", "id", "vars")
 _CHANGES = (
-    "assign",
-    "assign_add",
-    "assign_sub",
-    "write",
-    "pop",
-    "update",
-    "setdefault",
-    "add_",
-    "mul_",
-    "copy_",
-    "fill_",
-)
+    "assign", "assign_add", "assign_sub", "write", "pop", "update", "setdefault", "add_", "mul_", "copy_", "fill_",
+)  # fmt: skip
 _OWN_CHANGES = ("append", "extend", "insert", "add", "remove")
 _FORBIDDEN: dict[type, tuple[str, str]] = {
     ast.Global: ("A variable outside the function is changed.", "FO303"),
@@ -57,7 +47,7 @@ def check_pure(statement: ast.AST, names: Mapping[str, Any], own: set[str], dept
         own: Names that are local to the function.
         depth: How many calls deep this is.
     """
-    local = own | {node.id for node in ast.walk(statement) if isinstance(node, ast.Name) and _is_stored(node)}
+    local = own | stored(statement)
     for node in ast.walk(statement):
         if type(node) in _FORBIDDEN:
             raise Impure(*_FORBIDDEN[type(node)], getattr(node, "lineno", None))
@@ -80,8 +70,10 @@ def _is_of_own(node: ast.expr, local: set[str]) -> bool:
     return node.func.attr in _OWN_CHANGES and isinstance(node.func.value, ast.Name) and node.func.value.id in local
 
 
-def _is_stored(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
+def stored(*nodes: ast.AST) -> set[str]:
+    """The names that code gives values to."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Store)}
 
 
 def _check_call(node: ast.Call, names: Mapping[str, Any], local: set[str], depth: int) -> None:
@@ -114,8 +106,7 @@ def _check_call(node: ast.Call, names: Mapping[str, Any], local: set[str], depth
             raise Impure("Functions are nested too deeply.", "FO101", node.lineno)
         tree = tree_of(function)
         inside = tree.body if isinstance(tree, ast.FunctionDef) else [tree.body]
-        own = {arg.arg for arg in tree.args.args}
-        own |= {part.id for one in inside for part in ast.walk(one) if isinstance(part, ast.Name) and _is_stored(part)}
+        own = {arg.arg for arg in tree.args.args} | stored(*inside)
         known = outside_of(function) if holder is None else {**outside_of(function), "self": holder}
         for statement in inside:
             check_pure(statement, known, own, depth + 1)
@@ -135,69 +126,3 @@ def _resolved(node: ast.expr, names: Mapping[str, Any]) -> tuple[Any, str | None
     for part in reversed(parts):
         found = getattr(found, part, None)
     return found, node.id
-
-
-def has_recurrence(body: list[ast.stmt]) -> bool:
-    """Whether an inner loop needs the result of its step before, other than as a sum, maximum or list."""
-    return any(
-        _is_carried(loop)
-        for statement in body
-        for loop in ast.walk(statement)
-        if isinstance(loop, (ast.For, ast.While))
-    )
-
-
-def _is_carried(loop: ast.For | ast.While) -> bool:
-    kept: set[str] = set()
-    for statement in (node for part in loop.body for node in ast.walk(part)):
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            name = statement.targets[0].id
-            is_sum = isinstance(statement.value, ast.BinOp) and isinstance(statement.value.op, (ast.Add, ast.Sub))
-            if _reads(statement.value, name) and not (is_sum and ast.unparse(statement.value).startswith(name)):
-                kept.add(name)
-            elif is_sum and _reads(statement.value, name):
-                kept |= {name} if _reads_elsewhere(loop, statement, name) else set()
-        elif isinstance(statement, ast.AugAssign) and isinstance(statement.target, ast.Name):
-            name = statement.target.id
-            if not isinstance(statement.op, (ast.Add, ast.Sub)) or _reads_elsewhere(loop, statement, name):
-                kept.add(name)
-        elif isinstance(statement, ast.Subscript) and isinstance(statement.ctx, ast.Store):
-            return True
-    return bool(kept) or _reads_before_assigning(loop)
-
-
-def _reads(node: ast.AST, name: str) -> bool:
-    return any(isinstance(part, ast.Name) and part.id == name for part in ast.walk(node))
-
-
-def _reads_elsewhere(loop: Any, but: ast.AST, name: str) -> bool:
-    inside = {id(part) for part in ast.walk(but)}
-    return any(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load) and id(part) not in inside
-        for statement in loop.body
-        for part in ast.walk(statement)
-    )
-
-
-def _reads_before_assigning(loop: Any) -> bool:
-    """`use(last); last = x[t]`: the value of the step before."""
-    assigned: set[str] = set()
-    later = {part.id for one in loop.body for part in ast.walk(one) if isinstance(part, ast.Name) and _is_stored(part)}
-    for statement in loop.body:
-        sums = isinstance(statement, ast.AugAssign)
-        if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
-            sums = _reads(statement.value, statement.targets[0].id)
-        reads = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and not _is_stored(part)}
-        stored = {part.id for part in ast.walk(statement) if isinstance(part, ast.Name) and _is_stored(part)}
-        # A loop or branch has variables of its own; an assignment reads before it stores.
-        own = _bound_inside(statement) if isinstance(statement, ast.Assign) else stored
-        if not sums and reads & (later - assigned - own):
-            return True
-        assigned |= stored
-    return False
-
-
-def _bound_inside(statement: ast.AST) -> set[str]:
-    """The variables of the comprehensions of a statement."""
-    targets = (node.target for node in ast.walk(statement) if isinstance(node, ast.comprehension))
-    return {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
-from flatout.vectorize.arrays.algebra import both, elementwise, operand, where
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
 from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor, Unreadable
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import ordering
@@ -127,5 +127,5 @@ def best_step(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
     if isinstance(begin, Known) and begin.value is None:
         return picked
     symbol = "<" if how == "min" else ">"
-    is_better = run.operated(*exact_comparisons.compared(lift, symbol, best, begin))
+    is_better = binary(lift, *exact_comparisons.compared(lift, symbol, best, begin))
     return run.choose(is_better, picked, before)

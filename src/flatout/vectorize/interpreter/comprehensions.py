@@ -20,6 +20,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Refused,
     Several,
 )
+from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.loops.iterated_axes import stream
 
 from .heap import is_blank, read
 from .scopes import Scope
@@ -81,7 +83,7 @@ def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
         entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
         _filled(run, made, ast.Assign([entry], node.value), node, scope)
         return made
-    for item in steps:
+    for item in steps.values:
         run.assign(first.target, item, inside)
         key = run.expression(node.key, inside)
         if not isinstance(key, Known):
@@ -90,28 +92,26 @@ def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
     return made
 
 
-def few_steps(run: Any, over: Any, most: int) -> list[Any] | None:
+def few_steps(run: Any, over: Any, most: int) -> Items | None:
     """The steps of a loop over a few constants, to be written out; else None."""
-    graph = run.lift.graph
-    if isinstance(over, Range) and all(
-        isinstance(part, Known) or part is None for part in (over.start, over.stop, over.step)
-    ):
-        numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
-        return [number(run.lift, k) for k in numbers] if len(numbers) <= most else None
-    if isinstance(over, Known) and isinstance(over.value, (list, tuple, np.ndarray)) and len(over.value) <= most:
-        return [Known(item, graph.index(over.node, (graph.const(k),))) for k, item in enumerate(over.value)]
-    if isinstance(over, Known) and isinstance(over.value, Mapping) and len(over.value) <= most:
-        return [number(run.lift, key) for key in over.value]
-    if isinstance(over, Several) and over.how in ("enumerate", "zip", "product"):
-        several = over.values[:1] if over.how == "enumerate" else over.values
-        parts = [few_steps(run, value, most) for value in several]
-        if any(part is None for part in parts):
-            return None
-        if over.how == "enumerate":
-            return [Items((number(run.lift, k), item)) for k, item in enumerate(parts[0] or [], over.values[1].value)]
-        if over.how == "zip":
-            return [Items(row) for row in zip(*(part or [] for part in parts), strict=False)]
+    try:
+        made = stream(run.lift, _written_out(run.lift, over, most + 1))
+    except Refused:
         return None
-    if isinstance(over, Items) and len(over.values) <= most:
-        return list(over.values)
-    return None
+    return made if isinstance(made, Items) and len(made.values) <= most else None
+
+
+def _written_out(lift: Lifting, over: Any, most: int) -> Any:
+    graph = lift.graph
+    match over:
+        case Several():
+            return Several(over.how, tuple(_written_out(lift, value, most) for value in over.values))
+        case Range(start=Known(), stop=Known(), step=Known() | None):
+            numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
+            return Items(tuple(number(lift, k) for k in numbers[:most]))
+        case Known(value=list() | tuple() | np.ndarray()):
+            first = enumerate(over.value[:most])
+            return Items(tuple(Known(item, graph.index(over.node, (graph.const(k),))) for k, item in first))
+        case Known(value=Mapping()):
+            return Items(tuple(number(lift, key) for key in list(over.value)[:most]))
+    return over

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import operator
 from dataclasses import replace
 from typing import Any
 
@@ -31,7 +30,8 @@ from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
 from flatout.vectorize.lookups.lookups import is_series
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.iterated_axes import PYTHON
+from flatout.vectorize.loops.loop_totals import join, opened
 
 from . import best_so_far, heap_access
 from .comprehensions import comprehension, dictionary
@@ -42,12 +42,6 @@ SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
     ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
     ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-_PYTHON = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
-    "!=": operator.ne,
 }  # fmt: skip
 
 
@@ -193,7 +187,7 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
         return replace(left, also=(*left.also, (right.on, right.key), *right.also))
     if isinstance(left, Known) and isinstance(right, Known):
         try:
-            return Known(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
+            return Known(PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
         except Exception as error:
             raise Refused(f"A constant expression fails: {error}") from error
     is_repeated = symbol == "*" and isinstance(left, Known) and isinstance(left.value, list)
@@ -209,12 +203,7 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
 
 
 def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
-    def items(value: Any) -> Any:
-        if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
-            return Items(tuple(number(run.lift, item) for item in value.value), isinstance(value.value, list))
-        return value
-
-    left, right = items(left), items(right)
+    left, right = opened(run.lift, left), opened(run.lift, right)
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:

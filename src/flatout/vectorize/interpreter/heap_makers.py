@@ -69,7 +69,7 @@ def instance(run: Any, kind: type, args: list[Any], kwargs: dict[str, Any]) -> A
     made = run.heap.make("object", of=kind)
     run.heap.named(made, kind.__name__.lower())
     if "__init__" in vars(kind):
-        run.function(run.local(vars(kind)["__init__"]), [made, *args], kwargs)
+        run.users_function(vars(kind)["__init__"], [made, *args], kwargs)
     elif args or kwargs:
         return None
     return made

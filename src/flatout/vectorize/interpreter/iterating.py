@@ -21,6 +21,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.loops.iterated_axes import stream
 
 from .comprehensions import few_steps
+from .evaluation import apply_operator
 
 
 def _range(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Range:
@@ -34,17 +35,12 @@ _MOST_WRITTEN = 24
 
 def _written_out(run: Any, how: str, args: list[Any]) -> Items | None:
     """Other choices than pairs, of a few constants, one by one; None: they are pairs, or many, or of the data."""
-    count = args[1] if len(args) > 1 else None
-    if (count is not None and (not isinstance(count, Known) or count.value == 2)) or len(args) > 2:
-        return None
-    steps = few_steps(run, args[0], _MOST_WRITTEN)
+    count = [one.value if isinstance(one, Known) else 2 for one in args[1:]]
+    steps = few_steps(run, args[0], _MOST_WRITTEN) if count != [2] else None
     if steps is None:
         return None
-    chosen = list(itertools.islice(_CHOICES[how](steps, *([] if count is None else [count.value])), _MOST_WRITTEN + 1))
+    chosen = list(itertools.islice(getattr(itertools, how)(steps.values, *count), _MOST_WRITTEN + 1))
     return Items(tuple(Items(tuple(one)) for one in chosen)) if len(chosen) <= _MOST_WRITTEN else None
-
-
-_CHOICES: dict[str, Any] = {"combinations": itertools.combinations, "permutations": itertools.permutations}
 
 
 def _indices(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Several:
@@ -111,7 +107,7 @@ def _reversed(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _divmod(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return Items(tuple(run.operated(symbol, *args) for symbol in ("//", "%")))
+    return Items(tuple(apply_operator(run, symbol, *args) for symbol in ("//", "%")))
 
 
 def _slice(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -148,7 +148,7 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if not isinstance(moved, Tensor) or moved.position != (flow.element.position[0], 1):
         raise Refused("A while loop whose counter does not rise by one.")
     after = Items((*made.values[:place], *made.values[place + 1 :]))
-    behind = finished(run, others, after, "what the loop carries", flow)
+    behind = finished(run.lift, others, after, "what the loop carries", flow)
     return Items((*behind.values[:place], stop, *behind.values[place:])) if isinstance(behind, Items) else behind
 
 

@@ -82,7 +82,7 @@ class Looping:
             if steps is None:
                 raise refused
             self.heap.restore(before)
-            flow = Items(tuple(steps))
+            flow = steps
         if len(flow.values) > MOST_UNROLLED:
             raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
         for item in flow.values:
@@ -116,14 +116,14 @@ class Looping:
         if isinstance(after, Sum) and after.how in ("argmin", "argmax"):
             return best_step(self, before, after, flow)
         if not isinstance(before, Mutable):
-            return finished(self, before, after, label, flow)
-        made = finished(self, read(self, before), after, label, flow)  # `rows = rows + [x]`
+            return finished(self.lift, before, after, label, flow)
+        made = finished(self.lift, read(self, before), after, label, flow)  # `rows = rows + [x]`
         return self.heap.make("list", made) if isinstance(made, (Items, Listing)) else made
 
     def _new_behind(self, value: Any, space: Space, label: str, flow: Stream) -> Any:
         """A cell that was not there before a loop, behind it."""
         if isinstance(value, Sum) and value.how in ("sums", "lists", "sets"):
-            return keyed_terms.finished(self, None, value, flow)
+            return keyed_terms.finished(self.lift, None, value, flow)
         if isinstance(space, Mutable) and isinstance(value, Mutable):
             return Unreadable(f"{label!r} is made anew at every step of a loop.")
         return _outlived(self.lift, value, label, flow)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -29,6 +30,13 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.lookups import distinct, is_table
+
+PYTHON: dict[str, Any] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
 
 
 def stream(lift: Lifting, value: Any) -> Stream | Items:
@@ -107,7 +115,7 @@ def _sum(lift: Lifting, left: Node, right: Node) -> Node:
 def _range(lift: Lifting, value: Range) -> Stream:
     step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
     if step == -1:
-        first, last = (apply_number(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
+        first, last = (operated(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
         return backwards(_range(lift, Range(first, last)))
     if step != 1:
         return _stepping(lift, value, step)
@@ -134,19 +142,20 @@ def _range(lift: Lifting, value: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
-def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
-    """An operation on two numbers that are known now, or when the loss is traced."""
+def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right` of numbers: known now, when the loss is traced, or for each step."""
     if isinstance(left, Known) and isinstance(right, Known):
-        known = {"+": left.value + right.value, "-": left.value - right.value}
-        return number(lift, known[symbol])
+        return number(lift, PYTHON[symbol](left.value, right.value))
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        return binary(lift, symbol, left, right)
     if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
         raise Refused("A range has a bound that is no number.")
-    if isinstance(right, Known) and right.value == 0:
+    if isinstance(right, Known) and right.value == 0 and symbol in ("+", "-"):
         return left
     node = left.node
     if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
         return Host(node.parts[1])  # (n - 1) + 1
-    return Host(lift.graph.binary(symbol, left.node, right.node))
+    return Host(lift.graph.binary(symbol, node, right.node))
 
 
 def backwards(flow: Stream) -> Stream:
@@ -175,7 +184,7 @@ def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
     if step is None or step < 1 or not all(isinstance(bound, (Known, Host)) for bound in bounds):
         raise Refused("A range has a step that is no positive constant, or bounds from the data.")
     graph = lift.graph
-    span = apply_number(lift, "-", apply_number(lift, "+", value.stop, number(lift, step - 1)), value.start)
+    span = operated(lift, "-", operated(lift, "+", value.stop, number(lift, step - 1)), value.start)
     size = graph.const(max(0, span.value // step)) if isinstance(span, Known) else None
     axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
     at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))

@@ -71,13 +71,12 @@ def carried(lift: Lifting, value: Any, name: str) -> Any:
     return Sum(name, begin=value)
 
 
-def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
-    lift = run.lift
     before = opened(lift, before) if isinstance(after, Items) else before
     if isinstance(before, Items) and isinstance(after, Items) and len(before.values) == len(after.values):
         pairs = enumerate(zip(before.values, after.values, strict=True))
-        parts = [finished(run, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
+        parts = [finished(lift, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
         return next((part for part in parts if isinstance(part, Unreadable)), Items(tuple(parts)))
     if not isinstance(after, Sum) or after.name != name or after.entry is not None:
         return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
@@ -88,7 +87,7 @@ def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
     if after.how in ("sums", "lists", "sets"):
         from .keyed_terms import finished as keyed
 
-        return keyed(run, before, after, flow)
+        return keyed(lift, before, after, flow)
     result = before
     term: Any = None
     for part in after.terms:

@@ -16,7 +16,7 @@ from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, S
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 
-from .iterated_axes import variable
+from .iterated_axes import operated, variable
 from .loop_totals import join, over_axes
 
 _HOW: dict[type, str] = {ast.Add: "sum", ast.Sub: "sum", ast.Mult: "prod"}
@@ -133,17 +133,10 @@ def steady(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream
     elif axis.is_reversed:
         raise Refused(f"{running.name!r} counts the steps of a loop that runs backwards.", "FO106")
 
-    def apply(symbol: str, left: Any, right: Any) -> Any:
-        if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
-            return right
-        if isinstance(left, Tensor) or isinstance(right, Tensor):
-            return binary(lift, symbol, left, right)
-        return Host(lift.graph.binary(symbol, left.node, right.node))
-
     def after(steps: Any) -> Any:
         if running.how == "prod":
-            return apply("*", before, apply("**", term, steps))
-        return apply("-" if running.is_subtracted else "+", before, apply("*", term, steps))
+            return _joined(lift, "*", before, operated(lift, "**", term, steps))
+        return _joined(lift, "-" if running.is_subtracted else "+", before, _joined(lift, "*", term, steps))
 
     following = binary(lift, "+", count, number(lift, 1))
     if count.position is not None:
@@ -151,6 +144,12 @@ def steady(lift: Lifting, running: Running, before: Any, term: Any, flow: Stream
         placed = [_moved(lift, count, before.value + more) for more in (0, 1)]
         return placed[0], placed[1], after(Host(axis.size))
     return after(count), after(following), after(Host(axis.size))
+
+
+def _joined(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
+        return right
+    return operated(lift, symbol, left, right)
 
 
 def _moved(lift: Lifting, count: Tensor, by: int) -> Tensor:

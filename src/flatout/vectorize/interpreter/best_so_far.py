@@ -10,6 +10,7 @@ from flatout.vectorize.arrays import exact_comparisons
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
 from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor, Unreadable
 from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls import ordering
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.loops.keyed_terms import are_same
@@ -94,6 +95,7 @@ def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool
 def when_best(run: Any, test: Any, how: str, term: Items) -> Items:
     """A step that is best where a condition holds, and nowhere else."""
     key, value, begin = term.values
+    value = sheltered(run.lift, test, value) if isinstance(value, Tensor) else value
     worst = Known(math.inf, run.lift.graph.make("const", f"{'-' * how.endswith('max')}float('inf')"))
     return Items((where(run.lift, test, key, worst), value, begin))
 

@@ -19,7 +19,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting, Masked
-from flatout.vectorize.calls import attributes, calls, host_calls, methods, ordering, python_calls, subscripts
+from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import assigned_names, join, over_axes
@@ -250,13 +250,6 @@ class Interpreter(Assigning, Branching, Looping):
     def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
         return over_axes(self.lift, how, term, flow)
 
-    def local(self, function: Any) -> Local:
-        """A function of the user's, ready to be read in place of being called."""
-        return as_local(function, function.__globals__ is self.globals)
-
-    def method(self, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return methods.method(self, of, name, args, kwargs)
-
     def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return heap_access.method(self, function.of, function.name, args, kwargs)
 
@@ -265,18 +258,6 @@ class Interpreter(Assigning, Branching, Looping):
         if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
             return made
         return heap_makers.made_by(self, path, args, kwargs)
-
-    def picked(self, value: Any, items: list[Any]) -> Any:
-        return subscripts.pick(self.lift, value, items, False)
-
-    def operated(self, symbol: str, left: Any, right: Any) -> Any:
-        return expressions.apply_operator(self, symbol, left, right)
-
-    def sorted(self, value: Any, words: dict[str, Any]) -> Any:
-        return ordering.sorted_values(self, [value], words)
-
-    def contains(self, item: Any, group: Any, negate: bool) -> Any:
-        return subscripts.contains(self.lift, item, group, negate)
 
     def join(self, how: str, left: Any, right: Any) -> Any:
         return join(self.lift, how, left, right)

@@ -1,20 +1,32 @@
 """The map form: a loop over the samples becomes `ops.vectorized_map` of its body, for bodies without an array form.
 
 The body is taken as it is written, as a function of one sample. So it must be a sample's own computation: nothing is
-carried from sample to sample but sums and lists, and nothing is drawn, printed, changed or left early (see `purity`).
+carried from sample to sample but sums and lists, and nothing is drawn, printed, changed or left early.
 """
 
 from __future__ import annotations
 
 import ast
 import copy
+import types
 from collections.abc import Mapping
 from typing import Any
 
+from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.vectorize.arrays.lifted_values import Refused
+from flatout.vectorize.interpreter.scopes import outside_of
+from flatout.vectorize.reading.function_source import check_decorators, loaded, stored, tree_of
 
-from .purity import Impure, check_pure, stored
-
+_DEEPEST = 8
+_EFFECTS = ("print", "input", "open", "exec", "eval", "setattr", "delattr", "globals", "next", "iter", "id", "vars")
+_CHANGES = (
+    "assign", "assign_add", "assign_sub", "write", "pop", "update", "setdefault", "add_", "mul_", "copy_", "fill_",
+)  # fmt: skip
+_OWN_CHANGES = ("append", "extend", "insert", "add", "remove")
+_FORBIDDEN = (
+    ast.Global, ast.Nonlocal, ast.Break, ast.While, ast.Assert, ast.Try, ast.With, ast.Raise, ast.Yield, ast.Await,
+    ast.Delete, ast.ClassDef,
+)  # fmt: skip
 # The name of an array in the body, and the parameter whose rows it stands for.
 _Rows = list[tuple[str, str]]
 
@@ -40,13 +52,8 @@ def map_samples(
         raise Refused("There is no single loop over the samples that could be mapped.")
     before, loop, after = body[: found[0]], body[found[0]], body[found[0] + 1 :]
     assert isinstance(loop, ast.For)
-    if stored(*before) & set(arrays):
-        raise Refused("An array of samples is replaced before its loop.")
-    try:
-        for statement in tree.body:
-            check_pure(statement, names, set(arrays) | stored(tree))
-    except Impure as impure:
-        raise Refused(impure.reason, impure.code, impure.line) from impure
+    if stored(*before) & set(arrays) or not _is_pure(tree.body, names, set(arrays)):
+        raise Refused("An array of samples is replaced before its loop, or the function does more than compute.")
     counter, rows = _samples(loop, arrays, tree)  # type: ignore[misc]
     made, filled = _mapped(loop, counter, rows, arrays, stored(*before), ops_name)
     after = [_Filled(filled, ops_name).visit(statement) for statement in after]
@@ -112,29 +119,23 @@ def _is_batch_size(node: ast.expr, arrays: Mapping[str, int], tree: ast.Function
     )
 
 
-def _loads(*statements: ast.AST) -> set[str]:
-    nodes = (node for statement in statements for node in ast.walk(statement))
-    return {node.id for node in nodes if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)}
-
-
 def _mapped(
     loop: ast.For, counter: str | None, rows: _Rows, arrays: Mapping[str, int], known: set[str], ops_name: str
 ) -> tuple[list[ast.stmt], set[str]]:
     """`for` as a map: what it becomes, and the lists that are arrays then."""
-    if any(isinstance(part, (ast.Continue, ast.Break)) for part in ast.walk(loop)):
-        raise Refused("A sample is skipped, or the loop ends early.", "FO101", loop.lineno)
+    if any(isinstance(part, ast.Continue) for part in ast.walk(loop)):
+        raise Refused("A sample is skipped.")
     if any(
         _is_recurrence(one) for part in loop.body for one in ast.walk(part) if isinstance(one, (ast.For, ast.While))
     ):
-        raise Refused("A value is carried from one step to the next: a recurrence is not a map.", "FO106", loop.lineno)
+        raise Refused("A value is carried from one step to the next: a recurrence is not a map.")
     terms = {at: term for at, statement in enumerate(loop.body) if (term := _term(statement, known))}
     rest = [statement for at, statement in enumerate(loop.body) if at not in terms]
     filled = {name for name, _, _ in terms.values()}
     results = [term for _, _, term in terms.values()]
     is_plain = bool(terms) and len(filled) == len(terms) and not stored(*rest) & known
-    if not is_plain or _loads(*rest, *results) & filled:
-        reason = "A sample's result is carried on in a way that is neither a sum nor a list."
-        raise Refused(reason, "FO106", loop.lineno)
+    if not is_plain or loaded(*rest, *results) & filled:
+        raise Refused("A sample's result is carried on in a way that is neither a sum nor a list.")
     result = results[0] if len(results) == 1 else ast.Tuple(results, ast.Load())
     used, inside = _of_one_sample([*rest, ast.Return(result)], counter, rows, arrays)
     names, given = [one for one, _ in used], ", ".join(array for _, array in used)
@@ -152,12 +153,12 @@ def _mapped(
 
 def _is_recurrence(loop: ast.For | ast.While) -> bool:
     """Whether a loop inside a sample's needs the result of its step before, other than as a sum or list."""
-    later, known = stored(*loop.body), stored(*loop.body) | _loads(*loop.body)
+    later, known = stored(*loop.body), stored(*loop.body) | loaded(*loop.body)
     for statement in loop.body:
         term = _term(statement, known)
         # A loop or branch has variables of its own; an assignment reads before it stores.
         own = stored(statement.value) if isinstance(statement, ast.Assign) else stored(statement)
-        if _loads(term[2] if term else statement) & (later if term else later - own):
+        if loaded(term[2] if term else statement) & (later if term else later - own):
             return True
         later -= set() if term else stored(statement)
     return False
@@ -182,11 +183,11 @@ def _of_one_sample(
     statements: list[Any], counter: str | None, rows: _Rows, arrays: Mapping[str, int]
 ) -> tuple[_Rows, list[Any]]:
     """The body with each sample's rows by names of their own: those names with their arrays, and the body."""
-    naming = _Naming(counter, arrays, _loads(*statements) | stored(*statements) | set(arrays))
+    naming = _Naming(counter, arrays, loaded(*statements) | stored(*statements) | set(arrays))
     made = [naming.visit(statement) for statement in statements]
-    needed = _loads(*made)
+    needed = loaded(*made)
     if counter in needed:
-        raise Refused("The number of the sample takes part in the computation.", "FO101")
+        raise Refused("The number of the sample takes part in the computation.")
     used = [*(pair for pair in rows if pair[0] in needed), *((one, array) for array, one in naming.names.items())]
     if not used:
         raise Refused("The loop over the samples reads none of them.")
@@ -243,3 +244,73 @@ class _Filled(ast.NodeTransformer):
         if node.id in self._names:
             raise Refused("A list of samples' results is used as a list.")
         return node
+
+
+def _is_pure(statements: list[Any], names: Mapping[str, Any], own: set[str], depth: int = 0) -> bool:
+    """Whether statements, with all functions of the user's that they call, compute and do nothing else.
+
+    Args:
+        statements: Of a function.
+        names: The function's global and closure variables.
+        own: Names that are local to the function.
+        depth: How many calls deep this is.
+    """
+    local = own | stored(*statements)
+    nodes = (node for statement in statements for node in ast.walk(statement))
+    return not any(_does_more(node, names, local, depth) for node in nodes)
+
+
+def _does_more(node: ast.AST, names: Mapping[str, Any], local: set[str], depth: int) -> bool:
+    match node:
+        case ast.Attribute() | ast.Subscript():
+            return not isinstance(node.ctx, ast.Load)
+        case ast.For():
+            return any(isinstance(part, ast.Return) for part in ast.walk(node))
+        case ast.FunctionDef():
+            check_decorators(node)
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=method))):
+            return method not in _OWN_CHANGES or name not in local
+        case ast.Expr():
+            return not isinstance(node.value, ast.Constant)
+        case ast.Call():
+            return not _is_pure_call(node, names, local, depth)
+    return isinstance(node, _FORBIDDEN)
+
+
+def _is_pure_call(node: ast.Call, names: Mapping[str, Any], local: set[str], depth: int) -> bool:
+    if isinstance(node.func, ast.Name) and node.func.id in _EFFECTS and node.func.id not in names:
+        return False
+    function, root = _resolved(node.func, names)
+    if isinstance(node.func, ast.Attribute):
+        owner, _ = _resolved(node.func.value, names)
+        changes = node.func.attr in _CHANGES or (node.func.attr in _OWN_CHANGES and root not in local)
+        # A function of a module, such as `ops.add`, is no method.
+        if not isinstance(owner, types.ModuleType) and (changes or node.func.attr.endswith("_")):
+            return False
+    if function is None:
+        return True
+    path = path_of(function)
+    if may_define_gradient(function) or is_random(path) or is_random(ast.unparse(node.func)):
+        return False
+    holder = getattr(function, "__self__", None) if isinstance(function, types.MethodType) else None
+    function = getattr(function, "__func__", function)
+    if not isinstance(function, types.FunctionType) or library_of(function.__module__) is not None:
+        return library_of(path) is not None
+    tree = tree_of(function)
+    inside = tree.body if isinstance(tree, ast.FunctionDef) else [tree.body]
+    known = outside_of(function) if holder is None else {**outside_of(function), "self": holder}
+    return depth <= _DEEPEST and _is_pure(inside, known, {arg.arg for arg in tree.args.args}, depth + 1)
+
+
+def _resolved(node: ast.expr, names: Mapping[str, Any]) -> tuple[Any, str | None]:
+    """The object that a dotted name is, or None for a method of a value; and the name that it starts with."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if not isinstance(node, ast.Name):
+        return None, None
+    found = names.get(node.id)
+    for part in reversed(parts):
+        found = getattr(found, part, None)
+    return found, node.id

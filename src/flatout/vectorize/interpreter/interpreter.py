@@ -22,7 +22,7 @@ from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import assigned_names, join, over_axes
+from flatout.vectorize.loops.loop_totals import join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import bindings, heap_access, heap_makers
@@ -32,7 +32,7 @@ from .branches import Branching
 from .heap import Heap, read
 from .iterating import HANDLERS as ITERATING
 from .library_loops import HANDLERS as LOOPS
-from .loop_statements import Looping
+from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
 
 _DEEPEST = 12
@@ -46,7 +46,7 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter(Assigning, Branching, Looping):
+class Interpreter(Assigning, Branching):
     """Runs the statements of a function on lifted values."""
 
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **LOOPS}
@@ -147,9 +147,9 @@ class Interpreter(Assigning, Branching, Looping):
                 none = Known(None, self.lift.graph.const(None))
                 raise _Returned(self.reference(node.value, scope) if node.value else none)
             case ast.For():
-                self._for(node, scope)
+                for_statement(self, node, scope)
             case ast.While():
-                self._while(node, scope)
+                while_statement(self, node, scope)
             case ast.If():
                 self._if(node, scope)
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.AnnAssign():
@@ -188,14 +188,14 @@ class Interpreter(Assigning, Branching, Looping):
         paths = [self._entered(item, scope) for item in node.items]
         if not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
             raise Refused("A statement that cannot be lifted: with.")
+        before = self.heap.snapshot()
         for statement in node.body:
             self.statement(statement, scope)
-        for name in assigned_names(node.body) if set(paths) & set(_NO_GRADIENT) else ():
-            value = scope.variables.get(name)
+        for (space, cell), value in self.heap.changed(before).items() if set(paths) & set(_NO_GRADIENT) else ():
             if isinstance(value, Tensor):
-                scope.variables[name] = attributes.detached(self.lift, value)
+                space.variables[cell] = attributes.detached(self.lift, value)
             elif not isinstance(value, (Host, Known)):
-                raise Refused(f"{name!r} is filled where no gradient is kept.", "FO101")
+                raise Refused(f"{self.heap.label(space, cell)!r} is filled where no gradient is kept.", "FO101")
 
     def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
         call = item.context_expr

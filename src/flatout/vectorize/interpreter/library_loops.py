@@ -11,7 +11,7 @@ from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Range, Refused, Several, Tensor
 from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import carried, finished, opened
-from flatout.vectorize.loops.running_totals import Running, advanced
+from flatout.vectorize.loops.running_totals import advanced
 
 from .heap import read
 from .scopes import Scope, as_local
@@ -123,7 +123,7 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     is_plain = getattr(after, "how", None) in ("sum", "prod") and len(after.terms) == 1
     if not is_plain or ("initializer" not in given and after.terms[0] is not flow.element):
         raise Refused("scan() by other than a sum or product: a recurrence is not a map.", "FO106")
-    each, _ = advanced(run.lift, Running("total", after.how, ast.Constant(None)), begin, after.terms[0], flow)
+    each, _ = advanced(run.lift, after, flow)
     return listing_to_tensor(run.lift, Listing(each, flow.axes, None))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from typing import Any
 
@@ -37,29 +36,6 @@ def opened(lift: Lifting, value: Any) -> Any:
     if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
         return Items(tuple(number(lift, one) for one in value.value), isinstance(value.value, list))
     return value
-
-
-_CHANGING = ("append", "extend", "add", "update", "insert", "pop", "remove", "write")
-
-
-def assigned_names(body: list[ast.stmt]) -> set[str]:
-    """The variables that statements may change, lists that they fill included."""
-    names: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                names.update(_root(node.value))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
-                names.update(_root(node.func.value))
-    return names
-
-
-def _root(node: ast.expr) -> set[str]:
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return {node.id} if isinstance(node, ast.Name) else set()
 
 
 def carried(lift: Lifting, value: Any, name: str) -> Any:

@@ -102,18 +102,20 @@ def _code_names(node: ast.AST) -> set[str]:
 
 
 def stored(*nodes: ast.AST) -> set[str]:
-    """The names that code gives values to."""
-    return _names(nodes, ast.Store)
+    """The names that code gives values to, or entries."""
+    found = set()
+    for part in (part for node in nodes for part in ast.walk(node)):
+        if isinstance(part, (ast.Name, ast.Subscript)) and isinstance(part.ctx, ast.Store):
+            while isinstance(part, (ast.Attribute, ast.Subscript)):
+                part = part.value
+            found |= {part.id} if isinstance(part, ast.Name) else set()
+    return found
 
 
 def loaded(*nodes: ast.AST) -> set[str]:
     """The names that code reads."""
-    return _names(nodes, ast.Load)
-
-
-def _names(nodes: tuple[ast.AST, ...], context: type) -> set[str]:
     parts = (part for node in nodes for part in ast.walk(node))
-    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, context)}
+    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
 def _simplified(tree: ast.FunctionDef) -> ast.FunctionDef:

@@ -20,15 +20,9 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 
 
 def answered(run: Any, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
-    """What a cell holds behind a branch on what a loop carries.
+    """What a cell holds behind a branch on what a loop carries, where it held `held`, and holds this and that.
 
-    Args:
-        run: The interpreter.
-        question: The condition.
-        then: What the cell holds where it is true.
-        otherwise: What it holds where it is not.
-        held: What it held before.
-        is_only: Whether the branch changes no other cell.
+    `is_only` says whether the branch changes no other cell.
     """
     if then is None or otherwise is None:
         return Unreadable("A variable has a value on one side of a branch only.", "FO202")

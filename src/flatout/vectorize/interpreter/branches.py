@@ -60,32 +60,26 @@ class Branching:
         if self._only_logs(node, scope):
             self._block(node.body, scope)
             return
-        condition = self.condition(node.test, scope, may_ask=True)
-        if isinstance(condition, bool):
-            self._block(node.body if condition else node.orelse, scope)
+        test = condition(self, node.test, scope, may_ask=True)
+        if isinstance(test, bool):
+            self._block(node.body if test else node.orelse, scope)
             return
-        if isinstance(condition, Tensor):
+        if isinstance(test, Tensor):
             self.lift.changes.add("FO202")
-        sides = [partial(self._block, body, scope) for body in (node.body, node.orelse)]
-        if isinstance(condition, Question):
-            self._asked(condition, sides)
+        sides: list[Callable[[], Any]] = [partial(self._block, body, scope) for body in (node.body, node.orelse)]
+        if isinstance(test, Question):
+            self._asked(test, sides)
         else:
-            self.sides(condition, sides)
+            self.sides(test, sides)
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
             self.statement(statement, scope)
 
     def sides(self, condition: Any, sides: list[Callable[[], Any]], but: Scope | None = None) -> list[Any]:
-        """Run both sides of a branch on the same state, and join what they made of all variables and objects.
+        """Run both sides of a branch on the same state, join what they made of all cells, and give what each gave.
 
-        Args:
-            condition: What decides.
-            sides: The one where it holds, and the other.
-            but: A scope whose variables nobody reads any more.
-
-        Returns:
-            What each side gave.
+        Nobody reads the variables of the scope `but` any more.
         """
         before = self.heap.snapshot()
         results, states = [], []
@@ -229,7 +223,3 @@ class Branching:
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a Host or a Tensor of booleans."""
         return truth(self, value)
-
-    def condition(self, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
-        """The truth of an expression, as `truth` of its value."""
-        return condition(self, node, scope, may_ask)

@@ -361,8 +361,8 @@ def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
     if isinstance(test, Question):
-        sides = (evaluate(run, side, scope) for side in (node.body, node.orelse))
-        return best_so_far.answered(run, test, *sides, None, True)
+        then, otherwise = (evaluate(run, side, scope) for side in (node.body, node.orelse))
+        return best_so_far.answered(run, test, then, otherwise, None, True)
     if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
     with Masked(run.lift, test):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -25,8 +27,8 @@ from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
-from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
+from . import heap_access, heap_makers
 from .assigning import Assigning
 from .branches import Branching
 from .heap import Heap, read
@@ -111,7 +113,7 @@ class Interpreter(Assigning, Branching):
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
-        condition = self.condition(statement.test, scope)
+        condition = expressions.condition(self, statement.test, scope)
         if isinstance(condition, bool):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self.loops > self._outer_loops:
@@ -162,7 +164,7 @@ class Interpreter(Assigning, Branching):
             case ast.With():
                 self._with(node, scope)
             case ast.Import() | ast.ImportFrom():
-                bindings.bring_in(self, node, scope)
+                self._bring_in(node, scope)
             case ast.Assert():
                 self._assert(node, scope)
             case ast.Break():
@@ -173,6 +175,21 @@ class Interpreter(Assigning, Branching):
                 raise Refused(f"A variable outside the function is changed: {', '.join(node.names)}.", "FO303")
             case _:
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
+
+    def _bring_in(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for alias in node.names:
+            path: str | None = None
+            if isinstance(node, ast.Import):
+                root = alias.name.partition(".")[0]
+                value = importlib.import_module(alias.name)
+                name, value = (alias.asname, value) if alias.asname else (root, importlib.import_module(root))
+            elif node.level or node.module is None:
+                raise Refused("A relative import inside the function.")
+            else:
+                name, value = alias.asname or alias.name, getattr(importlib.import_module(node.module), alias.name)
+                path = value.__name__ if isinstance(value, types.ModuleType) else f"{node.module}.{alias.name}"
+            self.injected.setdefault(name, value)
+            scope.variables[name] = Known(value, self.lift.graph.name(name), path)
 
     def _owner(self, scope: Scope, name: str) -> Scope:
         """The scope around a function whose variable it changes."""

@@ -73,7 +73,7 @@ def _reading(function: Callable[..., Any]) -> Callable[..., Any]:
 def _as_written(run: Any, function: Callable[..., Any], given: dict[str, Any]) -> Any:
     local = as_local(function, is_same_module=False)
     for node in ast.walk(local.tree):
-        node.lineno = None  # A reason is given with the line of the loss.
+        node.lineno = None  # type: ignore[attr-defined]  # A reason is given with the line of the loss.
     return run.function(local, [], given)
 
 

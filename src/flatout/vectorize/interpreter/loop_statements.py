@@ -6,7 +6,7 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import elementwise, number
+from flatout.vectorize.arrays.algebra import number
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
@@ -30,7 +30,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import stream, variable
+from flatout.vectorize.loops.iterated_axes import range_of, stream
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
 from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
 from flatout.vectorize.reading.function_source import stored
@@ -179,7 +179,7 @@ class _Loop:
                         continue
                     run.statement(statement, scope)
                     after = scope.variables.get(name)
-                    if not is_read_before and is_total(after, name):
+                    if not is_read_before and isinstance(after, Sum) and is_total(after, name):
                         each, totals[name] = advanced(run.lift, after, flow)
                         run.assign(ast.Name(name, ast.Store()), each, scope)
         finally:
@@ -273,16 +273,10 @@ def _bounded(lift: Lifting, flow: Stream, over: Any) -> Stream:
     size = pending.size
     if pending.start is not None:
         size = lift.graph.binary("-", size, pending.start)  # type: ignore[arg-type]
-    axis = Axis("i", size, pending.start)
-    at = variable(lift, axis)
-    keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
     for bound in (over.start, over.stop):
         if isinstance(bound, Tensor) and bound.domain:
             lift.hints.append(("count", bound.domain, size))
-    if isinstance(over.start, Tensor):
-        later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
-        keep = elementwise(lift, "logical_and", (keep, later), "bool")
-    return Stream((axis,), at, keep)
+    return range_of(lift, over, size)
 
 
 def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:

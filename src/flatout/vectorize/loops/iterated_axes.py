@@ -44,7 +44,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
     if isinstance(value, Items):
         return value
     if isinstance(value, Range):
-        return _range(lift, value)
+        return range_of(lift, value)
     if isinstance(value, Listing):
         fresh = tuple(Axis(axis.name, axis.size, axis.start) for axis in value.axes)
         labels = dict(zip(value.axes, fresh, strict=True))
@@ -54,7 +54,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         if not value.rank:
             raise WrongRank("A number is iterated.")
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
-            steps = _range(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+            steps = range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
             if value.valid is None or value.inner[0] not in value.valid.dims:
                 return steps
             return replace(steps, keep=relabelled(value.valid, {value.inner[0]: steps.axes[0]}))
@@ -112,11 +112,12 @@ def _sum(lift: Lifting, left: Node, right: Node) -> Node:
     return lift.graph.binary("+", left, right)
 
 
-def _range(lift: Lifting, value: Range) -> Stream:
+def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
+    """The steps of a range; `most`: as many as there can be, where a bound is of the data."""
     step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
     if step == -1:
         first, last = (operated(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
-        return backwards(_range(lift, Range(first, last)))
+        return backwards(range_of(lift, Range(first, last)))
     if step != 1:
         return _stepping(lift, value, step)
     start, stop = value.start, value.stop
@@ -125,7 +126,7 @@ def _range(lift: Lifting, value: Range) -> Stream:
     begin = number(lift, 0) if isinstance(start, Tensor) else start
     first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
     if isinstance(stop, Tensor):
-        size = _bound(lift, stop)
+        size = most or _bound(lift, stop)
     elif isinstance(begin, Known) and isinstance(stop, Known):
         size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
         if stop.node.kind != "const" and begin.value:

@@ -13,6 +13,7 @@ from flatout.vectorize.arrays.algebra import (
     both,
     cast,
     elementwise,
+    front,
     number,
     operand,
     relabelled,
@@ -41,9 +42,6 @@ from flatout.vectorize.arrays.shaping import stack
 
 from .iterated_axes import operated, stream, variable
 from .loop_totals import join, opened, over_axes
-
-# Up to this many places a list stays one of as many values.
-_FEW = 16
 
 
 def write(run: Any, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
@@ -241,21 +239,13 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
 def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
     """A list or array of numbers that loops have added to, by place."""
     base = opened(lift, terms.base)
-    if isinstance(base, Tensor):
-        return _array(lift, replace(terms, base=None), base, keys, count)
-    if isinstance(base, Items) and count == 1 and len(base.values) <= _FEW:
-        size = number(lift, len(base.values))
-        inside = _from_the_end(lift, terms, len(keys), size)
-        places = (value_at(lift, inside, (*keys, number(lift, at))) for at in range(len(base.values)))
-        return Items(tuple(join(lift, "sum", old, new) for old, new in zip(base.values, places, strict=True)), True)
-    if isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None and count == 1:
-        (axis,) = base.axes
-        assert axis.size is not None
-        fresh = Axis("slot", axis.size)
-        inside = _from_the_end(lift, terms, len(keys), Host(axis.size))
-        each = value_at(lift, inside, (*keys, variable(lift, fresh)))
-        return Listing(join(lift, "sum", relabelled_value(base.element, {axis: fresh}), each), (fresh,))
-    raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
+    if isinstance(base, Items):
+        base = stack(lift, base)
+    elif isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None:
+        base = listing_to_tensor(lift, base)
+    if not isinstance(base, Tensor):
+        raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
+    return _array(lift, replace(terms, base=None), base, keys, count)
 
 
 def _array(lift: Lifting, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
@@ -289,69 +279,46 @@ def _from_the_end(lift: Lifting, terms: Terms, place: int, size: Any) -> Terms:
     return Terms(terms.kind, tuple(moved(part) for part in terms.parts))
 
 
-def joined(lift: Lifting, parts: list[Listing | Items]) -> Any:
+def joined(lift: Lifting, parts: list[Any]) -> Any:
     """Lists one behind the other, as one."""
     parts = [part for part in parts if not (isinstance(part, Items) and not part.values)]
     if len(parts) < 2:
         return parts[0] if parts else Items((), True)
-    if all(isinstance(part, Items) for part in parts):
-        return Items(tuple(value for part in parts for value in part.values), True)  # type: ignore[union-attr]
-    arrays, masks, sizes = [], [], []
-    graph = lift.graph
+    arrays, masks = [], []
+    total: Any = None
     for part in parts:
-        listing = part if isinstance(part, Listing) else _few(lift, part)
-        if len(listing.axes) != 1 or isinstance(listing.element, (Items, Listing)):
+        if isinstance(part, Listing) and (len(part.axes) != 1 or isinstance(part.element, (Items, Listing))):
             raise Refused("Lists that several loops filled are read as one.", "FO106")
-        (axis,) = listing.axes
-        stacked = listing_to_tensor(lift, replace(listing, keep=None))
-        arrays.append(stacked)
-        sizes.append(axis.size)
-        masks.append(listing.keep)
+        is_filled = isinstance(part, Listing)
+        arrays.append(listing_to_tensor(lift, replace(part, keep=None)) if is_filled else stack(lift, part))
+        masks.append(part.keep if is_filled else None)
+        size: Any = arrays[-1].inner[0].size
+        total = size if total is None else lift.graph.binary("+", total, size)
     if len({array.rank for array in arrays}) > 1:
         raise WrongRank("A list holds arrays of different ranks.", "FO106")
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = graph.binary("+", total, size)
     axis = Axis("item", total)
-    element = _behind(lift, arrays, axis)
     if all(mask is None for mask in masks):
-        return Listing(element, (axis,))
+        return Listing(_behind(lift, arrays, axis), (axis,))
     there = []
     for mask, array in zip(masks, arrays, strict=True):
-        own = array.inner[0]
+        own: Any = array.inner[0]
         if mask is None or own not in mask.dims:
-            ones = Tensor(
-                graph.call("ops.ones", graph.sequence((own.size,)), dtype=graph.const("bool")), (own,), (), "bool"
-            )
+            size = lift.graph.sequence((own.size,))
+            ones = Tensor(lift.graph.call("ops.ones", size, dtype=lift.graph.const("bool")), (own,), (), "bool")
             mask = ones if mask is None else elementwise(lift, "logical_and", (mask, ones), "bool")
         there.append(replace(mask, inner=(own,)))
-    return Listing(element, (axis,), replace(_behind(lift, there, axis), kind="bool"))
-
-
-def _few(lift: Lifting, items: Items) -> Listing:
-    stacked = stack(lift, items)
-    return Listing(replace(stacked, inner=stacked.inner[1:]), stacked.inner[:1])
+    return Listing(_behind(lift, arrays, axis), (axis,), replace(_behind(lift, there, axis), kind="bool"))
 
 
 def _behind(lift: Lifting, arrays: list[Tensor], axis: Axis) -> Tensor:
     """Arrays one behind the other along their first inner dimension, which becomes the axis."""
-    outer: list[Axis] = []
-    for array in arrays:
-        outer += [one for one in array.axes if one not in outer]
-    nodes, first = [], arrays[0]
-    kinds = {array.kind for array in arrays}
-    for array in arrays:
-        dims = (array.inner[0], *outer, *array.inner[1:])
-        node = array.node
-        kept = [one for one in dims if one in array.dims]
-        order = [array.dims.index(one) for one in kept]
-        if order != list(range(len(order))):
-            node = lift.graph.call("ops.transpose", node, lift.graph.sequence(tuple(map(lift.graph.const, order))))
-        if kept != list(dims):
-            raise Refused("A list holds arrays that depend on different loops.", "FO106")
-        if len(kinds) > 1 and array.kind != "float":
-            node = lift.graph.call("ops.cast", node, lift.graph.const("float32"))
-        nodes.append(node)
-    made = lift.graph.call("ops.concatenate", lift.graph.sequence(tuple(nodes), True), axis=lift.graph.const(0))
-    dims = (axis, *outer, *first.inner[1:])
-    return Tensor(made, dims, first.inner[1:], first.kind if len(kinds) == 1 else "float", is_host=first.is_host)
+    arrays = [front(lift, array) for array in arrays]
+    first, kinds = arrays[0], {array.kind for array in arrays}
+    if any(array.axes != first.axes for array in arrays):
+        raise Refused("A list holds arrays that depend on different loops.", "FO106")
+    if len(kinds) > 1:
+        arrays = [array if array.kind == "float" else cast(lift, array, "float32") for array in arrays]
+    nodes = lift.graph.sequence(tuple(array.node for array in arrays), True)
+    made = lift.graph.call("ops.concatenate", nodes, axis=lift.graph.const(len(first.axes)))
+    dims = (*first.axes, axis, *first.inner[1:])
+    return Tensor(made, dims, first.inner[1:], arrays[0].kind if len(kinds) == 1 else "float", is_host=first.is_host)

@@ -34,7 +34,7 @@ _Rows = list[tuple[str, str]]
 def map_samples(
     tree: ast.FunctionDef, arrays: Mapping[str, int], names: Mapping[str, Any], ops_name: str, first: str
 ) -> str:
-    """The source of a function with its loop over the samples as a map.
+    """The source of a function with its loop over the samples as a map, or `Refused`.
 
     Args:
         tree: The function.
@@ -42,9 +42,6 @@ def map_samples(
         names: What the function's global and closure variables are.
         ops_name: How the source says `keras.ops`.
         first: The import that this needs, or nothing.
-
-    Raises:
-        Refused: It has no such loop, or the body is more than a sample's own computation.
     """
     body = [part for statement in tree.body for part in _with_loops(copy.deepcopy(statement), arrays, tree)]
     found = [at for at, one in enumerate(body) if isinstance(one, ast.For) and _samples(one, arrays, tree) is not None]
@@ -247,14 +244,7 @@ class _Filled(ast.NodeTransformer):
 
 
 def _is_pure(statements: list[Any], names: Mapping[str, Any], own: set[str], depth: int = 0) -> bool:
-    """Whether statements, with all functions of the user's that they call, compute and do nothing else.
-
-    Args:
-        statements: Of a function.
-        names: The function's global and closure variables.
-        own: Names that are local to the function.
-        depth: How many calls deep this is.
-    """
+    """Whether statements, with all functions of the user's that they call, compute and do nothing else."""
     local = own | stored(*statements)
     nodes = (node for statement in statements for node in ast.walk(statement))
     return not any(_does_more(node, names, local, depth) for node in nodes)

@@ -131,24 +131,19 @@ def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
     """`w = table.get(key)` and `if w is None: w = 1.0` is `w = table.get(key, 1.0)`."""
     made: list[ast.stmt] = []
     for one in body:
-        last = made[-1] if made else None
-        call = last.value if isinstance(last, ast.Assign) else None
-        is_get = isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr == "get"
-        if is_get and isinstance(one, ast.If) and len(one.body) == 1 and not one.orelse:
-            assert isinstance(last, ast.Assign)
-            assert isinstance(call, ast.Call)
-            name, then = ast.unparse(last.targets[0]), one.body[0]
-            is_same = isinstance(then, ast.Assign) and ast.unparse(then.targets[0]) == name
-            if is_same and ast.unparse(one.test) == f"{name} is None" and len(call.args) == 1 and not call.keywords:
-                assert isinstance(then, ast.Assign)
-                if isinstance(then.value, ast.Constant):
-                    call.args.append(then.value)
-                    continue
-        made.append(one)
+        match made[-1:], one:
+            case (
+                [ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="get"), args=[_]) as call)],
+                ast.If(test=test, body=[ast.Assign(targets=[again], value=ast.Constant() as default)], orelse=[]),
+            ) if ast.unparse(test) == f"{ast.unparse(target)} is None" and ast.unparse(again) == ast.unparse(target):
+                call.args.append(default)
+            case _:
+                made.append(one)
     return made
 
 
 _YIELDED = "yielded_here"
+_INDEXERS = (".loc", ".iloc", ".at", ".iat")
 
 
 class _Simplifying(ast.NodeTransformer):
@@ -173,48 +168,46 @@ class _Simplifying(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
         self.generic_visit(node)
-        call, target = node.value, node.targets[0]
-        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name) or len(call.args) != 2 or call.keywords:
-            return node
-        if ast.unparse(call.func) != f"{target.id}.write" or ast.unparse(call.args[0]) != f"{target.id}.size()":
-            return node
-        longer = ast.BinOp(ast.Name(target.id, ast.Load()), ast.Add(), ast.List([call.args[1]], ast.Load()))
-        return ast.copy_location(ast.Assign([target], longer), node)
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name) as target], value=ast.Call(args=[at, given], keywords=[]) as call
+            ):
+                if ast.unparse(call.func) == f"{name}.write" and ast.unparse(at) == f"{name}.size()":
+                    longer = ast.BinOp(ast.Name(name, ast.Load()), ast.Add(), ast.List([given], ast.Load()))
+                    return ast.copy_location(ast.Assign([target], longer), node)
+        return node
 
     def visit_While(self, node: ast.While) -> ast.stmt:
         """`while True: if i >= n: break; ...` is `while i < n: ...`."""
         self.generic_visit(node)
-        is_endless = isinstance(node.test, ast.Constant) and bool(node.test.value)
-        first = node.body[0]
-        if not is_endless or not isinstance(first, ast.If) or first.orelse or len(node.body) < 2:
-            return node
-        if len(first.body) != 1 or not isinstance(first.body[0], ast.Break):
-            return node
-        test = _opposite(first.test)
-        return node if test is None else ast.copy_location(ast.While(test, node.body[1:], node.orelse), node)
+        match node:
+            case ast.While(
+                test=ast.Constant(value=endless), body=[ast.If(test=ends, body=[ast.Break()], orelse=[]), _, *_]
+            ) if endless and (test := _opposite(ends)) is not None:
+                return ast.copy_location(ast.While(test, node.body[1:], node.orelse), node)
+        return node
 
     def visit_Try(self, node: ast.Try) -> ast.stmt:
         """`try: w = table[key]` with `except KeyError: w = 1.0` is `w = table.get(key, 1.0)`."""
         self.generic_visit(node)
-        if node.orelse or node.finalbody or len(node.handlers) != 1 or len(node.body) != 1:
-            return node
-        (handler,) = node.handlers
-        if handler.type is None or ast.unparse(handler.type) not in ("KeyError", "LookupError", "(KeyError,)"):
-            return node
-        found, missing = node.body[0], handler.body[0]
-        if len(handler.body) != 1 or not isinstance(found, ast.Assign) or not isinstance(missing, ast.Assign):
-            return node
-        value, default = found.value, missing.value
-        is_same = [ast.unparse(one) for one in found.targets] == [ast.unparse(one) for one in missing.targets]
-        if not is_same or not isinstance(default, ast.Constant) or not isinstance(value, ast.Subscript):
-            return node
-        if not isinstance(value.value, (ast.Name, ast.Attribute)) or isinstance(value.slice, ast.Slice):
-            return node
-        # `.get` of a dict or Series; the indexers of pandas, `.loc`, have none.
-        if isinstance(value.value, ast.Attribute) and value.value.attr in ("loc", "iloc", "at", "iat"):
-            return node
-        call = ast.Call(ast.Attribute(value.value, "get", ast.Load()), [value.slice, default], [])
-        return ast.copy_location(ast.Assign(found.targets, call), node)
+        match node:
+            case ast.Try(
+                body=[ast.Assign(targets=[target], value=ast.Subscript(value=table, slice=key))],
+                handlers=[
+                    ast.ExceptHandler(
+                        type=ast.expr() as kind,
+                        body=[ast.Assign(targets=[again], value=ast.Constant() as default)],
+                    )
+                ],
+                orelse=[],
+                finalbody=[],
+            ) if ast.unparse(target) == ast.unparse(again) and not isinstance(key, ast.Slice):
+                # `.get` of a dict or Series; the indexers of pandas, `.loc`, have none.
+                is_table = isinstance(table, (ast.Name, ast.Attribute)) and not ast.unparse(table).endswith(_INDEXERS)
+                if is_table and ast.unparse(kind) in ("KeyError", "LookupError", "(KeyError,)"):
+                    call = ast.Call(ast.Attribute(table, "get", ast.Load()), [key, default], [])
+                    return ast.copy_location(ast.Assign([target], call), node)
+        return node
 
     def visit_Match(self, node: ast.Match) -> ast.stmt:
         """`match` on numbers is a chain of `if`."""

@@ -132,7 +132,7 @@ class Range:
 
 @dataclass(frozen=True, eq=False)
 class Several:
-    """`zip`, `enumerate` or `product` of values, or `combinations` or `permutations` of two of one."""
+    """`zip`, `enumerate`, `product` or `reversed` of values."""
 
     how: str
     values: tuple[Any, ...]

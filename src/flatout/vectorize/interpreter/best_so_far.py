@@ -9,6 +9,7 @@ from typing import Any
 from flatout.vectorize.arrays import exact_comparisons
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
 from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor, Unreadable
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls import ordering
@@ -67,6 +68,16 @@ def compared(symbol: str, left: Any, right: Any) -> Question | None:
         if is_bare and sign in _TURNED and isinstance(value, Tensor) and not value.rank:
             return Question(carried, sign, value)
     return None
+
+
+def combined(lift: Lifting, is_and: bool, value: Any, other: Any) -> Question:
+    """`j != 1 and d < best`, `best is None or d < best`."""
+    question, also = (value, other) if isinstance(value, Question) else (other, value)
+    if is_and and isinstance(also, Tensor):
+        return replace(question, keep=both(lift, question.keep, also))
+    if not is_and and question.symbol == "is" and isinstance(also, Question) and also.carried is question.carried:
+        return replace(also, is_open=True)
+    raise _refused(question)
 
 
 def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool) -> Sum:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons as wide
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, negative, number, operand
+from flatout.vectorize.arrays.algebra import binary, elementwise, negative, number, operand
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -69,7 +71,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Compare():
             return _compare(run, node, scope)
         case ast.BoolOp():
-            return _operand(run, isinstance(node.op, ast.And), node.values, scope)
+            return _operand(run, node, scope)
         case ast.IfExp():
             return _either(run, node, scope)
         case ast.Subscript():
@@ -270,7 +272,7 @@ def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
             part = heap_access.contains(run, left, right, isinstance(op, ast.NotIn))
         right = read(run, right)
         part = _comparison(run, op, left, right) if part is None else part
-        result = part if result is None else _and(run, result, part)
+        result = part if result is None else _decided(run, True, result, partial(lambda last: last, part))
         left = right
     return result
 
@@ -302,29 +304,25 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     return apply_operator(run, *wide.compared(lift, symbol, left, right))
 
 
-def _and(run: Any, left: Any, right: Any) -> Any:
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return both(run.lift, left, right)
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Known):
-            return other if one.value else one
-        if isinstance(one, Question) and isinstance(other, Tensor):
-            return replace(one, keep=both(run.lift, one.keep, other))
-    if isinstance(left, Host) and isinstance(right, Host):
-        return Host(run.lift.graph.make("ifexp", left.node, right.node, left.node))
-    raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-
-
-def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
+def _operand(run: Any, node: ast.BoolOp, scope: Scope, only_truth: bool = False, first: int = 0) -> Any:
     """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
-    value = run.expression(nodes[0], scope)
-    if len(nodes) == 1:
+    one = node.values[first]
+    value = condition(run, one, scope, may_ask=True) if only_truth else run.expression(one, scope)
+    if first == len(node.values) - 1:
         return value
-    test = truth(run, value)
+    return _decided(run, isinstance(node.op, ast.And), value, lambda: _operand(run, node, scope, only_truth, first + 1))
+
+
+def _decided(run: Any, is_and: bool, value: Any, rest: Callable[[], Any]) -> Any:
+    test = value if isinstance(value, (bool, Question)) else truth(run, value)
     if isinstance(test, bool):
-        return _operand(run, is_and, nodes[1:], scope) if test == is_and else value
-    with Masked(run.lift, test if is_and else run.inverse(test)):
-        other = _operand(run, is_and, nodes[1:], scope)
+        return rest() if test == is_and else value
+    with Masked(run.lift, test if is_and or isinstance(test, Question) else run.inverse(test)):
+        other = rest()
+    if isinstance(other, bool):
+        return value if other == is_and else other
+    if isinstance(value, Question) or isinstance(other, Question):
+        return best_so_far.combined(run.lift, is_and, value, other)
     if all(isinstance(one, Tensor) and one.kind == "bool" for one in (value, other)):
         return elementwise(run.lift, "logical_and" if is_and else "logical_or", (value, other), "bool")
     return run.choose(test, other, value) if is_and else run.choose(test, value, other)
@@ -332,28 +330,11 @@ def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any
 
 def condition(run: Any, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
     """An expression of which only the truth counts: as `truth` of it, or a `Question` where one may be asked."""
-    if not isinstance(node, ast.BoolOp):
+    if isinstance(node, ast.BoolOp):
+        value = _operand(run, node, scope, only_truth=True)
+    else:
         value = run.expression(node, scope)
-        return value if may_ask and isinstance(value, Question) else truth(run, value)
-    is_and = isinstance(node.op, ast.And)
-    result: Any = None
-    for item in node.values:
-        value = condition(run, item, scope, may_ask)
-        if isinstance(value, bool):
-            if value != is_and:
-                return value
-            continue
-        if result is None:
-            result = value
-        elif isinstance(result, Tensor) and isinstance(value, Tensor):
-            result = elementwise(run.lift, "logical_and" if is_and else "logical_or", (result, value), "bool")
-        elif is_and:
-            result = _and(run, result, value)
-        elif isinstance(value, Question) and getattr(result, "symbol", "") == "is" and result.carried is value.carried:
-            result = replace(value, is_open=True)
-        else:
-            raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-    return is_and if result is None else result
+    return value if isinstance(value, bool) or (may_ask and isinstance(value, Question)) else truth(run, value)
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:

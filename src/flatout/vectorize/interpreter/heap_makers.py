@@ -25,10 +25,6 @@ def made_by(run: Any, path: str | None, args: list[Any], kwargs: dict[str, Any])
             return make("list", Items((), True))
         made = make("dict")
         made.variables.update(kwargs)
-        if all(isinstance(value, Known) for value in kwargs.values()):
-            words = tuple((key, value.node) for key, value in kwargs.items())
-            node = run.lift.graph.make("calling", run.lift.graph.name("dict"), (), words)
-            made.made = (Known({key: value.value for key, value in kwargs.items()}, node), dict(kwargs))
         return made
     if path == "collections.Counter" and not kwargs and len(args) < 2:
         made = make("dict", default="number")

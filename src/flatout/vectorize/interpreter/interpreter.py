@@ -32,7 +32,6 @@ from . import heap_access, heap_makers
 from .assigning import Assigning
 from .branches import Branching
 from .heap import Heap, read
-from .iterating import HANDLERS as ITERATING
 from .library_loops import HANDLERS as LOOPS
 from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
@@ -51,7 +50,7 @@ class _Returned(Exception):
 class Interpreter(Assigning, Branching):
     """Runs the statements of a function on lifted values."""
 
-    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **LOOPS}
+    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift

@@ -1,21 +1,43 @@
-"""Loops and branches that libraries offer as functions, read as the Python that they stand for."""
+"""What Python and libraries offer to loop by: `range`, `zip`, `map`, `reduce`, `scan`, `fori_loop`, `cond`.
+
+What is a loop or branch of its own is written here as the Python that it stands for, and read like the loss.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 from collections.abc import Callable
 from typing import Any
 
-from flatout.vectorize.arrays.indexing import listing_to_tensor
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Range, Refused, Several, Tensor
+from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.lifted_values import (
+    Host,
+    Items,
+    Known,
+    Listing,
+    Local,
+    Partial,
+    Range,
+    Refused,
+    Several,
+    Tensor,
+)
+from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import carried, finished, opened
 from flatout.vectorize.loops.running_totals import advanced
 
+from .comprehensions import few_steps
+from .evaluation import apply_operator
 from .heap import read
 from .scopes import Scope, as_local
 
+# Choices of a few constants are written out, up to this many.
+_MOST_WRITTEN = 24
 _DOES_NOT_COUNT = "A while loop that does not count: how many steps it takes depends on the data."
 
 
@@ -50,6 +72,14 @@ def _starmapped(function: Any, rows: Any) -> Any:
 
 def _chosen(pred: Any, true_fn: Any, false_fn: Any) -> Any:
     return true_fn() if pred else false_fn()
+
+
+def _combined(iterable: Any) -> Any:
+    return [(one, other) for i, one in enumerate(iterable) for j, other in enumerate(iterable) if i < j]
+
+
+def _permuted(iterable: Any) -> Any:
+    return [(one, other) for i, one in enumerate(iterable) for j, other in enumerate(iterable) if i != j]
 
 
 def _reading(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -182,6 +212,83 @@ def _bound(run: Any, test: Local, count: int) -> tuple[int, Any]:
     raise Refused(_DOES_NOT_COUNT)
 
 
+def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:
+    return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
+
+
+def _several(how: str) -> Callable[..., Several]:
+    return lambda run, *iterables, strict=None: Several(how, iterables)
+
+
+def _enumerate(run: Any, iterable: Any, start: Any = None) -> Several:
+    start = number(run.lift, 0) if start is None else start
+    if not isinstance(start, Known) or not isinstance(start.value, int):
+        raise Refused("enumerate() with a start that depends on the data.")
+    return Several("enumerate", (iterable, start))
+
+
+def _product(run: Any, *iterables: Any, repeat: Any = None) -> Several:
+    return Several("product", iterables * (1 if repeat is None else int(repeat.value)))
+
+
+def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
+    """`itertools.combinations` and `permutations`: of two, or of more of a few constants, which are written out."""
+
+    def function(run: Any, iterable: Any, r: Any = None) -> Any:
+        if isinstance(r, Known) and r.value == 2:
+            return _as_written(run, of_two, {"iterable": iterable})
+        steps = few_steps(run, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
+        if steps is not None:
+            made = getattr(itertools, how)(steps.values, *([] if r is None else [r.value]))
+            chosen = tuple(Items(one) for one in itertools.islice(made, _MOST_WRITTEN + 1))
+            if len(chosen) <= _MOST_WRITTEN:
+                return Items(chosen)
+        raise Refused(f"{how.capitalize()} of other than two.", "FO103")
+
+    return function
+
+
+def _indices(run: Any, *shape: Any) -> Several:
+    """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`: all places of an array, row by row."""
+    sizes = shape[0].values if len(shape) == 1 and isinstance(shape[0], Items) else shape
+    return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
+
+
+def _pairwise(run: Any, iterable: Any) -> Several:
+    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
+    values = tensor(run.lift, iterable)
+    return Several("zip", (values, index(run.lift, values, [slice(number(run.lift, 1), None)])))
+
+
+def _list(run: Any, iterable: Any = None) -> Any:
+    if iterable is None:
+        return Items((), True)
+    if isinstance(iterable, Known):
+        return Known(list(iterable.value), run.lift.graph.call("list", iterable.node))
+    if isinstance(iterable, (Items, Listing, Tensor)):
+        return iterable
+    flow = stream(run.lift, iterable)
+    return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+
+
+def _reversed(run: Any, sequence: Any) -> Any:
+    is_short = isinstance(sequence, Items)
+    return Items(sequence.values[::-1], sequence.is_list) if is_short else Several("reversed", (sequence,))
+
+
+def _divmod(run: Any, x: Any, y: Any) -> Any:
+    return Items(tuple(apply_operator(run, symbol, x, y) for symbol in ("//", "%")))
+
+
+def _slice(run: Any, *bounds: Any) -> Any:
+    """`slice(a, b)`, as an index that is written `a:b`."""
+    return slice(*(None if isinstance(one, Known) and one.value is None else one for one in bounds))
+
+
+def _partial(run: Any, function: Any, *args: Any, **kwargs: Any) -> Partial:
+    return Partial(function, args, kwargs)
+
+
 HANDLERS: dict[str, Callable[..., Any]] = {
     "tensorflow.foldl": _reading(_folded), "tensorflow.foldr": _reading(_folded),
     "keras.backend.foldl": _reading(_folded), "keras.backend.foldr": _reading(_folded),
@@ -192,4 +299,11 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "builtins.map": _map, "itertools.starmap": _starmap, "functools.reduce": _reduce, "_functools.reduce": _reduce,
     "keras.ops.map": _map_rows, "tensorflow.map_fn": _map_rows, "keras.ops.vectorized_map": _map_rows,
     "tensorflow.vectorized_map": _map_rows,
+    **bound({
+        "builtins.divmod": _divmod, "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range,
+        "tensorflow.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _enumerate,
+        "itertools.product": _product, "itertools.combinations": _choices("combinations", _combined),
+        "itertools.permutations": _choices("permutations", _permuted), "itertools.pairwise": _pairwise,
+        "numpy.ndindex": _indices, "builtins.list": _list, "builtins.tuple": _list, "builtins.reversed": _reversed,
+    }),
 }  # fmt: skip

@@ -228,15 +228,6 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
     if value.how == "zip":
         return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
     parts = [stream(lift, item) for item in value.values]
-    if value.how in ("combinations", "permutations"):
-        again = stream(lift, value.values[0])
-        first = parts[0]
-        if isinstance(first, Items) or isinstance(again, Items) or first.keep is not None or len(first.axes) != 1:
-            raise Refused(f"{value.how.capitalize()} of a list that has no array form.", "FO103")
-        left, right = (variable(lift, part.axes[0]) for part in (first, again))
-        test, symbol = ("less", "<") if value.how == "combinations" else ("not_equal", "!=")
-        keep = elementwise(lift, test, (left, right), "bool", symbol)
-        return Stream((*first.axes, *again.axes), Items((first.element, again.element)), keep)
     if any(isinstance(part, Items) for part in parts):
         raise Refused("A product of lists that have no array form.", "FO103")
     streams = [part for part in parts if isinstance(part, Stream)]

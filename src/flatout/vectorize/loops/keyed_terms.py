@@ -43,6 +43,9 @@ from flatout.vectorize.arrays.shaping import stack
 from .iterated_axes import operated, stream, variable
 from .loop_totals import join, opened, over_axes
 
+# Up to this many places a list stays one of as many values.
+_FEW = 16
+
 
 def write(run: Any, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
     """Leave a term; `held` is a mutable object, or the scope of an array."""
@@ -239,9 +242,11 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
 def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
     """A list or array of numbers that loops have added to, by place."""
     base = opened(lift, terms.base)
-    if isinstance(base, Items):
-        base = stack(lift, base)
-    elif isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None:
+    if isinstance(base, Items) and count == 1 and len(base.values) <= _FEW:
+        inside = _from_the_end(lift, terms, len(keys), number(lift, len(base.values)))
+        places = (value_at(lift, inside, (*keys, number(lift, at))) for at in range(len(base.values)))
+        return Items(tuple(join(lift, "sum", old, new) for old, new in zip(base.values, places, strict=True)), True)
+    if isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None:
         base = listing_to_tensor(lift, base)
     if not isinstance(base, Tensor):
         raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")

@@ -109,7 +109,7 @@ class Range(_Value):
 
 
 class Several(_Value):
-    """`zip`, `enumerate` or `product` of values, or `combinations` or `permutations` of two of one."""
+    """`zip`, `enumerate`, `product` or `reversed` of values."""
 
     how: str
     values: tuple[Any, ...]
@@ -149,6 +149,8 @@ class Sum(_Value):
     slot: tuple[Axis | None, ...] = ()
     # For an entry of a dict or list under a key of the data: the object, its cell, and the keys.
     entry: tuple[Any, Any, tuple[Any, ...]] | None = None
+    # What it was before the loop.
+    begin: Any = None
 
 
 # The cells of a mutable object that are no attribute or constant key: what a list holds, and the entries of a dict (or
@@ -186,12 +188,23 @@ class Terms(_Value):
     base: Any = None  # What a list held before, by place; None for a dict.
 
 
-class Membership(_Value):
-    """Whether a dict that a loop fills holds a key by now."""
+class Question(_Value):
+    """A condition on what a loop carries, as the step finds it.
 
-    group: Mutable
-    keys: tuple[Any, ...]
-    is_negated: bool = False
+    Attributes:
+        carried: What it asks about.
+        symbol: `"<"`, `">"` and their like: how `value` compares with it; `"is"`, `"is not"`: whether there is nothing
+            yet; `"in"` and `"not in"`: whether it holds a key.
+        value: That of the step.
+        keep: What must be true, too.
+        is_open: Whether it is true as well where there is nothing yet.
+    """
+
+    carried: Sum
+    symbol: str
+    value: Any = None
+    keep: Tensor | None = None
+    is_open: bool = False
 
 
 class TableRow(_Value):

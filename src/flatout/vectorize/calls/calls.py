@@ -52,7 +52,7 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     args = [value for arg in node.args for value in _positional(run, arg, scope, is_read)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Sum) and not is_read and (path or "").rpartition(".")[2] not in _CARRYING:
+        if isinstance(value, Sum) and not is_read and canonical(path or "") not in (*_CARRYING, "float"):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
 
@@ -184,6 +184,8 @@ def _read_in_place(run: Reader, function: Any, args: list[Any], kwargs: dict[str
 
 def _joined(run: Reader, path: str, args: list[Any]) -> Any:
     name = canonical(path)
+    if name == "float":
+        return args[0]
     how = _CARRYING.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
         carried = next(value for value in args if isinstance(value, Sum))

@@ -75,6 +75,8 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
         return of
     if isinstance(of, TableRow):
         raise Refused(f"A row of a table is used by .{name}().", "FO401")
+    if isinstance(of, Sum) and name == "item":
+        return of
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
         if isinstance(at, Tensor) and at.position and at.position[1] == 0:

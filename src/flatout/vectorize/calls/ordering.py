@@ -47,16 +47,17 @@ def extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
     lift = run.lift
     # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
     missing = elementwise(lift, "isnan", (keys,), "bool")
+    best = first_best(lift, how, where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), keys))
+    first = index(lift, missing, [number(lift, 0)])
+    return picked(lift, flow.element, flow.axes[0], where(lift, first, number(lift, 0), best))
+
+
+def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
+    """The first place where the numbers along the only inner dimension are largest or least."""
     # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
     zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
-    passed = where(lift, zero, number(lift, 0.0), keys)
-    passed = where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), passed)
-    best = operations.apply(lift, f"arg{how}", [passed], {})
-    first = index(lift, missing, [number(lift, 0)])
-    chosen = where(lift, first, number(lift, 0), best)
-    return _picked(
-        run.lift, flow.element, flow.axes[0], cast(lift, chosen, "int32") if chosen.kind != "int" else chosen
-    )
+    best = operations.apply(lift, f"arg{how}", [where(lift, zero, number(lift, 0.0), keys)], {})
+    return cast(lift, best, "int32")
 
 
 def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
@@ -76,12 +77,12 @@ def _in_order(lift: Lifting, element: Any, axis: Axis, order: Tensor) -> Any:
     """What a loop gives, rearranged, as a list."""
     place = Axis("place", axis.size)
     at = replace(relabelled(order, {order.inner[0]: place}), inner=())
-    return Listing(_picked(lift, element, axis, at), (place,))
+    return Listing(picked(lift, element, axis, at), (place,))
 
 
-def _picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
+def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
     if isinstance(element, Items):
-        return Items(tuple(_picked(lift, item, axis, at) for item in element.values), element.is_list)
+        return Items(tuple(picked(lift, item, axis, at) for item in element.values), element.is_list)
     if not isinstance(element, Tensor) or axis not in element.dims:
         return element
     if element.position == (axis, 0) and axis.start is None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 from typing import TYPE_CHECKING, Any
 
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Mutable, Refused, Sum, Tensor
+from flatout.vectorize.arrays.algebra import known_items, number
+from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Mutable, Refused, Sum, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.entries import masked_entries
+from flatout.vectorize.loops.loop_totals import masked_entries
 
-from . import bindings, heap_access
 from . import evaluation as expressions
+from . import heap_access
 from .heap import Heap, is_object, read
 from .scopes import Scope
 
@@ -43,7 +45,7 @@ class Assigning:
                 ):
                     self.lift.graph.names.setdefault(node, target.id)
             case ast.Tuple() | ast.List():
-                for one, part in bindings.paired(self, target.elts, value):
+                for one, part in _paired(self, target.elts, value):
                     self.assign(one, part, scope)
             case ast.Subscript() | ast.Attribute() if self._is_part(target, value, scope):
                 pass
@@ -157,3 +159,33 @@ def _is_shared(held: Tensor, scope: Scope) -> bool:
 def _changes_in_place(value: Any) -> bool:
     """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
     return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))
+
+
+def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
+    """What each of several variables is assigned; one with a star gets the rest."""
+    stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
+    if not stars:
+        return list(zip(targets, _unpacked(run, value, len(targets)), strict=True))
+    if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
+        raise Refused("Something of unknown length is assigned to several variables.")
+    (at,) = stars
+    behind = len(targets) - at - 1
+    middle = Items(value.values[at : len(value.values) - behind], True)
+    rest = value.values[len(value.values) - behind :] if behind else ()
+    star = targets[at]
+    assert isinstance(star, ast.Starred)
+    named = [*targets[:at], star.value, *targets[at + 1 :]]
+    return list(zip(named, [*value.values[:at], middle, *rest], strict=True))
+
+
+def _unpacked(run: Any, value: Any, count: int) -> list[Any]:
+    """The parts of a value that is assigned to several variables."""
+    if isinstance(value, Items) and len(value.values) == count:
+        return list(value.values)
+    if isinstance(value, Known) and isinstance(value.value, (tuple, list)) and len(value.value) == count:
+        return list(known_items(run.lift, value))
+    if isinstance(value, Tensor) and value.rank:
+        return [index(run.lift, value, [number(run.lift, k)]) for k in range(count)]
+    if isinstance(value, Items):
+        raise WrongRank(f"{len(value.values)} values are assigned to {count} variables.")
+    raise Refused(f"Something of unknown length is assigned to {count} variables.")

@@ -14,8 +14,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
     Listing,
-    Membership,
     Method,
+    Question,
     Refused,
     Splice,
     Sum,
@@ -26,20 +26,14 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls.calls import is_log
-from flatout.vectorize.loops.keyed_terms import are_same
 
+from .best_so_far import answered, when_best
 from .evaluation import condition, truth
 from .heap import Heap, Space, is_object, read
 from .scopes import Scope
 
 # How a variable grows by elements, which a condition leaves out.
 _LISTS = ("list", "sums", "lists", "sets")
-
-
-def _is_nothing(term: Any) -> bool:
-    """Whether a term is the zero that an entry begins with."""
-    last = term.values[-1] if isinstance(term, Items) and term.values else None
-    return isinstance(last, Known) and last.value == 0
 
 
 class Branching:
@@ -64,35 +58,28 @@ class Branching:
 
     def _if(self, node: ast.If, scope: Scope) -> None:
         if self._only_logs(node, scope):
-            for statement in node.body:
-                self.statement(statement, scope)
+            self._block(node.body, scope)
             return
-        condition = self.condition(node.test, scope)
-        if isinstance(condition, bool):
-            for statement in node.body if condition else node.orelse:
-                self.statement(statement, scope)
+        test = condition(self, node.test, scope, may_ask=True)
+        if isinstance(test, bool):
+            self._block(node.body if test else node.orelse, scope)
             return
-        if isinstance(condition, Tensor):
+        if isinstance(test, Tensor):
             self.lift.changes.add("FO202")
-        if isinstance(condition, Membership):
-            self._begun(condition, node, scope)
-            return
-        self.sides(condition, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
+        sides: list[Callable[[], Any]] = [partial(self._block, body, scope) for body in (node.body, node.orelse)]
+        if isinstance(test, Question):
+            self._asked(test, sides)
+        else:
+            self.sides(test, sides)
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
             self.statement(statement, scope)
 
     def sides(self, condition: Any, sides: list[Callable[[], Any]], but: Scope | None = None) -> list[Any]:
-        """Run both sides of a branch on the same state, and join what they made of all variables and objects.
+        """Run both sides of a branch on the same state, join what they made of all cells, and give what each gave.
 
-        Args:
-            condition: What decides.
-            sides: The one where it holds, and the other.
-            but: A scope whose variables nobody reads any more.
-
-        Returns:
-            What each side gave.
+        Nobody reads the variables of the scope `but` any more.
         """
         before = self.heap.snapshot()
         results, states = [], []
@@ -118,35 +105,25 @@ class Branching:
             else:
                 space.variables[name] = self.choose(condition, left, right)
 
-    def _begun(self, condition: Membership, node: ast.If, scope: Scope) -> None:
-        """`if key not in d: d[key] = 0.0`, and `if key in d: d[key] += x` with `else: d[key] = x`.
-
-        Whether an entry is there by now depends on the steps before; a sum or list that begins with nothing, or with
-        the term that it would grow by, does not ask.
-        """
+    def _asked(self, question: Question, sides: list[Callable[[], Any]]) -> None:
+        """A branch on what a loop carries from step to step."""
         before = self.heap.snapshot()
         states = []
-        for body in (node.body, node.orelse):
+        for side, keep in zip(sides, (question.keep, None), strict=True):
             self.heap.restore(before)
-            self._block(body, scope)
+            with Masked(self.lift, keep):
+                side()
             states.append(self.heap.snapshot())
-        there, absent = states[::-1] if condition.is_negated else states
-        refused = Refused(f"A branch on what {condition.group.label!r} holds, which a loop changes.", "FO106")
-        for space in before:
-            for cell in {**there[space], **absent[space]}:
-                left, right = there[space].get(cell), absent[space].get(cell)
-                if left is right:
-                    space.variables[cell] = left
-                    continue
-                if not isinstance(left, Sum) or not isinstance(right, Sum):
-                    raise refused
-                held = before[space].get(cell)
-                old = len(held.terms) if isinstance(held, Sum) else 0
-                grown, begun = left.terms[old:], right.terms[old:]
-                is_nothing = not grown and all(_is_nothing(term) for term in begun)
-                if not is_nothing and not are_same(Items(grown), Items(begun)):
-                    raise refused
-                space.variables[cell] = right
+        then, otherwise = states
+        changed = [
+            (space, cell)
+            for space in before
+            for cell in {**then[space], **otherwise[space]}
+            if then[space].get(cell) is not otherwise[space].get(cell)
+        ]
+        for space, cell in changed:
+            one, other, held = (state[space].get(cell) for state in (then, otherwise, before))
+            space.variables[cell] = answered(self, question, one, other, held, len(changed) == 1)
 
     def inverse(self, condition: Any) -> Any:
         if isinstance(condition, Tensor):
@@ -208,12 +185,12 @@ class Branching:
         if is_either and not any(isinstance(term, Splice) for side in added for term in side):
             # Each side appends as many: an element is one or the other.
             terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
-            return Sum(left.name, how, tuple(terms), left.slot)
+            return replace(left, how=how, terms=tuple(terms))
         if left.slot and left.slot == right.slot and len(added[0]) == len(added[1]) == 1 and not terms:
-            return Sum(left.name, how, (self._either_entry(condition, added[0][0], added[1][0]),), left.slot)
+            return replace(left, how=how, terms=(self._either_entry(condition, added[0][0], added[1][0]),))
         for side, test in ((left, condition), (right, self.inverse(condition))):
-            terms += [self._when(test, how, term) for term in side.terms[common:]]
-        return Sum(left.name, how, tuple(terms), left.slot or right.slot if len(terms) == 1 else ())
+            terms += [self.when(test, how, term) for term in side.terms[common:]]
+        return replace(left, how=how, terms=tuple(terms), slot=left.slot or right.slot if len(terms) == 1 else ())
 
     def _either_entry(self, condition: Any, left: Any, right: Any) -> Splice:
         """What an entry of an array is set to, where each side of a branch sets it, perhaps under conditions."""
@@ -226,8 +203,10 @@ class Branching:
         keep = elementwise(self.lift, "logical_or", keeps, "bool")
         return Splice(Listing(self.choose(condition, *values), (), keep))
 
-    def _when(self, test: Any, how: str, term: Any) -> Any:
+    def when(self, test: Any, how: str, term: Any) -> Any:
         """A term that counts where a condition holds."""
+        if how in ("argmin", "argmax") and isinstance(test, Tensor):
+            return when_best(self, test, how, term)
         if how in _LISTS:
             if not isinstance(test, Tensor):
                 raise Refused("Whether a list gets an element depends on the shape.", "FO202")
@@ -244,7 +223,3 @@ class Branching:
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a Host or a Tensor of booleans."""
         return truth(self, value)
-
-    def condition(self, node: ast.expr, scope: Scope) -> Any:
-        """The truth of an expression, as `truth` of its value."""
-        return condition(self, node, scope)

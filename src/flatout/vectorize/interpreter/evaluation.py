@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import operator
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons as wide
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, negative, number, operand
+from flatout.vectorize.arrays.algebra import binary, elementwise, negative, number, operand
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -19,8 +20,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Local,
     Match,
-    Membership,
     Mutable,
+    Question,
     Refused,
     Sum,
     Tensor,
@@ -31,9 +32,10 @@ from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
 from flatout.vectorize.lookups.lookups import is_series
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.iterated_axes import PYTHON
+from flatout.vectorize.loops.loop_totals import join, opened
 
-from . import heap_access
+from . import best_so_far, heap_access
 from .comprehensions import comprehension, dictionary
 from .heap import constant_key, is_object, read
 from .scopes import Scope
@@ -42,12 +44,6 @@ SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
     ast.MatMult: "@", ast.BitAnd: "&", ast.BitOr: "|", ast.BitXor: "^", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">",
     ast.GtE: ">=", ast.Eq: "==", ast.NotEq: "!=",
-}  # fmt: skip
-_PYTHON = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
-    "!=": operator.ne,
 }  # fmt: skip
 
 
@@ -75,7 +71,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
         case ast.Compare():
             return _compare(run, node, scope)
         case ast.BoolOp():
-            return _operand(run, isinstance(node.op, ast.And), node.values, scope)
+            return _operand(run, node, scope)
         case ast.IfExp():
             return _either(run, node, scope)
         case ast.Subscript():
@@ -193,7 +189,7 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
         return replace(left, also=(*left.also, (right.on, right.key), *right.also))
     if isinstance(left, Known) and isinstance(right, Known):
         try:
-            return Known(_PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
+            return Known(PYTHON[symbol](left.value, right.value), graph.binary(symbol, left.node, right.node))
         except Exception as error:
             raise Refused(f"A constant expression fails: {error}") from error
     is_repeated = symbol == "*" and isinstance(left, Known) and isinstance(left.value, list)
@@ -209,12 +205,7 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
 
 
 def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
-    def items(value: Any) -> Any:
-        if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
-            return Items(tuple(number(run.lift, item) for item in value.value), isinstance(value.value, list))
-        return value
-
-    left, right = items(left), items(right)
+    left, right = opened(run.lift, left), opened(run.lift, right)
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
@@ -281,7 +272,7 @@ def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
             part = heap_access.contains(run, left, right, isinstance(op, ast.NotIn))
         right = read(run, right)
         part = _comparison(run, op, left, right) if part is None else part
-        result = part if result is None else _and(run, result, part)
+        result = part if result is None else _decided(run, True, result, partial(lambda last: last, part))
         left = right
     return result
 
@@ -290,12 +281,17 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(right, Known) and right.value is None:
+            if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
+                return Question(left, "is" if isinstance(op, ast.Is) else "is not")
             same = isinstance(left, Known) and left.value is None
             return number(lift, same == isinstance(op, ast.Is))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
         return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     symbol = SYMBOLS[type(op)]
+    question = best_so_far.compared(symbol, left, right)
+    if question is not None:
+        return question
     for value in (left, right):
         if isinstance(value, Sum):
             raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
@@ -308,59 +304,46 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     return apply_operator(run, *wide.compared(lift, symbol, left, right))
 
 
-def _and(run: Any, left: Any, right: Any) -> Any:
-    if isinstance(left, Tensor) and isinstance(right, Tensor):
-        return both(run.lift, left, right)
-    for one, other in ((left, right), (right, left)):
-        if isinstance(one, Known):
-            return other if one.value else one
-    if isinstance(left, Host) and isinstance(right, Host):
-        return Host(run.lift.graph.make("ifexp", left.node, right.node, left.node))
-    raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-
-
-def _operand(run: Any, is_and: bool, nodes: list[ast.expr], scope: Scope) -> Any:
+def _operand(run: Any, node: ast.BoolOp, scope: Scope, only_truth: bool = False, first: int = 0) -> Any:
     """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
-    value = run.expression(nodes[0], scope)
-    if len(nodes) == 1:
+    one = node.values[first]
+    value = condition(run, one, scope, may_ask=True) if only_truth else run.expression(one, scope)
+    if first == len(node.values) - 1:
         return value
-    test = truth(run, value)
+    return _decided(run, isinstance(node.op, ast.And), value, lambda: _operand(run, node, scope, only_truth, first + 1))
+
+
+def _decided(run: Any, is_and: bool, value: Any, rest: Callable[[], Any]) -> Any:
+    test = value if isinstance(value, (bool, Question)) else truth(run, value)
     if isinstance(test, bool):
-        return _operand(run, is_and, nodes[1:], scope) if test == is_and else value
-    with Masked(run.lift, test if is_and else run.inverse(test)):
-        other = _operand(run, is_and, nodes[1:], scope)
+        return rest() if test == is_and else value
+    with Masked(run.lift, test if is_and or isinstance(test, Question) else run.inverse(test)):
+        other = rest()
+    if isinstance(other, bool):
+        return value if other == is_and else other
+    if isinstance(value, Question) or isinstance(other, Question):
+        return best_so_far.combined(run.lift, is_and, value, other)
     if all(isinstance(one, Tensor) and one.kind == "bool" for one in (value, other)):
         return elementwise(run.lift, "logical_and" if is_and else "logical_or", (value, other), "bool")
     return run.choose(test, other, value) if is_and else run.choose(test, value, other)
 
 
-def condition(run: Any, node: ast.expr, scope: Scope) -> Any:
-    """An expression of which only the truth counts: True or False if known now, else a Host or a Tensor of booleans."""
-    if not isinstance(node, ast.BoolOp):
-        return truth(run, run.expression(node, scope))
-    is_and = isinstance(node.op, ast.And)
-    result: Any = None
-    for item in node.values:
-        value = condition(run, item, scope)
-        if isinstance(value, bool):
-            if value != is_and:
-                return value
-            continue
-        if result is None:
-            result = value
-        elif isinstance(result, Tensor) and isinstance(value, Tensor):
-            result = elementwise(run.lift, "logical_and" if is_and else "logical_or", (result, value), "bool")
-        elif is_and:
-            result = _and(run, result, value)
-        else:
-            raise Refused("A condition on the shape and a condition on values are combined.", "FO202")
-    return is_and if result is None else result
+def condition(run: Any, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
+    """An expression of which only the truth counts: as `truth` of it, or a `Question` where one may be asked."""
+    if isinstance(node, ast.BoolOp):
+        value = _operand(run, node, scope, only_truth=True)
+    else:
+        value = run.expression(node, scope)
+    return value if isinstance(value, bool) or (may_ask and isinstance(value, Question)) else truth(run, value)
 
 
 def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
-    test = condition(run, node.test, scope)
+    test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
+    if isinstance(test, Question):
+        then, otherwise = (evaluate(run, side, scope) for side in (node.body, node.orelse))
+        return best_so_far.answered(run, test, then, otherwise, None, True)
     if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
     with Masked(run.lift, test):
@@ -380,7 +363,7 @@ def truth(run: Any, value: Any) -> Any:
         return known
     if isinstance(value, Items):
         return bool(value.values)
-    if isinstance(value, (Host, Membership)):
+    if isinstance(value, Host):
         return value
     if isinstance(value, Listing):
         if value.keep is None:
@@ -391,6 +374,7 @@ def truth(run: Any, value: Any) -> Any:
         if value.rank:
             raise WrongRank("A branch on an array of more than one value.")
         return value if value.kind == "bool" else binary(lift, "!=", value, number(lift, 0))
-    if isinstance(value, Sum):
-        raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
+    if isinstance(value, (Sum, Question)):
+        name = value.name if isinstance(value, Sum) else value.carried.name
+        raise Refused(f"A branch on {name!r}, which a loop carries from step to step.", "FO106")
     raise Refused("A branch on something that is no number.", "FO202")

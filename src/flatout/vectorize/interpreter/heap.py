@@ -149,7 +149,7 @@ def load(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
     if isinstance(value, Sum) and value.entry is None and keys:
         return Sum(value.name, entry=(held, cell, keys))
     if isinstance(value, Terms):
-        return keyed_terms.value_at(run, value, keys)
+        return keyed_terms.value_at(run.lift, value, keys)
     return value
 
 
@@ -190,7 +190,7 @@ def keys_of(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Bag:
     if keys or any(key != EACH for key in held.variables) or not found:
         raise Refused("The keys of a dict depend on the data in a way that has no array form.", "FO107")
     # Where every entry has several parts, each has all of the keys.
-    listing = keyed_terms.keys_in(run, found[0][1])
+    listing = keyed_terms.keys_in(run.lift, found[0][1])
     run.lift.changes.add("FO107")
     entries = listing_to_tensor(run.lift, listing)
     if entries.rank != 1:

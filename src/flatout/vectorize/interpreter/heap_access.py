@@ -14,9 +14,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Known,
     Listing,
     Member,
-    Membership,
     Method,
     Mutable,
+    Question,
     Refused,
     Splice,
     Stream,
@@ -25,8 +25,10 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     WrongRank,
 )
+from flatout.vectorize.calls import methods, ordering, subscripts
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.iterated_axes import operated, stream
+from flatout.vectorize.loops.loop_totals import opened
 
 from .heap import all_terms, constant_key, is_carried, keys_of, load, read, split
 
@@ -62,7 +64,7 @@ def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
     if held.default == "number":
         return number(run.lift, 0)
     if any(cell != EACH for cell in held.variables):
-        return run.picked(read(run, Member(held, keys) if keys else held), [key])
+        return subscripts.pick(run.lift, read(run, Member(held, keys)), [key], False)
     if constant_key(key) is not None:
         raise Refused(f"{held.label!r} has no such key.", "FO401")
     raise Refused(f"An entry of {held.label!r} is read before it is there.", "FO106")
@@ -88,7 +90,7 @@ def _place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
             raise WrongRank(f"Place {at.value} of {len(content.values)}.")
         found = content.values[at.value]
         return Member(found, keys) if keys and isinstance(found, Mutable) else found
-    return run.picked(read(run, held if not keys else Member(held, keys)), [at])
+    return subscripts.pick(run.lift, read(run, Member(held, keys)), [at], False)
 
 
 def _from_the_start(run: Any, at: Any, content: Listing) -> Any:
@@ -98,7 +100,7 @@ def _from_the_start(run: Any, at: Any, content: Listing) -> Any:
     if isinstance(at, Known) and at.value >= 0:
         return at
     assert content.axes[0].size is not None
-    return run.operated("%", at, Host(content.axes[0].size))
+    return operated(run.lift, "%", at, Host(content.axes[0].size))
 
 
 def set_entry(run: Any, of: Any, key: Any, value: Any) -> None:
@@ -152,9 +154,7 @@ def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> N
     if fresh.kind != each.kind or fresh is each:
         raise Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
     if fresh.kind == "list":
-        content = read(run, fresh)
-        if isinstance(content, Known) and isinstance(content.value, list):
-            content = Items(tuple(number(run.lift, one) for one in content.value), True)
+        content = opened(run.lift, read(run, fresh))
         if not isinstance(content, Items):
             raise Refused(f"The entries of {held.label!r} are set to lists that a loop filled.", "FO106")
         for item in content.values:
@@ -203,8 +203,7 @@ def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: A
     ):
         held.variables[CONTENT] = Sum(content.name, "list", (value,), slot=(at.position[0],))  # type: ignore[index]
         return
-    if isinstance(content, Known) and isinstance(content.value, list):
-        content = Items(tuple(number(run.lift, one) for one in content.value), True)
+    content = opened(run.lift, content)
     if isinstance(content, Items) and isinstance(at, Known) and isinstance(at.value, int):
         values = list(content.values)
         values[at.value] = value
@@ -227,7 +226,7 @@ def attribute(run: Any, of: Any, name: str) -> Any:
         return _of(run, held, name, keys)
     function = vars(held.of).get(name)
     if isinstance(function, property):
-        return run.function(run.local(function.fget), [of], {})
+        return run.users_function(function.fget, [of], {})
     if isinstance(function, types.FunctionType):
         return Method(of, name)
     raise Refused(f"There is no attribute {name!r}.")
@@ -248,7 +247,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     """`of.name(*args, **kwargs)`."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind == "object":
-        return run.function(run.local(vars(held.of)[name]), [of, *args], kwargs)
+        return run.users_function(vars(held.of)[name], [of, *args], kwargs)
     none = Known(None, run.lift.graph.const(None))
     if held.kind == "list":
         if name in ("append", "extend") and len(args) == 1 and not kwargs:
@@ -263,23 +262,19 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     elif name in _OF_DICTS:
         return _OF_DICTS[name](run, of, args)
     words = {word: read(run, value) for word, value in kwargs.items()}
-    return run.method(read(run, of), name, [read(run, value) for value in args], words)
+    return methods.method(run, read(run, of), name, [read(run, value) for value in args], words)
 
 
 def extend(run: Any, of: Any, added: Any) -> None:
     """`of.append(x)`, `of.extend(xs)`, `of += xs`."""
     held, keys = split(of)  # type: ignore[misc]
-    content = held.variables.get(CONTENT)
-    if isinstance(added, Known) and isinstance(added.value, (list, tuple)):
-        added = Items(tuple(number(run.lift, one) for one in added.value), True)
+    content, added = opened(run.lift, held.variables.get(CONTENT)), opened(run.lift, added)
     if keys:
         if not isinstance(added, Items):
             raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")
         for item in added.values:
             keyed_terms.write(run, held, CONTENT, "lists", keys, item)
         return
-    if isinstance(content, Known) and isinstance(content.value, list):
-        content = Items(tuple(number(run.lift, one) for one in content.value), True)
     if isinstance(content, Items) and isinstance(added, Items):
         held.variables[CONTENT] = Items((*content.values, *added.values), True)
     elif isinstance(content, (Items, Listing)) and isinstance(added, (Items, Listing)):
@@ -302,7 +297,9 @@ def _sort(run: Any, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]
     content = read(run, held)
     if keys or isinstance(content, Sum):
         raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
-    held.variables[CONTENT] = run.sorted(content, {word: read(run, value) for word, value in kwargs.items()})
+    held.variables[CONTENT] = ordering.sorted_values(
+        run, [content], {word: read(run, value) for word, value in kwargs.items()}
+    )
     return Known(None, run.lift.graph.const(None))
 
 
@@ -321,7 +318,7 @@ def _get(run: Any, of: Any, args: list[Any]) -> Any:
         raise Refused("A dict is read with get() and a default that is not nothing.", "FO401")
     if known is not None or (not held.variables and run.loops):
         return rest[0] if rest else Known(None, run.lift.graph.const(None))
-    return run.method(read(run, of), "get", [key, *(read(run, one) for one in rest)], {})
+    return methods.method(run, read(run, of), "get", [key, *(read(run, one) for one in rest)], {})
 
 
 def _setdefault(run: Any, of: Any, args: list[Any]) -> Any:
@@ -351,7 +348,7 @@ def _listed(name: str) -> Any:
         if is_carried(held):
             raise Refused(f"{held.label!r} is read while a loop carries it from step to step.", "FO106")
         if EACH not in held.variables or not all_terms(held):
-            return run.method(read(run, of), name, [], {})
+            return methods.method(run, read(run, of), name, [], {})
         return _entries(run, held, keys, name)
 
     return function
@@ -361,7 +358,7 @@ def _entries(run: Any, held: Mutable, keys: tuple[Any, ...], name: str) -> Any:
     """`.values()`, `.items()`, `.keys()` of a dict that a loop has filled by keys of the data."""
     each = held.variables[EACH]
     if name != "keys" and isinstance(each, Terms) and each.kind == "sets" and not keys:
-        listing = keyed_terms.last_ones(run, each)
+        listing = keyed_terms.last_ones(run.lift, each)
         run.lift.changes.add("FO107")
         key, value = listing.element.values
         return Listing(Items((key, value)) if name == "items" else value, listing.axes, listing.keep)
@@ -390,9 +387,9 @@ def contains(run: Any, key: Any, group: Any, negate: bool) -> Any:
     if known is not None and known[0] in held.variables:
         return number(run.lift, not negate)
     if is_carried(held):
-        return Membership(held, (*keys, key), negate)
+        return Question(Sum(held.label), "not in" if negate else "in")
     if EACH not in held.variables or not all_terms(held):
         if not any(cell != EACH for cell in held.variables):
             return number(run.lift, negate)
         return None
-    return run.contains(key, keys_of(run, held, keys), negate)
+    return subscripts.contains(run.lift, key, keys_of(run, held, keys), negate)

@@ -25,10 +25,6 @@ def made_by(run: Any, path: str | None, args: list[Any], kwargs: dict[str, Any])
             return make("list", Items((), True))
         made = make("dict")
         made.variables.update(kwargs)
-        if all(isinstance(value, Known) for value in kwargs.values()):
-            words = tuple((key, value.node) for key, value in kwargs.items())
-            node = run.lift.graph.make("calling", run.lift.graph.name("dict"), (), words)
-            made.made = (Known({key: value.value for key, value in kwargs.items()}, node), dict(kwargs))
         return made
     if path == "collections.Counter" and not kwargs and len(args) < 2:
         made = make("dict", default="number")
@@ -69,7 +65,7 @@ def instance(run: Any, kind: type, args: list[Any], kwargs: dict[str, Any]) -> A
     made = run.heap.make("object", of=kind)
     run.heap.named(made, kind.__name__.lower())
     if "__init__" in vars(kind):
-        run.function(run.local(vars(kind)["__init__"]), [made, *args], kwargs)
+        run.users_function(vars(kind)["__init__"], [made, *args], kwargs)
     elif args or kwargs:
         return None
     return made

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import importlib
+import types
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
@@ -19,20 +21,19 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting, Masked
-from flatout.vectorize.calls import attributes, calls, host_calls, methods, ordering, python_calls, subscripts
+from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import assigned_names, join, over_axes
+from flatout.vectorize.loops.loop_totals import join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
-from . import bindings, heap_access, heap_makers
 from . import evaluation as expressions
+from . import heap_access, heap_makers
 from .assigning import Assigning
 from .branches import Branching
-from .folds import HANDLERS as FOLDS
 from .heap import Heap, read
-from .iterating import HANDLERS as ITERATING
-from .loop_statements import Looping
+from .library_loops import HANDLERS as LOOPS
+from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
 
 _DEEPEST = 12
@@ -46,10 +47,10 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter(Assigning, Branching, Looping):
+class Interpreter(Assigning, Branching):
     """Runs the statements of a function on lifted values."""
 
-    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **ITERATING, **FOLDS}
+    handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift
@@ -111,7 +112,7 @@ class Interpreter(Assigning, Branching, Looping):
 
     def _branching_return(self, statement: ast.If, rest: list[ast.stmt], scope: Scope) -> Any:
         """`if c: return a` and what follows: both values, and the condition decides."""
-        condition = self.condition(statement.test, scope)
+        condition = expressions.condition(self, statement.test, scope)
         if isinstance(condition, bool):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self.loops > self._outer_loops:
@@ -147,9 +148,9 @@ class Interpreter(Assigning, Branching, Looping):
                 none = Known(None, self.lift.graph.const(None))
                 raise _Returned(self.reference(node.value, scope) if node.value else none)
             case ast.For():
-                self._for(node, scope)
+                for_statement(self, node, scope)
             case ast.While():
-                self._while(node, scope)
+                while_statement(self, node, scope)
             case ast.If():
                 self._if(node, scope)
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.AnnAssign():
@@ -162,7 +163,7 @@ class Interpreter(Assigning, Branching, Looping):
             case ast.With():
                 self._with(node, scope)
             case ast.Import() | ast.ImportFrom():
-                bindings.bring_in(self, node, scope)
+                self._bring_in(node, scope)
             case ast.Assert():
                 self._assert(node, scope)
             case ast.Break():
@@ -173,6 +174,21 @@ class Interpreter(Assigning, Branching, Looping):
                 raise Refused(f"A variable outside the function is changed: {', '.join(node.names)}.", "FO303")
             case _:
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
+
+    def _bring_in(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        for alias in node.names:
+            path: str | None = None
+            if isinstance(node, ast.Import):
+                root = alias.name.partition(".")[0]
+                value = importlib.import_module(alias.name)
+                name, value = (alias.asname, value) if alias.asname else (root, importlib.import_module(root))
+            elif node.level or node.module is None:
+                raise Refused("A relative import inside the function.")
+            else:
+                name, value = alias.asname or alias.name, getattr(importlib.import_module(node.module), alias.name)
+                path = value.__name__ if isinstance(value, types.ModuleType) else f"{node.module}.{alias.name}"
+            self.injected.setdefault(name, value)
+            scope.variables[name] = Known(value, self.lift.graph.name(name), path)
 
     def _owner(self, scope: Scope, name: str) -> Scope:
         """The scope around a function whose variable it changes."""
@@ -188,14 +204,14 @@ class Interpreter(Assigning, Branching, Looping):
         paths = [self._entered(item, scope) for item in node.items]
         if not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
             raise Refused("A statement that cannot be lifted: with.")
+        before = self.heap.snapshot()
         for statement in node.body:
             self.statement(statement, scope)
-        for name in assigned_names(node.body) if set(paths) & set(_NO_GRADIENT) else ():
-            value = scope.variables.get(name)
+        for (space, cell), value in self.heap.changed(before).items() if set(paths) & set(_NO_GRADIENT) else ():
             if isinstance(value, Tensor):
-                scope.variables[name] = attributes.detached(self.lift, value)
+                space.variables[cell] = attributes.detached(self.lift, value)
             elif not isinstance(value, (Host, Known)):
-                raise Refused(f"{name!r} is filled where no gradient is kept.", "FO101")
+                raise Refused(f"{self.heap.label(space, cell)!r} is filled where no gradient is kept.", "FO101")
 
     def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
         call = item.context_expr
@@ -250,13 +266,6 @@ class Interpreter(Assigning, Branching, Looping):
     def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
         return over_axes(self.lift, how, term, flow)
 
-    def local(self, function: Any) -> Local:
-        """A function of the user's, ready to be read in place of being called."""
-        return as_local(function, function.__globals__ is self.globals)
-
-    def method(self, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        return methods.method(self, of, name, args, kwargs)
-
     def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return heap_access.method(self, function.of, function.name, args, kwargs)
 
@@ -265,18 +274,6 @@ class Interpreter(Assigning, Branching, Looping):
         if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
             return made
         return heap_makers.made_by(self, path, args, kwargs)
-
-    def picked(self, value: Any, items: list[Any]) -> Any:
-        return subscripts.pick(self.lift, value, items, False)
-
-    def operated(self, symbol: str, left: Any, right: Any) -> Any:
-        return expressions.apply_operator(self, symbol, left, right)
-
-    def sorted(self, value: Any, words: dict[str, Any]) -> Any:
-        return ordering.sorted_values(self, [value], words)
-
-    def contains(self, item: Any, group: Any, negate: bool) -> Any:
-        return subscripts.contains(self.lift, item, group, negate)
 
     def join(self, how: str, left: Any, right: Any) -> Any:
         return join(self.lift, how, left, right)

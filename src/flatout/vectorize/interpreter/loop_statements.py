@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from flatout.vectorize.arrays.algebra import elementwise, number
+from flatout.vectorize.arrays.algebra import number
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
@@ -30,131 +30,124 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import stream, variable
-from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, assigned_names, finished
-from flatout.vectorize.loops.running_totals import advanced, running_totals, steady
+from flatout.vectorize.loops.iterated_axes import range_of, stream
+from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
+from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
+from flatout.vectorize.reading.function_source import stored
 
+from .best_so_far import best_step
 from .comprehensions import few_steps, iterated
 from .counting import counted
-from .heap import Heap, Snapshot, Space, read
+from .heap import Snapshot, Space, read
 from .scopes import Scope
 
 
-class Looping:
-    """The loops of an `Interpreter`, which supplies what is declared here."""
+def for_statement(run: Any, node: ast.For, scope: Scope) -> None:
+    if node.orelse:
+        raise Refused("A loop has an else branch: early exit.")
+    loop(run, iterated(run, node.iter, scope), node.target, node.body, scope)
 
-    lift: Lifting
-    loops: int
-    heap: Heap
 
-    if TYPE_CHECKING:
+def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
+    """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
+    name, steps, body = counted(run, node, scope)
+    loop(run, steps, ast.Name(name, ast.Store()), body, scope)
+    scope.variables[name] = _behind(run.lift, steps, name)
 
-        def statement(self, node: ast.stmt, scope: Scope) -> None: ...
-        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
-        def assign(self, target: ast.expr, value: Any, scope: Scope) -> None: ...
 
-    def _for(self, node: ast.For, scope: Scope) -> None:
-        if node.orelse:
-            raise Refused("A loop has an else branch: early exit.")
-        over = iterated(self, node.iter, scope)
-        self.loop(over, node.target, node.body, scope)
+def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+    """Run a body for everything in `over`: once, for all steps, or step by step where these are few constants."""
+    body = _without_continue(body)
+    before = run.heap.snapshot()
+    try:
+        flow = stream(run.lift, over)
+        if isinstance(flow, Stream):
+            _Loop(run, target, body, scope).lift(flow, over)
+            return
+    except WrongRank:
+        raise
+    except Refused as refused:
+        steps = few_steps(run, over, MOST_UNROLLED)
+        if steps is None:
+            raise refused
+        run.heap.restore(before)
+        flow = steps
+    if len(flow.values) > MOST_UNROLLED:
+        raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
+    for item in flow.values:
+        run.assign(target, item, scope)
+        for statement in body:
+            run.statement(statement, scope)
 
-    def _while(self, node: ast.While, scope: Scope) -> None:
-        """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-        name, steps, body = counted(self, node, scope)
-        self.loop(steps, ast.Name(name, ast.Store()), body, scope)
-        scope.variables[name] = _behind(self.lift, steps, name)
 
-    def loop(self, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        body = _without_continue(body)
-        before = self.heap.snapshot()
-        try:
-            flow = stream(self.lift, over)
-            if isinstance(flow, Stream):
-                self._lifted(flow, over, target, body, scope)
-                return
-        except WrongRank:
-            raise
-        except Refused as refused:
-            steps = few_steps(self, over, MOST_UNROLLED)
-            if steps is None:
-                raise refused
-            self.heap.restore(before)
-            flow = Items(tuple(steps))
-        if len(flow.values) > MOST_UNROLLED:
-            raise Refused(f"A loop over {len(flow.values)} values of different kinds.", "FO104")
-        for item in flow.values:
-            self.assign(target, item, scope)
-            for statement in body:
-                self.statement(statement, scope)
+class _Loop:
+    """A loop whose body is read once, for all steps."""
 
-    def _lifted(self, flow: Stream, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
-        before = self.heap.snapshot()
-        own = assigned_names(body) | {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
-        carried: set[tuple[Space, Any]] = {(scope, name) for name in own}
+    def __init__(self, run: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+        self._run, self._target, self._body, self._scope = run, target, body, scope
+        self._before: Snapshot = run.heap.snapshot()
+        # The cells that the body changes, and those of them that held an object and get another one.
+        self._carried: set[tuple[Space, Any]] = {(scope, name) for name in stored(target, *body)}
+        self._rebound: set[tuple[Space, Any]] = set()
+        self._running = changed_once(body)
+
+    def lift(self, flow: Stream, over: Any) -> None:
+        run, before = self._run, self._before
         if is_pending(flow):
-            pending = flow
-            flow = self.bounded(pending, over, lambda: self._settled(pending, target, body, scope, before, carried))
-            self.heap.restore(before)
-        self.lift.changes.add("FO101")
-        totals = self._settled(flow, target, body, scope, before, carried)
-        targets = {part.id for part in ast.walk(target) if isinstance(part, ast.Name)}
-        for space, cell in sorted(carried, key=lambda one: self.heap.label(*one)):
-            held, label = space.variables, self.heap.label(space, cell)
-            if space is scope and cell in totals:
+            self._settle(flow)  # It shows which array the variable indexes.
+            flow = _bounded(run.lift, flow, over)
+        run.lift.changes.add("FO101")
+        totals = self._settle(flow)
+        targets = {(self._scope, name) for name in stored(self._target)}
+        for space, cell in sorted(self._carried, key=lambda one: run.heap.label(*one)):
+            held, label = space.variables, run.heap.label(space, cell)
+            if space is self._scope and cell in totals:
                 held[cell] = totals[cell]
-            elif cell in before[space] and not (space is scope and cell in targets):
+            elif cell in before[space] and (space, cell) not in targets:
                 if held[cell] is not before[space][cell]:
                     _check_shared(before[space][cell], held[cell], before[space])
                     held[cell] = self._behind(before[space][cell], held[cell], label, flow)
-            elif cell in held or (space is scope and cell in targets):
+            elif cell in held or (space, cell) in targets:
                 held[cell] = self._new_behind(held.get(cell), space, label, flow)
 
     def _behind(self, before: Any, after: Any, label: str, flow: Stream) -> Any:
-        if not isinstance(before, Mutable):
-            return finished(self, before, after, label, flow)
-        made = finished(self, read(self, before), after, label, flow)  # `rows = rows + [x]`
-        return self.heap.make("list", made) if isinstance(made, (Items, Listing)) else made
+        run = self._run
+        if isinstance(after, Sum) and after.how in ("argmin", "argmax"):
+            return best_step(run, before, after, flow)
+        made = finished(run.lift, read(run, before), after, label, flow)
+        is_list = isinstance(before, Mutable) and isinstance(made, (Items, Listing))  # `rows = rows + [x]`
+        return run.heap.make("list", made) if is_list else made
 
     def _new_behind(self, value: Any, space: Space, label: str, flow: Stream) -> Any:
         """A cell that was not there before a loop, behind it."""
         if isinstance(value, Sum) and value.how in ("sums", "lists", "sets"):
-            return keyed_terms.finished(self, None, value, flow)
+            return keyed_terms.finished(self._run.lift, None, value, flow)
         if isinstance(space, Mutable) and isinstance(value, Mutable):
             return Unreadable(f"{label!r} is made anew at every step of a loop.")
-        return _outlived(self.lift, value, label, flow)
+        return _outlived(self._run.lift, value, label, flow)
 
-    def _settled(
-        self,
-        flow: Stream,
-        target: ast.expr,
-        body: list[ast.stmt],
-        scope: Scope,
-        before: Snapshot,
-        carried: set[tuple[Space, Any]],
-    ) -> dict[str, Any]:
-        """The body, once for all steps, with all that it changes carried from step to step; see `_pass`.
+    def _settle(self, flow: Stream) -> dict[str, Any]:
+        """Read the body with all that it changes carried from step to step; returns running totals behind the loop.
 
         Which cells those are comes to light as it is read: it is read again until nothing else is changed.
         """
-        rebound: set[tuple[Space, Any]] = set()
+        heap, before = self._run.heap, self._before
         while True:
-            self.heap.restore(before)
+            heap.restore(before)
             refused: Refused | None = None
             totals: dict[str, Any] = {}
             try:
-                totals = self._pass(flow, target, body, scope, carried, rebound)
+                totals = self._pass(flow)
             except Refused as error:
                 refused = error
-            changed = self.heap.changed(before)
-            found = {one: value for one, value in changed.items() if one not in carried}
-            again = {(space, cell) for space, cell in changed if isinstance(before[space].get(cell), Mutable)} - rebound
-            rebound |= again
-            if again and not found:
-                continue
-            if not found and refused is not None:
+            changed = heap.changed(before)
+            found = {one: value for one, value in changed.items() if one not in self._carried}
+            objects = {(space, cell) for space, cell in changed if isinstance(before[space].get(cell), Mutable)}
+            is_settled = not found and objects <= self._rebound
+            self._rebound |= objects
+            if is_settled and refused is not None:
                 raise refused
-            if not found:
+            if is_settled:
                 return totals
             for (space, cell), value in found.items():
                 if cell == EACH and isinstance(value, Mutable) and EACH not in before[space]:
@@ -162,66 +155,72 @@ class Looping:
                     before[space][EACH] = value
                     before.update(_emptied(value))
                 else:
-                    carried.add((space, cell))
+                    self._carried.add((space, cell))
 
-    def bounded(self, flow: Stream, over: Any, trial: Any) -> Stream:
-        """The steps of a range with a bound from the data: a trial shows which array its variable indexes."""
-        (axis,) = flow.axes
-        trial()
-        if is_pending(flow) or not isinstance(over, Range):
-            raise Refused("The number of steps depends on the data, and no array bounds it.", "FO104")
-        size = axis.size
-        if axis.start is not None:
-            size = self.lift.graph.binary("-", size, axis.start)  # type: ignore[arg-type]
-        return _bounded(self.lift, axis.start, size, over)
-
-    def _pass(
-        self,
-        flow: Stream,
-        target: ast.expr,
-        body: list[ast.stmt],
-        scope: Scope,
-        carried: set[tuple[Space, Any]],
-        rebound: set[tuple[Space, Any]],
-    ) -> dict[str, Any]:
-        """The body, once, for all steps; returns what running totals are behind the loop.
-
-        A variable that holds an object is carried on as such, unless it is given another one.
-        """
-        running = running_totals(body, scope.variables)
-        begins = {one.name: scope.variables[one.name] for one in running.values()}
-        totals: dict[str, Any] = {}
-        for space, cell in carried:
-            value = space.variables.get(cell)
-            is_kept = isinstance(value, Mutable) and (space, cell) not in rebound
-            if cell in space.variables and not isinstance(value, (Local, Unreadable)) and not is_kept:
-                space.variables[cell] = Sum(self.heap.label(space, cell))
-            elif cell not in space.variables and isinstance(space, Mutable):
-                reason = f"{self.heap.label(space, cell)!r} is carried from one step to the next."
-                space.variables[cell] = Sum(self.heap.label(space, cell)) if cell == EACH else Unreadable(reason)
-        self.assign(target, flow.element, scope)
-        later: dict[str, Any] = {}
-        for total in [total for total in running.values() if total.is_steady]:
-            term = self.expression(total.term, scope)
-            now, later[total.name], totals[total.name] = steady(self.lift, total, begins[total.name], term, flow)
-            scope.variables[total.name] = now
-        self.loops += 1
+    def _pass(self, flow: Stream) -> dict[str, Any]:
+        """The body, once, for all steps; returns what running totals are behind the loop."""
+        run, scope, totals = self._run, self._scope, {}
+        for space, cell in self._carried:
+            self._carry(space, cell)
+        run.assign(self._target, flow.element, scope)
+        later: dict[int, Any] = {}
+        for at, (name, _) in self._running.items():
+            total = self._tried(self._body[at], name)
+            numbers = steady(run.lift, total, flow) if is_total(total, name) else None
+            if numbers is not None:
+                scope.variables[name], later[at], totals[name] = numbers
+        run.loops += 1
         try:
-            with Masked(self.lift, flow.keep):
-                for at, statement in enumerate(body):
-                    one = running.get(at)
-                    if one is None:
-                        self.statement(statement, scope)
+            with Masked(run.lift, flow.keep):
+                for at, statement in enumerate(self._body):
+                    name, is_read_before = self._running.get(at, ("", True))
+                    if at in later:
+                        scope.variables[name] = later[at]
                         continue
-                    if one.is_steady:
-                        scope.variables[one.name] = later[one.name]
-                        continue
-                    term = self.expression(one.term, scope)
-                    each, totals[one.name] = advanced(self.lift, one, begins[one.name], term, flow)
-                    self.assign(ast.Name(one.name, ast.Store()), each, scope)
+                    run.statement(statement, scope)
+                    after = scope.variables.get(name)
+                    if not is_read_before and isinstance(after, Sum) and is_total(after, name):
+                        each, totals[name] = advanced(run.lift, after, flow)
+                        run.assign(ast.Name(name, ast.Store()), each, scope)
         finally:
-            self.loops -= 1
+            run.loops -= 1
         return totals
+
+    def _carry(self, space: Space, cell: Any) -> None:
+        """Let a cell be carried from step to step; one that holds an object is not, unless it is given another one."""
+        value, label = space.variables.get(cell), self._run.heap.label(space, cell)
+        is_kept = isinstance(value, Mutable) and (space, cell) not in self._rebound
+        if cell in space.variables and not isinstance(value, (Local, Unreadable)) and not is_kept:
+            is_variable = isinstance(space, Scope)
+            space.variables[cell] = carried(self._run.lift, value, label) if is_variable else Sum(label, begin=value)
+        elif cell not in space.variables and isinstance(space, Mutable):
+            unreadable = Unreadable(f"{label!r} is carried from one step to the next.")
+            space.variables[cell] = Sum(label) if cell == EACH else unreadable
+
+    def _tried(self, statement: ast.stmt, name: str) -> Any:
+        """What a statement of constants and variables alone makes of a variable before the others have run."""
+        held = self._scope.variables.get(name)
+        if not isinstance(held, Sum) or any(isinstance(part, _NOT_PLAIN) for part in ast.walk(statement)):
+            return None
+        try:
+            self._run.statement(statement, self._scope)
+        except Refused:
+            return None
+        finally:
+            made, self._scope.variables[name] = self._scope.variables[name], held
+        return made
+
+
+_NOT_PLAIN = (
+    ast.Call,
+    ast.Subscript,
+    ast.Attribute,
+    ast.IfExp,
+    ast.BoolOp,
+    ast.Compare,
+    ast.ListComp,
+    ast.GeneratorExp,
+)
 
 
 def _emptied(made: Mutable) -> Snapshot:
@@ -266,18 +265,18 @@ def is_pending(flow: Stream) -> bool:
     return any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes)
 
 
-def _bounded(lift: Lifting, start: Any, size: Any, over: Range) -> Stream:
+def _bounded(lift: Lifting, flow: Stream, over: Any) -> Stream:
     """The steps of a range with a bound from the data, as all steps that an array allows and a mask."""
-    axis = Axis("i", size, start)
-    at = variable(lift, axis)
-    keep = elementwise(lift, "less", (at, over.stop), "bool", "<")
+    (pending,) = flow.axes
+    if is_pending(flow) or not isinstance(over, Range):
+        raise Refused("The number of steps depends on the data, and no array bounds it.", "FO104")
+    size = pending.size
+    if pending.start is not None:
+        size = lift.graph.binary("-", size, pending.start)  # type: ignore[arg-type]
     for bound in (over.start, over.stop):
         if isinstance(bound, Tensor) and bound.domain:
             lift.hints.append(("count", bound.domain, size))
-    if isinstance(over.start, Tensor):
-        later = elementwise(lift, "greater_equal", (at, over.start), "bool", ">=")
-        keep = elementwise(lift, "logical_and", (keep, later), "bool")
-    return Stream((axis,), at, keep)
+    return range_of(lift, over, size)
 
 
 def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import replace
 from typing import Any
 
@@ -30,13 +31,20 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.lookups import distinct, is_table
 
+PYTHON: dict[str, Any] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
+    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
+    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
+    "!=": operator.ne,
+}  # fmt: skip
+
 
 def stream(lift: Lifting, value: Any) -> Stream | Items:
     """How a value is iterated: as axes, or as the few values that it is."""
     if isinstance(value, Items):
         return value
     if isinstance(value, Range):
-        return _range(lift, value)
+        return range_of(lift, value)
     if isinstance(value, Listing):
         fresh = tuple(Axis(axis.name, axis.size, axis.start) for axis in value.axes)
         labels = dict(zip(value.axes, fresh, strict=True))
@@ -46,7 +54,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         if not value.rank:
             raise WrongRank("A number is iterated.")
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
-            steps = _range(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+            steps = range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
             if value.valid is None or value.inner[0] not in value.valid.dims:
                 return steps
             return replace(steps, keep=relabelled(value.valid, {value.inner[0]: steps.axes[0]}))
@@ -104,11 +112,12 @@ def _sum(lift: Lifting, left: Node, right: Node) -> Node:
     return lift.graph.binary("+", left, right)
 
 
-def _range(lift: Lifting, value: Range) -> Stream:
+def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
+    """The steps of a range; `most`: as many as there can be, where a bound is of the data."""
     step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
     if step == -1:
-        first, last = (apply_number(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
-        return backwards(_range(lift, Range(first, last)))
+        first, last = (operated(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
+        return backwards(range_of(lift, Range(first, last)))
     if step != 1:
         return _stepping(lift, value, step)
     start, stop = value.start, value.stop
@@ -117,7 +126,7 @@ def _range(lift: Lifting, value: Range) -> Stream:
     begin = number(lift, 0) if isinstance(start, Tensor) else start
     first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
     if isinstance(stop, Tensor):
-        size = _bound(lift, stop)
+        size = most or _bound(lift, stop)
     elif isinstance(begin, Known) and isinstance(stop, Known):
         size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
         if stop.node.kind != "const" and begin.value:
@@ -134,19 +143,20 @@ def _range(lift: Lifting, value: Range) -> Stream:
     return Stream((axis,), at, keep)
 
 
-def apply_number(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
-    """An operation on two numbers that are known now, or when the loss is traced."""
+def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right` of numbers: known now, when the loss is traced, or for each step."""
     if isinstance(left, Known) and isinstance(right, Known):
-        known = {"+": left.value + right.value, "-": left.value - right.value}
-        return number(lift, known[symbol])
+        return number(lift, PYTHON[symbol](left.value, right.value))
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        return binary(lift, symbol, left, right)
     if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
         raise Refused("A range has a bound that is no number.")
-    if isinstance(right, Known) and right.value == 0:
+    if isinstance(right, Known) and right.value == 0 and symbol in ("+", "-"):
         return left
     node = left.node
     if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
         return Host(node.parts[1])  # (n - 1) + 1
-    return Host(lift.graph.binary(symbol, left.node, right.node))
+    return Host(lift.graph.binary(symbol, node, right.node))
 
 
 def backwards(flow: Stream) -> Stream:
@@ -175,7 +185,7 @@ def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
     if step is None or step < 1 or not all(isinstance(bound, (Known, Host)) for bound in bounds):
         raise Refused("A range has a step that is no positive constant, or bounds from the data.")
     graph = lift.graph
-    span = apply_number(lift, "-", apply_number(lift, "+", value.stop, number(lift, step - 1)), value.start)
+    span = operated(lift, "-", operated(lift, "+", value.stop, number(lift, step - 1)), value.start)
     size = graph.const(max(0, span.value // step)) if isinstance(span, Known) else None
     axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
     at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
@@ -218,15 +228,6 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
     if value.how == "zip":
         return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
     parts = [stream(lift, item) for item in value.values]
-    if value.how in ("combinations", "permutations"):
-        again = stream(lift, value.values[0])
-        first = parts[0]
-        if isinstance(first, Items) or isinstance(again, Items) or first.keep is not None or len(first.axes) != 1:
-            raise Refused(f"{value.how.capitalize()} of a list that has no array form.", "FO103")
-        left, right = (variable(lift, part.axes[0]) for part in (first, again))
-        test, symbol = ("less", "<") if value.how == "combinations" else ("not_equal", "!=")
-        keep = elementwise(lift, test, (left, right), "bool", symbol)
-        return Stream((*first.axes, *again.axes), Items((first.element, again.element)), keep)
     if any(isinstance(part, Items) for part in parts):
         raise Refused("A product of lists that have no array form.", "FO103")
     streams = [part for part in parts if isinstance(part, Stream)]

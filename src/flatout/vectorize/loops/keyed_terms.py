@@ -13,6 +13,7 @@ from flatout.vectorize.arrays.algebra import (
     both,
     cast,
     elementwise,
+    front,
     number,
     operand,
     relabelled,
@@ -34,12 +35,13 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     WrongRank,
 )
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import stack
 
-from .iterated_axes import stream, variable
-from .loop_totals import join, over_axes
+from .iterated_axes import operated, stream, variable
+from .loop_totals import join, opened, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16
@@ -92,12 +94,12 @@ def are_same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def finished(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     """A cell behind a loop that left terms in it."""
     parts = []
     for term in after.terms:
         inside = term.listing if isinstance(term, Splice) else Listing(term, ())
-        parts.append(Listing(inside.element, (*flow.axes, *inside.axes), both(run.lift, flow.keep, inside.keep)))
+        parts.append(Listing(inside.element, (*flow.axes, *inside.axes), both(lift, flow.keep, inside.keep)))
     if any(axis.is_reversed for axis in flow.axes) and after.how != "sums":
         raise Refused(f"The entries of {after.name!r} are set from the last to the first.", "FO106")
     if isinstance(before, Sum):
@@ -109,56 +111,56 @@ def finished(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
             raise Refused(f"{after.name!r} is filled in more than one way.", "FO106")
         return replace(before, parts=(*before.parts, *parts))
     if isinstance(before, Known) and hasattr(before.value, "shape"):
-        before = operand(run.lift, before)
+        before = operand(lift, before)
     base = None if isinstance(before, Items) and not before.values else before
     made = Terms(str(after.how), tuple(parts), base)
-    return value_at(run, made, ()) if isinstance(before, Tensor) else made
+    return value_at(lift, made, ()) if isinstance(before, Tensor) else made
 
 
-def value_at(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
+def value_at(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     """The entry of these keys; where the terms have more, a list or array over all of their places."""
     count = len(terms.parts[0].element.values) - 1
     missing = count - len(keys)
     if missing and terms.base is not None and terms.kind == "sums":
-        return _over_places(run, terms, keys, missing)
+        return _over_places(lift, terms, keys, missing)
     if missing:
         raise Refused("A dict is read with fewer keys than it was filled with.", "FO106")
     if terms.kind == "sets":
-        return _last_of(run, terms, keys)
-    matching = [found for part in terms.parts if (found := _matching(run, part, keys)) is not None]
+        return _last_of(lift, terms, keys)
+    matching = [found for part in terms.parts if (found := _matching(lift, part, keys)) is not None]
     if terms.kind == "lists":
-        return joined(run.lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
-    total: Any = number(run.lift, 0.0) if terms.base is None else terms.base
+        return joined(lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
+    total: Any = number(lift, 0.0) if terms.base is None else terms.base
     for flow in matching:
-        value = operand(run.lift, flow.element)
-        value = cast(run.lift, value, "float32") if value.kind == "bool" else value
-        total = join(run.lift, "sum", total, over_axes(run.lift, "sum", value, flow))
+        value = operand(lift, flow.element)
+        value = cast(lift, value, "float32") if value.kind == "bool" else value
+        total = join(lift, "sum", total, over_axes(lift, "sum", value, flow))
     return total
 
 
-def _matching(run: Any, part: Listing, keys: tuple[Any, ...]) -> Stream | None:
+def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Stream | None:
     """The values of one part of the terms, and where they have these keys; None: nowhere."""
-    flow = stream(run.lift, part)
+    flow = stream(lift, part)
     assert isinstance(flow, Stream)
     *own, value = flow.element.values
     keep = flow.keep
     for one, wanted in zip(own, keys, strict=True):
-        same = equal(run, one, wanted)
+        same = equal(lift, one, wanted)
         if same is False:
             return None
-        keep = keep if same is True else both(run.lift, keep, same)
+        keep = keep if same is True else both(lift, keep, same)
     return Stream(flow.axes, value, keep)
 
 
-def equal(run: Any, one: Any, other: Any) -> bool | Tensor:
+def equal(lift: Lifting, one: Any, other: Any) -> bool | Tensor:
     """Whether two keys are the same: known now, or a tensor of booleans."""
     if isinstance(one, Items) and isinstance(other, Items) and len(one.values) == len(other.values):
         found: Any = True
         for a, b in zip(one.values, other.values, strict=True):
-            same = equal(run, a, b)
+            same = equal(lift, a, b)
             if same is False:
                 return False
-            found = same if found is True else found if same is True else both(run.lift, found, same)
+            found = same if found is True else found if same is True else both(lift, found, same)
         return found  # type: ignore[no-any-return]
     if isinstance(one, Known) and isinstance(other, Known):
         return bool(one.value == other.value)
@@ -167,10 +169,10 @@ def equal(run: Any, one: Any, other: Any) -> bool | Tensor:
             raise Refused("Keys of the data are mixed with keys that are no numbers.", "FO107")
         if not isinstance(value, (Known, Host, Tensor)) or (isinstance(value, Tensor) and value.rank):
             raise Refused("A key that is no number.", "FO107")
-    return elementwise(run.lift, "equal", (one, other), "bool", "==")
+    return elementwise(lift, "equal", (one, other), "bool", "==")
 
 
-def _last_of(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
+def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     """The value that was set last under a key."""
     if len(terms.parts) != 1 or len(terms.parts[0].axes) > 1 or len(keys) != 1:
         raise Refused("Entries are set in more than one place.", "FO106")
@@ -184,25 +186,25 @@ def _last_of(run: Any, terms: Terms, keys: tuple[Any, ...]) -> Any:
         (other,) = wanted.dims or (None,)
         if other is not None and not key.rank and other.size is axis.size:
             return relabelled_value(value, {axis: other})
-    flow = _matching(run, part, keys)
+    flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")
-    stacked = _stacked(run, Listing(flow.element, flow.axes))
+    stacked = _stacked(lift, Listing(flow.element, flow.axes))
     (fresh,) = flow.axes
     if flow.keep is None or fresh not in flow.keep.dims:
-        return index(run.lift, stacked, [number(run.lift, -1)])
-    last = where(run.lift, flow.keep, positions(run.lift, fresh), number(run.lift, -1))
-    at = reduce(run.lift, "max", replace(last, inner=()), (fresh,))
-    return index(run.lift, stacked, [replace(at, kind="int", is_host=True, position=None)])
+        return index(lift, stacked, [number(lift, -1)])
+    last = where(lift, flow.keep, positions(lift, fresh), number(lift, -1))
+    at = reduce(lift, "max", replace(last, inner=()), (fresh,))
+    return index(lift, stacked, [replace(at, kind="int", is_host=True, position=None)])
 
 
-def _stacked(run: Any, listing: Listing) -> Tensor:
+def _stacked(lift: Lifting, listing: Listing) -> Tensor:
     if isinstance(listing.element, (Items, Listing)):
         raise Refused("A dict of lists is read by a key of the data.", "FO106")
-    return listing_to_tensor(run.lift, listing)
+    return listing_to_tensor(lift, listing)
 
 
-def keys_in(run: Any, terms: Terms) -> Listing:
+def keys_in(lift: Lifting, terms: Terms) -> Listing:
     """The keys of all terms, each as often as it was written, or, where the last one counts, once."""
     if any(len(part.element.values) != 2 for part in terms.parts) or len(terms.parts) != 1:
         raise Refused("The keys of a dict that is filled in several places, or by several keys.", "FO107")
@@ -211,13 +213,13 @@ def keys_in(run: Any, terms: Terms) -> Listing:
     if not isinstance(key, Tensor):
         raise Refused("The keys of a dict that holds constants and values of the data.", "FO107")
     if key.domain:
-        run.lift.hints.append(("whole", key.domain))
+        lift.hints.append(("whole", key.domain))
     # A loop inside that the key does not depend on writes it again and again.
     needed = set(key.dims) | (set(part.keep.dims) if part.keep is not None else set())
     return Listing(key, tuple(axis for axis in part.axes if axis in needed), part.keep)
 
 
-def last_ones(run: Any, terms: Terms) -> Listing:
+def last_ones(lift: Lifting, terms: Terms) -> Listing:
     """The keys and values of what was set: of several under a key the last."""
     (part,) = terms.parts if len(terms.parts) == 1 else (None,)
     if part is None or len(part.axes) != 1:
@@ -226,135 +228,102 @@ def last_ones(run: Any, terms: Terms) -> Listing:
     key = part.element.values[0]
     if isinstance(key, Tensor) and key.position is not None and key.position[0] is axis:
         return part
-    twin = _matching(run, Listing(part.element, part.axes, part.keep), (key,))
+    twin = _matching(lift, Listing(part.element, part.axes, part.keep), (key,))
     if twin is None or twin.keep is None:
         raise Refused("An entry is set under the same key at every step.", "FO106")
     (other,) = twin.axes
-    is_later = elementwise(run.lift, "less", (positions(run.lift, axis), positions(run.lift, other)), "bool", "<")
-    shared = elementwise(run.lift, "logical_and", (twin.keep, is_later), "bool")
-    again = reduce(run.lift, "any", shared, (other,))
-    keep = both(run.lift, part.keep, elementwise(run.lift, "logical_not", (again,), "bool"))
+    is_later = elementwise(lift, "less", (positions(lift, axis), positions(lift, other)), "bool", "<")
+    shared = elementwise(lift, "logical_and", (twin.keep, is_later), "bool")
+    again = reduce(lift, "any", shared, (other,))
+    keep = both(lift, part.keep, elementwise(lift, "logical_not", (again,), "bool"))
     return replace(part, keep=keep)
 
 
-def _over_places(run: Any, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
+def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
     """A list or array of numbers that loops have added to, by place."""
-    base = terms.base
-    if isinstance(base, Known) and isinstance(base.value, (list, tuple)):
-        base = Items(tuple(number(run.lift, one) for one in base.value), True)
-    if isinstance(base, Tensor):
-        return _array(run, replace(terms, base=None), base, keys, count)
+    base = opened(lift, terms.base)
     if isinstance(base, Items) and count == 1 and len(base.values) <= _FEW:
-        size = number(run.lift, len(base.values))
-        inside = _from_the_end(run, terms, len(keys), size)
-        places = (value_at(run, inside, (*keys, number(run.lift, at))) for at in range(len(base.values)))
-        return Items(tuple(join(run.lift, "sum", old, new) for old, new in zip(base.values, places, strict=True)), True)
-    if isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None and count == 1:
-        (axis,) = base.axes
-        assert axis.size is not None
-        fresh = Axis("slot", axis.size)
-        inside = _from_the_end(run, terms, len(keys), Host(axis.size))
-        each = value_at(run, inside, (*keys, variable(run.lift, fresh)))
-        return Listing(join(run.lift, "sum", relabelled_value(base.element, {axis: fresh}), each), (fresh,))
-    raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
+        inside = _from_the_end(lift, terms, len(keys), number(lift, len(base.values)))
+        places = (value_at(lift, inside, (*keys, number(lift, at))) for at in range(len(base.values)))
+        return Items(tuple(join(lift, "sum", old, new) for old, new in zip(base.values, places, strict=True)), True)
+    if isinstance(base, Listing) and len(base.axes) == 1 and base.keep is None:
+        base = listing_to_tensor(lift, base)
+    if not isinstance(base, Tensor):
+        raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
+    return _array(lift, replace(terms, base=None), base, keys, count)
 
 
-def _array(run: Any, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
+def _array(lift: Lifting, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
     if base.rank < count or keys:
         raise Refused("Entries of an array are changed by more keys than it has dimensions.", "FO106")
     fresh = tuple(Axis("slot", axis.size) for axis in base.inner[:count])
     inside = terms
     for place, axis in enumerate(fresh):
         assert axis.size is not None
-        inside = _from_the_end(run, inside, place, Host(axis.size))
-    places = tuple(variable(run.lift, axis) for axis in fresh)
-    each = value_at(run, inside, places)
+        inside = _from_the_end(lift, inside, place, Host(axis.size))
+    places = tuple(variable(lift, axis) for axis in fresh)
+    each = value_at(lift, inside, places)
     labels = dict(zip(base.inner, fresh, strict=False))
     old = replace(relabelled(base, labels), inner=base.inner[count:], position=None)
-    made = operand(run.lift, join(run.lift, "sum", old, each))
+    made = operand(lift, join(lift, "sum", old, each))
     for axis in fresh:
         if axis not in made.dims:
             raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
     return replace(made, inner=(*fresh, *made.inner), position=None, is_host=base.is_host)
 
 
-def _from_the_end(run: Any, terms: Terms, place: int, size: Any) -> Terms:
+def _from_the_end(lift: Lifting, terms: Terms, place: int, size: Any) -> Terms:
     """The same terms with places that count from the beginning, where Python counts negative ones from the end."""
 
     def moved(part: Listing) -> Listing:
         values = list(part.element.values)
-        if isinstance(values[place], Known) and isinstance(size, Known):
-            values[place] = number(run.lift, values[place].value % size.value)
-        elif not (isinstance(values[place], Tensor) and values[place].position):
-            values[place] = run.operated("%", values[place], size)
+        if not (isinstance(values[place], Tensor) and values[place].position):
+            values[place] = operated(lift, "%", values[place], size)
         return replace(part, element=Items(tuple(values)))
 
     return Terms(terms.kind, tuple(moved(part) for part in terms.parts))
 
 
-def joined(lift: Any, parts: list[Listing | Items]) -> Any:
+def joined(lift: Lifting, parts: list[Any]) -> Any:
     """Lists one behind the other, as one."""
     parts = [part for part in parts if not (isinstance(part, Items) and not part.values)]
     if len(parts) < 2:
         return parts[0] if parts else Items((), True)
-    if all(isinstance(part, Items) for part in parts):
-        return Items(tuple(value for part in parts for value in part.values), True)  # type: ignore[union-attr]
-    arrays, masks, sizes = [], [], []
-    graph = lift.graph
+    arrays, masks = [], []
+    total: Any = None
     for part in parts:
-        listing = part if isinstance(part, Listing) else _few(lift, part)
-        if len(listing.axes) != 1 or isinstance(listing.element, (Items, Listing)):
+        if isinstance(part, Listing) and (len(part.axes) != 1 or isinstance(part.element, (Items, Listing))):
             raise Refused("Lists that several loops filled are read as one.", "FO106")
-        (axis,) = listing.axes
-        stacked = listing_to_tensor(lift, replace(listing, keep=None))
-        arrays.append(stacked)
-        sizes.append(axis.size)
-        masks.append(listing.keep)
+        is_filled = isinstance(part, Listing)
+        arrays.append(listing_to_tensor(lift, replace(part, keep=None)) if is_filled else stack(lift, part))
+        masks.append(part.keep if is_filled else None)
+        size: Any = arrays[-1].inner[0].size
+        total = size if total is None else lift.graph.binary("+", total, size)
     if len({array.rank for array in arrays}) > 1:
         raise WrongRank("A list holds arrays of different ranks.", "FO106")
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = graph.binary("+", total, size)
     axis = Axis("item", total)
-    element = _behind(lift, arrays, axis)
     if all(mask is None for mask in masks):
-        return Listing(element, (axis,))
+        return Listing(_behind(lift, arrays, axis), (axis,))
     there = []
     for mask, array in zip(masks, arrays, strict=True):
-        own = array.inner[0]
+        own: Any = array.inner[0]
         if mask is None or own not in mask.dims:
-            ones = Tensor(
-                graph.call("ops.ones", graph.sequence((own.size,)), dtype=graph.const("bool")), (own,), (), "bool"
-            )
+            size = lift.graph.sequence((own.size,))
+            ones = Tensor(lift.graph.call("ops.ones", size, dtype=lift.graph.const("bool")), (own,), (), "bool")
             mask = ones if mask is None else elementwise(lift, "logical_and", (mask, ones), "bool")
         there.append(replace(mask, inner=(own,)))
-    return Listing(element, (axis,), replace(_behind(lift, there, axis), kind="bool"))
+    return Listing(_behind(lift, arrays, axis), (axis,), replace(_behind(lift, there, axis), kind="bool"))
 
 
-def _few(lift: Any, items: Items) -> Listing:
-    stacked = stack(lift, items)
-    return Listing(replace(stacked, inner=stacked.inner[1:]), stacked.inner[:1])
-
-
-def _behind(lift: Any, arrays: list[Tensor], axis: Axis) -> Tensor:
+def _behind(lift: Lifting, arrays: list[Tensor], axis: Axis) -> Tensor:
     """Arrays one behind the other along their first inner dimension, which becomes the axis."""
-    outer: list[Axis] = []
-    for array in arrays:
-        outer += [one for one in array.axes if one not in outer]
-    nodes, first = [], arrays[0]
-    kinds = {array.kind for array in arrays}
-    for array in arrays:
-        dims = (array.inner[0], *outer, *array.inner[1:])
-        node = array.node
-        kept = [one for one in dims if one in array.dims]
-        order = [array.dims.index(one) for one in kept]
-        if order != list(range(len(order))):
-            node = lift.graph.call("ops.transpose", node, lift.graph.sequence(tuple(map(lift.graph.const, order))))
-        if kept != list(dims):
-            raise Refused("A list holds arrays that depend on different loops.", "FO106")
-        if len(kinds) > 1 and array.kind != "float":
-            node = lift.graph.call("ops.cast", node, lift.graph.const("float32"))
-        nodes.append(node)
-    made = lift.graph.call("ops.concatenate", lift.graph.sequence(tuple(nodes), True), axis=lift.graph.const(0))
-    dims = (axis, *outer, *first.inner[1:])
-    return Tensor(made, dims, first.inner[1:], first.kind if len(kinds) == 1 else "float", is_host=first.is_host)
+    arrays = [front(lift, array) for array in arrays]
+    first, kinds = arrays[0], {array.kind for array in arrays}
+    if any(array.axes != first.axes for array in arrays):
+        raise Refused("A list holds arrays that depend on different loops.", "FO106")
+    if len(kinds) > 1:
+        arrays = [array if array.kind == "float" else cast(lift, array, "float32") for array in arrays]
+    nodes = lift.graph.sequence(tuple(array.node for array in arrays), True)
+    made = lift.graph.call("ops.concatenate", nodes, axis=lift.graph.const(len(first.axes)))
+    dims = (*first.axes, axis, *first.inner[1:])
+    return Tensor(made, dims, first.inner[1:], arrays[0].kind if len(kinds) == 1 else "float", is_host=first.is_host)

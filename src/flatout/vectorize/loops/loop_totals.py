@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, named, number, operand, where
+from flatout.vectorize.arrays.algebra import (
+    binary,
+    both,
+    elementwise,
+    known_items,
+    named,
+    number,
+    operand,
+    relabelled,
+    where,
+)
 from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
+    Axis,
     Host,
     Items,
     Known,
@@ -19,45 +30,42 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     Tensor,
     Unreadable,
+    WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 
-from .entries import entries_set
 from .iterated_axes import in_order
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
 
 
-_CHANGING = ("append", "extend", "add", "update", "insert", "pop", "remove", "write")
+def opened(lift: Lifting, value: Any) -> Any:
+    """A list or tuple that is known now, as its values; anything else as it is."""
+    if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
+        return Items(tuple(number(lift, one) for one in value.value), isinstance(value.value, list))
+    return value
 
 
-def assigned_names(body: list[ast.stmt]) -> set[str]:
-    """The variables that statements may change, lists that they fill included."""
-    names: set[str] = set()
-    for statement in body:
-        for node in ast.walk(statement):
-            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-                names.add(node.id)
-            elif isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store):
-                names.update(_root(node.value))
-            elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CHANGING:
-                names.update(_root(node.func.value))
-    return names
+def carried(lift: Lifting, value: Any, name: str) -> Any:
+    """A variable as the body of a loop sees it: what it was, to be joined with terms; a tuple part by part."""
+    if isinstance(value, Known) and isinstance(value.value, tuple):
+        value = Items(tuple(known_items(lift, value)))
+    if isinstance(value, Items) and not value.is_list:
+        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(value.values)))
+    return Sum(name, begin=value)
 
 
-def _root(node: ast.expr) -> set[str]:
-    while isinstance(node, (ast.Attribute, ast.Subscript)):
-        node = node.value
-    return {node.id} if isinstance(node, ast.Name) else set()
-
-
-def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
-    lift = run.lift
+    before = opened(lift, before) if isinstance(after, Items) else before
+    if isinstance(before, Items) and isinstance(after, Items) and len(before.values) == len(after.values):
+        pairs = enumerate(zip(before.values, after.values, strict=True))
+        parts = [finished(lift, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
+        return next((part for part in parts if isinstance(part, Unreadable)), Items(tuple(parts)))
     if not isinstance(after, Sum) or after.name != name or after.entry is not None:
         return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
     if after.how is None:
@@ -67,7 +75,7 @@ def finished(run: Any, before: Any, after: Any, name: str, flow: Stream) -> Any:
     if after.how in ("sums", "lists", "sets"):
         from .keyed_terms import finished as keyed
 
-        return keyed(run, before, after, flow)
+        return keyed(lift, before, after, flow)
     result = before
     term: Any = None
     for part in after.terms:
@@ -119,6 +127,8 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
     if isinstance(left, Known) and not isinstance(left.value, (int, float)):
         raise Refused("A variable that a loop carries starts as something that is no number.", "FO106")
+    if how == "sum" and isinstance(right, Tensor) and right.node.kind == "negative":
+        return binary(lift, "-", left, replace(right, node=right.node.parts[0]))
     if how in ("sum", "prod"):
         return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
@@ -131,6 +141,8 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     if len(after.terms) != 1:
         raise Refused(f"{after.name!r} gets several elements at every step.", "FO106")
     element, axes, keep = after.terms[0], flow.axes, flow.keep
+    if isinstance(element, Sum):
+        raise Refused(f"{element.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     if isinstance(element, Splice):
         axes, keep, element = (
             (*axes, *element.listing.axes),
@@ -138,14 +150,68 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             element.listing.element,
         )
     if after.slot:
-        return entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
+        return _entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
     filled = Listing(in_order(lift, element, axes), axes, keep)
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
         return Sum(before.name, "list", (Splice(filled),))
-    if isinstance(before, Known) and isinstance(before.value, list):
-        before = Items(tuple(number(lift, one) for one in before.value), True)
+    before = opened(lift, before)
     if not isinstance(before, (Items, Listing)):
         raise Refused(f"{after.name!r} holds elements before the loop that fills it.", "FO106")
     return joined(lift, [before, filled])
+
+
+def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+    """An array behind a loop that set its entries, one at every step, perhaps under a condition."""
+    (term,) = after.terms
+    value, keep = term.listing.element, term.listing.keep
+    mine = [axis for axis in after.slot if axis is not None and axis in flow.axes]
+    if len(mine) != 1 or len(flow.axes) != 1 or mine[0].start is not None:
+        raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
+    if isinstance(before, Sum):  # The loop around this one runs through the rest of the slot.
+        if before.how is not None or before.name != after.name:
+            raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
+        return after
+    if isinstance(before, Listing) and [axis.size for axis in before.axes] != [axis.size for axis in flow.axes]:
+        raise Refused(f"Not every entry of {after.name!r} is set.", "FO106")
+    if not isinstance(before, Tensor):
+        if isinstance(before, Listing) and keep is not None and after.slot == flow.axes:
+            value = sheltered(lift, keep, operand(lift, value))
+            return Listing(where(lift, keep, value, operand(lift, before.element)), flow.axes)
+        if keep is not None or after.slot != flow.axes:
+            raise Refused(f"Entries of {after.name!r} are set in a list of lists, or under a condition.", "FO106")
+        return Listing(value, flow.axes, None)
+    return _with_entries(lift, before, after, operand(lift, value), keep)
+
+
+def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tensor | None:
+    """`before[mask] = value` of a number: the array behind it; None: it is another kind of assignment."""
+    if not isinstance(mask, Tensor) or mask.kind != "bool":
+        return None
+    if mask.rank != before.rank or not mask.rank:
+        raise WrongRank("Entries are set by a mask of another rank.")
+    value = operand(lift, value)
+    if value.rank or value.valid is not None or before.valid is not None or mask.valid is not None:
+        return None
+    made = where(lift, mask, value, before)
+    return replace(made, position=None, domain=None, is_host=before.is_host) if made.rank == before.rank else None
+
+
+def _with_entries(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tensor | None) -> Tensor:
+    whole = sum(axis is None for axis in after.slot)
+    if value.valid is not None or value.is_loose or before.rank < len(after.slot) or value.rank < whole:
+        raise Refused(f"Entries of {after.name!r} are set to something that does not fit.", "FO108")
+    for axis in after.slot:
+        if axis is not None and axis not in value.dims:  # The same for every step.
+            spread = listing_to_tensor(lift, Listing(value, (axis,)))
+            value = replace(spread, inner=spread.inner[1:])
+    rows = list(value.inner)
+    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in after.slot]
+    inner += rows
+    if keep is not None:
+        if len(inner) != before.rank:
+            raise Refused(f"Entries of {after.name!r} are set under a condition, to something that is spread.", "FO108")
+        old = replace(relabelled(before, dict(zip(before.inner, inner, strict=True))), inner=())
+        value = where(lift, keep, sheltered(lift, keep, replace(value, inner=())), old)
+    return replace(value, inner=tuple(inner), position=None, domain=None)

@@ -1,4 +1,4 @@
-"""The syntax tree of a user's function: of a lambda, of one with decorators, with its defaults as they are."""
+"""The syntax tree of a user's function: with its defaults as they are, and statements in a simpler spelling."""
 
 from __future__ import annotations
 
@@ -10,9 +10,6 @@ import textwrap
 from typing import Any
 
 from flatout.vectorize.arrays.lifted_values import Refused
-
-from .best_so_far import searched
-from .simpler_statements import simplified
 
 # Decorators that return the function that they are given.
 _HARMLESS = ("register_keras_serializable", "keras_export", "vectorize", "staticmethod", "loss", "property")
@@ -42,7 +39,7 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     check_decorators(found)
     ast.increment_lineno(found, first - 1)
     _give_defaults(found, function)
-    return searched(simplified(found))
+    return _simplified(found)
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:
@@ -102,3 +99,168 @@ def _lambda_in(source: str, function: Any) -> ast.Lambda:
 def _code_names(node: ast.AST) -> set[str]:
     names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
     return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
+
+
+def stored(*nodes: ast.AST) -> set[str]:
+    """The names that code gives values to, or entries."""
+    found = set()
+    for part in (part for node in nodes for part in ast.walk(node)):
+        if isinstance(part, (ast.Name, ast.Subscript)) and isinstance(part.ctx, ast.Store):
+            while isinstance(part, (ast.Attribute, ast.Subscript)):
+                part = part.value
+            found |= {part.id} if isinstance(part, ast.Name) else set()
+    return found
+
+
+def loaded(*nodes: ast.AST) -> set[str]:
+    """The names that code reads."""
+    parts = (part for node in nodes for part in ast.walk(node))
+    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+
+
+def _simplified(tree: ast.FunctionDef) -> ast.FunctionDef:
+    """A function without those statements, where they have a simpler form; others stay as they are."""
+    for node in ast.walk(tree):
+        for side in ("body", "orelse"):
+            if isinstance(getattr(node, side, None), list):
+                setattr(node, side, _with_defaults(getattr(node, side)))
+    return ast.fix_missing_locations(_Simplifying().visit(tree))  # type: ignore[no-any-return]
+
+
+def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
+    """`w = table.get(key)` and `if w is None: w = 1.0` is `w = table.get(key, 1.0)`."""
+    made: list[ast.stmt] = []
+    for one in body:
+        match made[-1:], one:
+            case (
+                [ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="get"), args=[_]) as call)],
+                ast.If(test=test, body=[ast.Assign(targets=[again], value=ast.Constant() as default)], orelse=[]),
+            ) if ast.unparse(test) == f"{ast.unparse(target)} is None" and ast.unparse(again) == ast.unparse(target):
+                call.args.append(default)
+            case _:
+                made.append(one)
+    return made
+
+
+_YIELDED = "yielded_here"
+_INDEXERS = (".loc", ".iloc", ".at", ".iat")
+
+
+class _Simplifying(ast.NodeTransformer):
+    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
+        """`yield x` is `yielded.append(x)`, and the function gives the list."""
+        self.generic_visit(node)
+        yields = [part for part in ast.walk(node) if isinstance(part, (ast.Yield, ast.YieldFrom))]
+        inside = [
+            part for part in ast.walk(node) if isinstance(part, (ast.FunctionDef, ast.Lambda)) and part is not node
+        ]
+        returns = any(isinstance(part, ast.Return) for part in ast.walk(node))
+        if not yields or inside or returns:
+            return node
+        collecting = _Collecting()
+        body = [collecting.visit(statement) for statement in node.body]
+        if collecting.found != len(yields):
+            return node  # The value of a yield is used.
+        first, last = ast.parse(f"{_YIELDED} = []\nreturn {_YIELDED}").body
+        node.body = [ast.copy_location(first, node.body[0]), *body, ast.copy_location(last, node.body[-1])]
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> ast.stmt:
+        """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
+        self.generic_visit(node)
+        match node:
+            case ast.Assign(
+                targets=[ast.Name(id=name) as target], value=ast.Call(args=[at, given], keywords=[]) as call
+            ):
+                if ast.unparse(call.func) == f"{name}.write" and ast.unparse(at) == f"{name}.size()":
+                    longer = ast.BinOp(ast.Name(name, ast.Load()), ast.Add(), ast.List([given], ast.Load()))
+                    return ast.copy_location(ast.Assign([target], longer), node)
+        return node
+
+    def visit_While(self, node: ast.While) -> ast.stmt:
+        """`while True: if i >= n: break; ...` is `while i < n: ...`."""
+        self.generic_visit(node)
+        match node:
+            case ast.While(
+                test=ast.Constant(value=endless), body=[ast.If(test=ends, body=[ast.Break()], orelse=[]), _, *_]
+            ) if endless and (test := _opposite(ends)) is not None:
+                return ast.copy_location(ast.While(test, node.body[1:], node.orelse), node)
+        return node
+
+    def visit_Try(self, node: ast.Try) -> ast.stmt:
+        """`try: w = table[key]` with `except KeyError: w = 1.0` is `w = table.get(key, 1.0)`."""
+        self.generic_visit(node)
+        match node:
+            case ast.Try(
+                body=[ast.Assign(targets=[target], value=ast.Subscript(value=table, slice=key))],
+                handlers=[
+                    ast.ExceptHandler(
+                        type=ast.expr() as kind,
+                        body=[ast.Assign(targets=[again], value=ast.Constant() as default)],
+                    )
+                ],
+                orelse=[],
+                finalbody=[],
+            ) if ast.unparse(target) == ast.unparse(again) and not isinstance(key, ast.Slice):
+                # `.get` of a dict or Series; the indexers of pandas, `.loc`, have none.
+                is_table = isinstance(table, (ast.Name, ast.Attribute)) and not ast.unparse(table).endswith(_INDEXERS)
+                if is_table and ast.unparse(kind) in ("KeyError", "LookupError", "(KeyError,)"):
+                    call = ast.Call(ast.Attribute(table, "get", ast.Load()), [key, default], [])
+                    return ast.copy_location(ast.Assign([target], call), node)
+        return node
+
+    def visit_Match(self, node: ast.Match) -> ast.stmt:
+        """`match` on numbers is a chain of `if`."""
+        self.generic_visit(node)
+        made: list[ast.stmt] = []
+        for case in reversed(node.cases):
+            test = _test_of(case.pattern, node.subject)
+            if test is None:
+                return node
+            if case.guard is not None:
+                test = ast.BoolOp(ast.And(), [test, case.guard])
+            if isinstance(test, ast.Constant):  # `case _:` matches all.
+                made = list(case.body)
+            else:
+                made = [ast.copy_location(ast.If(test, case.body, made), case.body[0])]
+        return made[0] if len(made) == 1 else ast.copy_location(ast.If(ast.Constant(True), made, []), node)
+
+
+_OPPOSITES: dict[type, type] = {ast.GtE: ast.Lt, ast.Gt: ast.LtE, ast.LtE: ast.Gt, ast.Lt: ast.GtE, ast.Eq: ast.NotEq}
+
+
+def _opposite(test: ast.expr) -> ast.expr | None:
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return test.operand
+    if isinstance(test, ast.Compare) and len(test.ops) == 1 and type(test.ops[0]) in _OPPOSITES:
+        return ast.copy_location(ast.Compare(test.left, [_OPPOSITES[type(test.ops[0])]()], test.comparators), test)
+    return None
+
+
+def _test_of(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
+    """Whether a pattern of constants matches; None: it is of another kind."""
+    if isinstance(pattern, ast.MatchValue):
+        return ast.copy_location(ast.Compare(subject, [ast.Eq()], [pattern.value]), subject)
+    if isinstance(pattern, ast.MatchOr):
+        tests = [_test_of(one, subject) for one in pattern.patterns]
+        known = [test for test in tests if test is not None]
+        return ast.copy_location(ast.BoolOp(ast.Or(), list(known)), subject) if len(known) == len(tests) else None
+    if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is None:
+        return ast.Constant(True)
+    return None
+
+
+class _Collecting(ast.NodeTransformer):
+    """Statements that yield, as statements that append to a list."""
+
+    def __init__(self) -> None:
+        self.found = 0
+
+    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
+        if not isinstance(node.value, (ast.Yield, ast.YieldFrom)):
+            return node
+        self.found += 1
+        how = "append" if isinstance(node.value, ast.Yield) else "extend"
+        function = ast.Attribute(ast.Name(_YIELDED, ast.Load()), how, ast.Load())
+        given = node.value.value or ast.Constant(None)
+        return ast.copy_location(ast.Expr(ast.Call(function, [given], [])), node)

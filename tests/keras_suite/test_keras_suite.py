@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
-from scripts import run
+from scripts import SOURCES, run
 
 
 @pytest.mark.slow
@@ -14,8 +15,9 @@ from scripts import run
 def test_keras_tests_pass_and_most_fits_are_accelerated(backend: str, tmp_path: Path) -> None:
     done = run(
         tmp_path,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "keras_suite.suite_plugin"),
         *("--pyargs", "keras.src.callbacks.early_stopping_test", "keras.src.callbacks.lambda_callback_test"),
+        PYTHONPATH=os.pathsep.join([str(SOURCES), str(Path(__file__).parents[1])]),
         KERAS_BACKEND=backend,
         FLATOUT_FORCE="1",
     )

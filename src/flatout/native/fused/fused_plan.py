@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Literal
 
 from flatout.base.errors import Refusal, reason
-from flatout.native.model.network import Affine, Dense, Layer, Network, Softmax
+from flatout.native.model.network import Affine, Dense, Network, Softmax
 
 # Of a block, on Hopper.
 SHARED_BYTES = 227 * 1024
@@ -191,11 +191,9 @@ def plans(
     problem = _problem_of_data(batch, weighted) or _problem_of_network(network) or _problem_of_optimizer(network)
     if problem is not None:
         raise Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
-    layers = network.layers
-    affine = layers[0] if isinstance(layers[0], Affine) else None
-    denses = _denses(layers)
-    hidden = tuple(dense.outputs for dense in denses[:-1])
-    inputs = denses[0].inputs
+    affine = network.layers[0] if isinstance(network.layers[0], Affine) else None
+    hidden = tuple(dense.outputs for dense in network.denses[:-1])
+    inputs = network.denses[0].inputs
     is_raw = x_type in _SMALL_INTEGERS and (affine is None or (affine.kind == "rescale" and is_scaled_by_one))
     planes = 1 if is_raw or precision == "fast" else 2
     assert network.optimizer is not None
@@ -224,10 +222,6 @@ def _clusters(hidden: tuple[int, ...], batch: int) -> list[int]:
     return [one for one in _CLUSTERS if batch % one == 0 and (one == _CLUSTERS[-1] or units(one) != units(one // 2))]
 
 
-def _denses(layers: tuple[Layer, ...]) -> list[Dense]:
-    return [layer for layer in layers if isinstance(layer, Dense)]
-
-
 def _warps(inputs: int, planes: int, batch: int) -> list[int]:
     """Warps of a block worth trying, best first: as many as have a tile of features; then more, for their registers."""
     tiles = math.ceil(inputs / 16)
@@ -248,7 +242,7 @@ def _problem_of_network(network: Network) -> str | None:
     kinds = [type(layer) for layer in network.layers]
     core = kinds[1:] if kinds[:1] == [Affine] else kinds
     has_softmax = core[-1:] == [Softmax]
-    denses = _denses(network.layers)
+    denses = network.denses
     if len(denses) < 2 or core not in ([Dense] * len(denses), [*[Dense] * len(denses), Softmax]):
         return "the model is not a chain of Dense layers with activations, the last with softmax or none"
     if len(denses) > MOST_HIDDEN + 1:

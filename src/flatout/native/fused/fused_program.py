@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from flatout.native.model.c_expressions import c_float
-from flatout.native.model.network import Affine, Dense, Network
+from flatout.native.model.network import Affine, Network
 from flatout.native.program.builder import THREADS, Builder, per_block, per_value
 from flatout.native.program.kernel_program import (
     ONE,
@@ -70,7 +70,7 @@ def _own_buffers(plan: FusedPlan) -> dict[str, Buffer]:
 
 def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builder: Builder) -> list[str]:
     """The types by which the kernel is made: one for what all hidden layers share, and one for each."""
-    *hidden, output = (layer for layer in network.layers if isinstance(layer, Dense))
+    *hidden, output = network.denses
     types = [_struct("FusedCommon", _common_members(network, plan))]
     for number, (dense, shape) in enumerate(zip(hidden, plan.layers, strict=True)):
         assert dense.bias is not None

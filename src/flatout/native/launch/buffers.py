@@ -78,7 +78,7 @@ class DeviceArray:
         capsule = _as_numpy(self._interface(), self.owner).__dlpack__()
         # A tensor of DLPack begins with its address, after which comes the kind of memory that is.
         kind = ctypes.c_int32.from_address(_pointer_of(capsule, b"dltensor") + ctypes.sizeof(ctypes.c_void_p))
-        kind.value, _ = self.__dlpack_device__()
+        kind.value = self.__dlpack_device__()[0]
         return capsule
 
 

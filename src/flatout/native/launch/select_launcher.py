@@ -2,52 +2,44 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 
 from flatout.base.errors import InvalidOption, MissingExtra, Reason, reason
 
 from .launcher import Launcher
 
-LAUNCHERS = ("cuda.core", "cupy", "pycuda", "cpu")
+# Of each its class, and what to do where it is not to be had.
+_LAUNCHERS = {
+    "cuda.core": ("launch_cuda_core.CudaCoreLauncher", "Install it with: pip install 'flatout[gpu]'."),
+    "cupy": ("launch_cupy.CupyLauncher", "Install it with: pip install cupy-cuda13x."),
+    "pycuda": (
+        "launch_pycuda.PycudaLauncher",
+        "Install it with: pip install pycuda (it needs nvcc and a C++ compiler).",
+    ),
+    "cpu": ("launch_cpu.CpuLauncher", ""),
+}
 
 
 def make_launcher(name: str) -> Launcher:
-    """The launcher of a name of `LAUNCHERS`.
+    """The launcher of a name: `"cuda.core"`, `"cupy"`, `"pycuda"` or `"cpu"`.
 
     Raises:
         InvalidOption: There is no launcher of that name.
         MissingExtra: Its library, or a device, is not there.
     """
-    if name not in LAUNCHERS:
+    if name not in _LAUNCHERS:
         raise InvalidOption(
             f"Invalid value for argument `launcher`. Received: launcher={name!r}. "
-            f"Expected one of {', '.join(map(repr, LAUNCHERS))}."
+            f"Expected one of {', '.join(map(repr, _LAUNCHERS))}."
         )
-    if name == "cpu":
-        from .launch_cpu import CpuLauncher
-
-        return CpuLauncher()
+    where, remedy = _LAUNCHERS[name]
+    module, _, kind = where.partition(".")
     try:
-        if name == "cuda.core":
-            from .launch_cuda_core import CudaCoreLauncher
-
-            return CudaCoreLauncher()
-        if name == "cupy":
-            from .launch_cupy import CupyLauncher
-
-            return CupyLauncher()
-        from .launch_pycuda import PycudaLauncher
-
-        return PycudaLauncher()
+        launcher: Launcher = getattr(importlib.import_module(f".{module}", __package__), kind)()
     except ImportError as error:
-        raise MissingExtra(f"The launcher {name!r} is not to be had: {error}. {_REMEDIES[name]}") from error
-
-
-_REMEDIES = {
-    "cuda.core": "Install it with: pip install 'flatout[gpu]'.",
-    "cupy": "Install it with: pip install cupy-cuda13x.",
-    "pycuda": "Install it with: pip install pycuda (it needs nvcc and a C++ compiler).",
-}
+        raise MissingExtra(f"The launcher {name!r} is not to be had: {error}. {remedy}") from error
+    return launcher
 
 
 def default_launcher() -> str:

@@ -81,27 +81,18 @@ def elu(alpha: float) -> Curve:
     return Curve("elu", f"z > 0.0f ? z : {factor} * expm1f(z)", f"z > 0.0f ? 1.0f : {factor} * expf(z)", needs_z=True)
 
 
-SIGMOID = Curve("sigmoid", "1.0f / (1.0f + expf(-z))", "y * (1.0f - y)")
-TANH = Curve("tanh", "tanhf(z)", "1.0f - y * y")
-SILU = Curve(
-    "silu",
-    "z / (1.0f + expf(-z))",
-    "(1.0f + z * (1.0f - 1.0f / (1.0f + expf(-z)))) / (1.0f + expf(-z))",
-    needs_z=True,
-)
-# The exact one, by the error function.
 _CDF = f"0.5f * erfcf(-z * {c_float(math.sqrt(0.5))})"
 _DENSITY = f"{c_float(1 / math.sqrt(2 * math.pi))} * expf(-0.5f * z * z)"
-GELU = Curve("gelu", f"z * ({_CDF})", f"{_CDF} + z * {_DENSITY}", needs_z=True)
-
+_REST = "(1.0f + expf(-z))"
 # Functions of `keras.activations`, with the numbers that they have there.
 NAMED = {
     "linear": LINEAR,
     "relu": relu(),
     "relu6": relu(max_value=6.0),
     "elu": elu(alpha=1.0),
-    "gelu": GELU,
-    "silu": SILU,
-    "sigmoid": SIGMOID,
-    "tanh": TANH,
+    # The exact one, by the error function.
+    "gelu": Curve("gelu", f"z * ({_CDF})", f"{_CDF} + z * {_DENSITY}", needs_z=True),
+    "silu": Curve("silu", f"z / {_REST}", f"(1.0f + z * (1.0f - 1.0f / {_REST})) / {_REST}", needs_z=True),
+    "sigmoid": Curve("sigmoid", f"1.0f / {_REST}", "y * (1.0f - y)"),
+    "tanh": Curve("tanh", "tanhf(z)", "1.0f - y * y"),
 }

@@ -24,15 +24,7 @@ Clip = Literal["none", "value", "norm", "global_norm"]
 
 @dataclass(frozen=True)
 class Weight:
-    """A variable of a layer.
-
-    Attributes:
-        name: Unique in the network: `"dense/kernel"`.
-        shape: As Keras has it.
-        trainable: Whether the optimizer changes it.
-        l1: Factor of its L1 penalty.
-        l2: Factor of its L2 penalty.
-    """
+    """A variable of a layer, with a name unique in the network (`"dense/kernel"`), and the factors of its penalties."""
 
     name: str
     shape: tuple[int, ...]
@@ -153,11 +145,8 @@ class Loss:
     """The loss of the output.
 
     Attributes:
-        kind: Which function.
         form: For cross-entropies: what the logarithm is taken of.
         epsilon: Keras' epsilon, to which probabilities are clipped.
-        smoothing: Label smoothing.
-        delta: Of Huber.
         is_mean: Whether rows are averaged; else summed.
         scale: `loss_weights`.
         targets_sum_to_1: Whether the gradient takes that for granted, as tensorflow does.
@@ -238,18 +227,20 @@ class Network:
         return self.loss is not None and self.loss.kind == "sparse"
 
     @property
+    def denses(self) -> tuple[Dense, ...]:
+        return tuple(layer for layer in self.layers if isinstance(layer, Dense))
+
+    @property
     def dropouts(self) -> tuple[Dropout, ...]:
         return tuple(layer for layer in self.layers if isinstance(layer, Dropout))
 
 
 @dataclass(frozen=True)
 class Binding:
-    """Which Keras objects belong to which buffers.
+    """Which Keras objects belong to which buffers: variables of layers and of the optimizer by the buffers' names.
 
     Attributes:
-        weights: Variables of layers by the names of their buffers.
         constants: Functions that give constants of layers, by the names of their buffers.
-        slots: Variables of the optimizer by the names of their buffers.
         seeds: The seed generators of the Dropout layers.
         metrics: The loss' tracker, then the metrics in order.
         log_names: The metrics' names in the logs.
@@ -266,7 +257,6 @@ class Binding:
         """Whether both name the same objects."""
 
         def ids(one: Binding) -> list[int]:
-            found = [*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics]
-            return [id(each) for each in found]
+            return [id(each) for each in (*one.weights.values(), *one.slots.values(), *one.seeds, *one.metrics)]
 
         return ids(self) == ids(other) and self.log_names == other.log_names

@@ -190,13 +190,6 @@ def _leaky_relu(slope: float) -> Curve:
     return curves.leaky_relu(slope, slope_at_zero_is_1=keras.config.backend() == "jax")
 
 
-def _activation(layer: Any, chain: ChainReading) -> None:
-    if layer.activation is keras.activations.softmax:
-        _softmax(layer, chain)
-    else:
-        _curve_layer(layer, chain)
-
-
 def _softmax(layer: Any, chain: ChainReading) -> None:
     if not chain.shape:
         raise _refusal(layer, "it is given no features")
@@ -206,7 +199,10 @@ def _softmax(layer: Any, chain: ChainReading) -> None:
 
 
 def _curve_layer(layer: Any, chain: ChainReading) -> None:
-    chain.add(Activation(chain.name, chain.size, _CURVES[type(layer)](layer)))
+    if getattr(layer, "activation", None) is keras.activations.softmax:
+        _softmax(layer, chain)
+    else:
+        chain.add(Activation(chain.name, chain.size, _CURVES[type(layer)](layer)))
 
 
 def _relu(layer: Any) -> Curve:
@@ -271,10 +267,7 @@ _READERS: dict[type, Callable[[Any, ChainReading], None]] = {
     layers.Rescaling: _rescaling,
     layers.Normalization: _normalization,
     layers.Dense: _dense,
-    layers.Activation: _activation,
-    layers.ReLU: _curve_layer,
-    layers.LeakyReLU: _curve_layer,
-    layers.ELU: _curve_layer,
+    **dict.fromkeys(_CURVES, _curve_layer),
     layers.Softmax: _softmax,
     layers.Dropout: _dropout,
     layers.BatchNormalization: _batch_norm,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 
@@ -70,41 +71,23 @@ class KernelDraft:
 
     def call(self, function: str, arguments: Sequence[str], grid: Grid, flops: int = 0, takes_rows: bool = True) -> str:
         """Add the kernel, as one call of a device function; returns its name."""
-        return self.done(f"{function}({', '.join(arguments)});", grid, flops, takes_rows)
+        return self.done([f"{function}({', '.join(arguments)});"], grid, flops, takes_rows)
 
-    def done(
-        self,
-        body: str | Sequence[str],
-        grid: Grid,
-        flops: int = 0,
-        takes_rows: bool = True,
-    ) -> str:
+    def done(self, lines: Sequence[str], grid: Grid, flops: int = 0, takes_rows: bool = True) -> str:
         """Add the kernel; returns its name."""
         if takes_rows:
             self._parameters.append(Parameter("int rows", None))
-        lines = [body] if isinstance(body, str) else body
-        name, number = self.name, 1
-        while True:
-            kernel = self._kernel(name, lines, grid, flops)
-            if self._builder.kernels.setdefault(name, kernel) == kernel:
-                return name
-            # Names of layers can be such that two kernels would have the same one.
-            number += 1
-            name = f"{self.name}_{number}"
-
-    def _kernel(self, name: str, lines: Sequence[str], grid: Grid, flops: int) -> Kernel:
-        return Kernel(
-            name,
-            self.title,
-            "\n".join(f"    {line}" for line in lines),
-            tuple(self._parameters),
-            tuple(dict.fromkeys(self._reads)),
-            tuple(dict.fromkeys(self._writes)),
-            grid,
-            THREADS,
-            flops,
-            self._moved,
-        )
+        body = "\n".join(f"    {line}" for line in lines)
+        reads, writes = (tuple(dict.fromkeys(names)) for names in (self._reads, self._writes))
+        known = self._builder.kernels
+        # Names of layers can be such that two kernels would have the same one.
+        for name in itertools.chain([self.name], (f"{self.name}_{number}" for number in itertools.count(2))):
+            kernel = Kernel(
+                name, self.title, body, tuple(self._parameters), reads, writes, grid, THREADS, flops, self._moved
+            )
+            if known.setdefault(name, kernel) == kernel:
+                break
+        return name
 
 
 class Builder:

@@ -21,10 +21,8 @@ class Buffer:
     """An array in device memory.
 
     Attributes:
-        name: Unique in the program.
         shape: Its shape; the first axis of data is left at 0 until they are there.
         dtype: NumPy's name of its type.
-        role: What it is for.
         arena: The buffer that it is a part of, or None.
         offset: Where in the arena it begins, in elements.
     """
@@ -71,13 +69,9 @@ class Kernel:
     """A CUDA kernel, and how it is launched.
 
     Attributes:
-        name: Of the `extern "C"` function.
         title: What it computes, in a line.
-        body: Its statements.
-        parameters: Its arguments.
         reads: Buffers that it reads.
         writes: Buffers that it writes.
-        grid: Blocks along x, y and z.
         threads: Of a block.
         flops: Floating-point operations for a full batch.
         nbytes: Bytes read and written for a full batch.

@@ -9,30 +9,22 @@ from .kernel_program import Kernel, KernelProgram
 
 _FOLDER = Path(__file__).parents[1] / "kernels"
 _COMMON = "shim/common.cuh"
-# The shared device code of the staged form, in the order in which it builds up.
-_PARTS = (
-    "gather",
-    "affine",
-    "dense",
-    "activation",
-    "dropout",
-    "batch_norm",
-    "loss",
-    "metrics",
-    "optimizer",
-)
-# The same of the fused form.
-_FUSED_PARTS = (
-    "fused_numbers",
-    "fused_layout",
-    "fused_forward",
-    "fused_softmax",
-    "fused_backward",
-    "fused_update",
-)
-# And of its kernel: for one hidden layer, and for several.
-_FUSED_SINGLE = ("fused",)
-_FUSED_STACK = ("fused_stack_layout", "fused_stack_state", "fused_stack_exchange", "fused_stack")
+# The shared device code of the staged form, in the order in which it builds up, and how calls of it begin; what has no
+# such mark is always wanted.
+_PARTS: dict[str, tuple[str, ...]] = {
+    "gather": (),
+    "affine": ("affine_",),
+    "dense": ("dense_",),
+    "activation": ("activation_", "softmax_"),
+    "dropout": ("dropout<",),
+    "batch_norm": ("batch_norm_",),
+    "loss": (),
+    "metrics": (),
+    "optimizer": (),
+}
+# The same of the fused form; then its kernel, for one hidden layer or for several.
+_FUSED_PARTS = ("numbers", "layout", "forward", "softmax", "backward", "update", "state")
+_FUSED_STACK = ("fused_stack_layout", "fused_stack_exchange", "fused_stack")
 
 
 @functools.cache
@@ -43,24 +35,13 @@ def _text(name: str) -> str:
 def shared_code(declarations: list[str], kernels: list[Kernel]) -> str:
     """The parts of the device code that these kernels use, and the types made for this network."""
     bodies = "".join(kernel.body for kernel in kernels)
-    marks = {
-        "affine": ("affine_",),
-        "dropout": ("dropout<",),
-        "batch_norm": ("batch_norm_",),
-        "dense": ("dense_",),
-        "activation": ("activation_", "softmax_"),
-    }
-    parts = [
-        _text(f"staged/{name}.cuh")
-        for name in _PARTS
-        if name not in marks or any(mark in bodies for mark in marks[name])
-    ]
-    return "\n".join([_text(_COMMON), *parts, *declarations])
+    wanted = [name for name, marks in _PARTS.items() if not marks or any(mark in bodies for mark in marks)]
+    return "\n".join([_text(_COMMON), *(_text(f"staged/{name}.cuh") for name in wanted), *declarations])
 
 
 def fused_code(declarations: list[str], is_stack: bool) -> str:
     """The device code of the fused form, for one hidden layer or for several."""
-    parts = (*_FUSED_PARTS, *(_FUSED_STACK if is_stack else _FUSED_SINGLE), "fused_data")
+    parts = (*(f"fused_{name}" for name in _FUSED_PARTS), *(_FUSED_STACK if is_stack else ("fused",)), "fused_data")
     return "\n".join([_text(_COMMON), *(_text(f"fused/{name}.cuh") for name in parts), *declarations])
 
 

@@ -28,7 +28,7 @@ def describe(program: KernelProgram, step: StepName) -> str:
     weights = sum(weight.size for weight in program.network.trained)
     lines = [
         f"{program.form} {step} step, batch of {program.batch_size}: {len(kernels)} kernels, "
-        f"{_count(weights)} trained weights, {_size(own)} of buffers",
+        f"{weights:,} trained weights, {own:,} B of buffers",
         "",
         "buffers",
         *_buffer_lines(buffers),
@@ -38,7 +38,7 @@ def describe(program: KernelProgram, step: StepName) -> str:
     for number, kernel in enumerate(kernels, 1):
         lines += _kernel_lines(program, number, kernel)
     flops, moved = sum(kernel.flops for kernel in kernels), sum(kernel.nbytes for kernel in kernels)
-    lines += ["", f"in all: {_count(flops)} FLOP, {_size(moved)} read and written"]
+    lines += ["", f"in all: {flops:,} FLOP, {moved:,} B read and written"]
     return "\n".join(lines)
 
 
@@ -47,7 +47,7 @@ def _buffer_lines(buffers: Iterable[Buffer]) -> list[str]:
     for buffer in buffers:
         sizes = ["rows" if size == 0 else str(size) for size in buffer.shape]
         where = f"in {buffer.arena} at {buffer.offset}" if buffer.arena else _ROLES[buffer.role]
-        size = "" if 0 in buffer.shape else _size(buffer.nbytes)
+        size = "" if 0 in buffer.shape else f"{buffer.nbytes:,} B"
         rows.append((buffer.name, buffer.dtype, f"[{', '.join(sizes)}]", size, where))
     a, b, c, d = (max((len(row[column]) for row in rows), default=0) for column in range(4))
     return [f"  {row[0]:<{a}}  {row[1]:<{b}}  {row[2]:<{c}}  {row[3]:>{d}}  {row[4]}".rstrip() for row in rows]
@@ -55,18 +55,10 @@ def _buffer_lines(buffers: Iterable[Buffer]) -> list[str]:
 
 def _kernel_lines(program: KernelProgram, number: int, kernel: Kernel) -> list[str]:
     grid = " x ".join(str(size) for size in kernel.blocks(program.batch_size) if size > 1) or "1"
-    work = f"{_count(kernel.flops)} FLOP, " if kernel.flops else ""
+    work = f"{kernel.flops:,} FLOP, " if kernel.flops else ""
     return [
         f"{number:>3}. {kernel.name}: {kernel.title}",
         f"     reads  {', '.join(kernel.reads)}",
         f"     writes {', '.join(kernel.writes)}",
-        f"     {grid} blocks of {kernel.threads} threads, {work}{_size(kernel.nbytes)}",
+        f"     {grid} blocks of {kernel.threads} threads, {work}{kernel.nbytes:,} B",
     ]
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
-
-
-def _size(nbytes: int) -> str:
-    return f"{nbytes:,} B"

@@ -15,7 +15,7 @@ from flatout.base.errors import Refusal, reason
 from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
 from flatout.native.fused.fused_program import LOG, RANGE, SPLIT, STEP_SUMS, TRAIN, fused_program
 from flatout.native.launch.buffers import DeviceArray
-from flatout.native.launch.launcher import Launcher, Module, launches
+from flatout.native.launch.launcher import Launcher, launches
 from flatout.native.model.network import Affine
 from flatout.native.program.kernel_program import KernelProgram
 
@@ -71,25 +71,21 @@ class FusedRunner:
         self._launcher = launcher
         self._shared = shared
         found = [plan] if plan else in_order_of_speed(launcher.device_name, candidates(launcher, staged, precision))
-        self.plan, self.program, self._module = self._first_that_loads(staged, found)
+        for plan in found:
+            self.plan, self.program = plan, fused_program(staged, plan)
+            try:
+                self._module = launcher.load(self.program)
+                break
+            except Refusal as refusal:
+                problem = refusal.reason.message.rstrip(".")
+        else:
+            raise _refusal(problem)
         self._buffers: dict[str, DeviceArray] = {
             name: self._launcher.empty(buffer.shape, np.dtype(buffer.dtype))
             for name, buffer in self.program.layout.items()
             if 0 not in buffer.shape
         }
         self._split_of: tuple[int, list[np.ndarray]] | None = None
-
-    def _first_that_loads(
-        self, staged: KernelProgram, found: list[FusedPlan]
-    ) -> tuple[FusedPlan, KernelProgram, Module]:
-        problem = "no cluster of that many blocks"
-        for plan in found:
-            program = fused_program(staged, plan)
-            try:
-                return plan, program, self._launcher.load(program)
-            except Refusal as refusal:
-                problem = refusal.reason.message.rstrip(".")
-        raise _refusal(problem)
 
     def forget_x(self) -> None:
         """Split x anew before the next steps; it has other values."""

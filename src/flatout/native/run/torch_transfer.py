@@ -18,9 +18,7 @@ class TorchTransfer(HostTransfer):
 
     def __init__(self) -> None:
         # Buffers as tensors, each next to the variable that lies there.
-        self._pairs: weakref.WeakKeyDictionary[VariableBlock, list[tuple[Any, torch.Tensor]]] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._pairs: weakref.WeakKeyDictionary[VariableBlock, list[Any]] = weakref.WeakKeyDictionary()
 
     def load(self, blocks: list[VariableBlock]) -> None:
         with torch.no_grad():

@@ -15,15 +15,9 @@ _FORMS = {"logits": "FROM_LOGITS", "z": "FROM_Z", "probabilities": "FROM_PROBABI
 def loss_kernel(
     builder: Builder, network: Network, output: LayerOutput, weighted: bool, training: bool, softmax: Softmax | None
 ) -> tuple[str, Gradient | None]:
-    """The kernel of the rows' losses and of the gradient by what the last activation was given.
+    """The kernel of the rows' losses, and in training of the gradient by what the last activation was given.
 
-    Args:
-        builder: Takes the kernel.
-        network: The network.
-        output: What the last layer gave; with `softmax` what that layer is given.
-        weighted: Whether rows have sample weights.
-        training: Whether the gradient is wanted.
-        softmax: The last layer, if it is a softmax that this kernel shall compute too.
+    `softmax` is the last layer, if it is one that this kernel shall compute too; then `output` is what that is given.
     """
     loss, width = network.loss, network.outputs
     assert loss is not None
@@ -118,8 +112,7 @@ def score_kernel(builder: Builder, network: Network, output: str) -> list[str]:
     scores = builder.buffer("scores", (len(network.metrics), rows), "activation")
     draft = builder.kernel("score", "each row's value of each metric")
     p, target, out = draft.read("p", output), draft.read("target", "target"), draft.write("scores", scores)
-    row = "blockIdx.x * THREADS + threadIdx.x"
-    lines = [f"const int row = {row};", "if (row >= rows) return;"]
+    lines = ["const int row = blockIdx.x * THREADS + threadIdx.x;", "if (row >= rows) return;"]
     for number, metric in enumerate(network.metrics):
         lines.append(f"{out}[{number} * rows + row] = {_score(metric, width, p, target)};")
     return [draft.done(lines, per_row(1, 1), 2 * rows * width * len(network.metrics))]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import Refusal, reason
-from flatout.native.model.network import Network, Softmax
+from flatout.native.model.network import Layer, Network, Softmax
 from flatout.native.model.read_model import read
 from flatout.native.program.builder import READABLE, THREADS, Builder
 from flatout.native.program.kernel_program import ONE, STEPS_PER_CHUNK, GridExtent, KernelProgram, StepName
@@ -24,12 +25,7 @@ _OUTPUT_BYTES = 64 * 2**20
 
 
 def staged_program(
-    model: Any,
-    task: StepName,
-    batch_size: int,
-    x_type: str,
-    y_type: str | None,
-    weighted: bool,
+    model: Any, task: StepName, batch_size: int, x_type: str, y_type: str | None, weighted: bool
 ) -> KernelProgram:
     """A model as one kernel a stage, for data of these types.
 
@@ -51,11 +47,7 @@ def staged_program(
 
 
 class _Stages:
-    """The steps of a network, one kernel after the other: forward, loss, backward, update.
-
-    Attributes:
-        steps: Kernels of each kind of step, in order.
-    """
+    """The steps of a network: `steps` are the kernels of each kind of step, in order."""
 
     def __init__(self, builder: Builder, network: Network, x_type: str, y_type: str, weighted: bool):
         self._builder = builder
@@ -75,9 +67,9 @@ class _Stages:
         add_weights(builder, network)
         self.steps: dict[StepName, tuple[str, ...]] = {}
         if network.optimizer is not None:
-            self.steps["train"] = tuple(self._train())
+            self.steps["train"] = tuple(self._with_loss(training=True))
         if network.loss is not None:
-            self.steps["test"] = tuple(self._test())
+            self.steps["test"] = tuple(self._with_loss(training=False))
         self.steps["predict"] = tuple(self._predict())
 
     @property
@@ -94,9 +86,8 @@ class _Stages:
             if self._weighted:
                 parts.append(("weight", "sample_weight", 1, "float32"))
         what = ", ".join(source for source, *_ in parts)
-        draft = builder.kernel(
-            "gather" if with_targets else "gather_x", f"{what} of this step's rows, through the order"
-        )
+        name = "gather" if with_targets else "gather_x"
+        draft = builder.kernel(name, f"{what} of this step's rows, through the order")
         order, clock = draft.read("order", "order", moved=4 * builder.batch_size), draft.read("clock", "clock")
         lines = []
         for number, (source, target, width, dtype) in enumerate(parts):
@@ -108,14 +99,11 @@ class _Stages:
         widest = max(width for _, _, width, _ in parts)
         return draft.done(lines, (GridExtent(per_row=widest, tile=THREADS), GridExtent(fixed=len(parts)), ONE))
 
-    def _forward(self, training: bool, stop_before_softmax: bool) -> tuple[list[str], list[LayerOutput]]:
+    def _forward(self, layers: Sequence[Layer], training: bool) -> tuple[list[str], list[LayerOutput]]:
         """The kernels of the forward pass, and the values before the first layer and after each."""
         names: list[str] = []
         values = [LayerOutput("batch")]
-        layers = self._network.layers
-        for number, layer in enumerate(layers):
-            if stop_before_softmax and number == len(layers) - 1 and isinstance(layer, Softmax):
-                break
+        for layer in layers:
             kernels, value = forward(self._builder, layer, values[-1], training)
             names += kernels
             values.append(value)
@@ -129,40 +117,29 @@ class _Stages:
         fused = loss is not None and loss.kind in ("sparse", "categorical") and loss.form in ("z", "probabilities")
         return last if isinstance(last, Softmax) and fused else None
 
-    def _until_loss(self, training: bool) -> tuple[list[str], list[LayerOutput], str]:
-        softmax = self._last_softmax()
-        gather = self._gather(with_targets=True)
-        names, values = self._forward(training, stop_before_softmax=softmax is not None)
-        return [gather, *names], values, f"{softmax.name}/y" if softmax is not None else values[-1].name
-
-    def _train(self) -> list[str]:
+    def _with_loss(self, training: bool) -> list[str]:
+        """The kernels of a step of training, or of one that only computes the loss."""
         network, builder, softmax = self._network, self._builder, self._last_softmax()
-        names, values, output = self._until_loss(training=True)
-        loss, gradient = loss_kernel(builder, network, values[-1], self._weighted, True, softmax)
-        names += [loss, *score_kernel(builder, network, output), *penalty_kernel(builder, network)]
         layers = network.layers[:-1] if softmax is not None else network.layers
-        first = next((n for n, layer in enumerate(layers) if any(w.trainable for w in layer.weights)), len(layers))
-        for number in range(len(layers) - 1, first - 1, -1):
-            assert gradient is not None
-            kernels, gradient = backward(
-                builder, layers[number], values[number], values[number + 1], gradient, wants_dx=number > first
-            )
-            names += kernels
-        return [*names, *update_kernels(builder, network), self._accumulate()]
-
-    def _test(self) -> list[str]:
-        network, builder = self._network, self._builder
-        names, values, output = self._until_loss(training=False)
-        loss, _ = loss_kernel(builder, network, values[-1], self._weighted, False, self._last_softmax())
-        names += [loss, *score_kernel(builder, network, output), *penalty_kernel(builder, network)]
-        return [*names, self._accumulate()]
-
-    def _accumulate(self) -> str:
-        return accumulate_kernel(self._builder, self._network, self._weighted, STEPS_PER_CHUNK)
+        gather = self._gather(with_targets=True)
+        names, values = self._forward(layers, training)
+        output = f"{softmax.name}/y" if softmax is not None else values[-1].name
+        loss, gradient = loss_kernel(builder, network, values[-1], self._weighted, training, softmax)
+        names = [gather, *names, loss, *score_kernel(builder, network, output), *penalty_kernel(builder, network)]
+        if training:
+            first = next((n for n, layer in enumerate(layers) if any(w.trainable for w in layer.weights)), len(layers))
+            for number in range(len(layers) - 1, first - 1, -1):
+                assert gradient is not None
+                kernels, gradient = backward(
+                    builder, layers[number], values[number], values[number + 1], gradient, wants_dx=number > first
+                )
+                names += kernels
+            names += update_kernels(builder, network)
+        return [*names, accumulate_kernel(builder, network, self._weighted, STEPS_PER_CHUNK)]
 
     def _predict(self) -> list[str]:
         network, builder = self._network, self._builder
         gather = self._gather(with_targets=False)
-        names, values = self._forward(training=False, stop_before_softmax=False)
+        names, values = self._forward(network.layers, training=False)
         steps = max(1, min(STEPS_PER_CHUNK, _OUTPUT_BYTES // (4 * builder.batch_size * network.outputs)))
         return [gather, *names, *emit_kernels(builder, network, values[-1].name, steps)]

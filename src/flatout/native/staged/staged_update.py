@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from flatout.native.model.c_expressions import c_bool, c_float
 from flatout.native.model.network import Network, Optimizer, Weight
 from flatout.native.program.builder import THREADS, Builder, per_block
+from flatout.native.program.kernel_program import Role
 
 
 def _offsets(weights: Sequence[Weight]) -> list[int]:
@@ -21,20 +22,15 @@ def _table(kind: str, name: str, values: Sequence[str]) -> str:
 def add_weights(builder: Builder, network: Network) -> None:
     """Buffers for all weights: the trained ones, their gradients and slots lie one after the other in arenas."""
     trained = network.trained
-    slots = network.optimizer.slots if network.optimizer is not None else ()
-    total = _offsets(trained)[-1]
-    if trained:
-        builder.buffer("weights", (total,), "weight")
-    if trained and network.optimizer is not None:
-        builder.buffer("gradients", (total,), "gradient")
-        for slot in slots:
-            builder.buffer(slot, (total,), "slot")
+    roles: dict[str, Role] = {"weights": "weight"}
+    if network.optimizer is not None:
+        roles |= {"gradients": "gradient", **dict.fromkeys(network.optimizer.slots, "slot")}
+    for arena, role in roles.items() if trained else ():
+        builder.buffer(arena, (_offsets(trained)[-1],), role)
     for weight, offset in zip(trained, _offsets(trained), strict=False):
-        builder.buffer(weight.name, weight.shape, "weight", arena="weights", offset=offset)
-        if network.optimizer is not None:
-            builder.buffer(f"{weight.name}/gradient", weight.shape, "gradient", arena="gradients", offset=offset)
-            for slot in slots:
-                builder.buffer(f"{weight.name}/{slot}", weight.shape, "slot", arena=slot, offset=offset)
+        for arena, role in roles.items():
+            name = {"weight": weight.name, "gradient": f"{weight.name}/gradient"}.get(role, f"{weight.name}/{arena}")
+            builder.buffer(name, weight.shape, role, arena=arena, offset=offset)
     for weight in network.weights:
         if not weight.trainable:
             builder.buffer(weight.name, weight.shape, "weight")
@@ -43,9 +39,7 @@ def add_weights(builder: Builder, network: Network) -> None:
 def penalty_kernel(builder: Builder, network: Network) -> list[str]:
     """The kernel of the L1 and L2 penalties, if there are any."""
     trained = network.trained
-    found = [
-        (weight, offset) for weight, offset in zip(trained, _offsets(trained), strict=False) if weight.is_penalized
-    ]
+    found = [pair for pair in zip(trained, _offsets(trained), strict=False) if pair[0].is_penalized]
     if not found:
         return []
     penalties = builder.buffer("penalties", (len(found),), "activation")
@@ -99,15 +93,13 @@ def update_kernels(builder: Builder, network: Network) -> list[str]:
         *_RULES[optimizer.kind](optimizer),
         "weights[i] = w;",
     ]
-    flops = 12 * total
-    names.append(draft.done(lines, per_block(total, THREADS), flops, takes_rows=False))
+    names.append(draft.done(lines, per_block(total, THREADS), 12 * total, takes_rows=False))
     return names
 
 
 def _title(optimizer: Optimizer) -> str:
-    return {"sgd": "SGD", "adam": "Adam" if optimizer.weight_decay is None else "AdamW", "rmsprop": "RMSprop"}[
-        optimizer.kind
-    ]
+    adam = "Adam" if optimizer.weight_decay is None else "AdamW"
+    return {"sgd": "SGD", "adam": adam, "rmsprop": "RMSprop"}[optimizer.kind]
 
 
 def _number_of_weight(offsets: Sequence[int]) -> str:

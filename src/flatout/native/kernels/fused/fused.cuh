@@ -29,28 +29,12 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     const Address x_ready = shared_address(&sm.arrivals[2]), x_first = shared_address(sm.x[0]);
     bool bad = false;
 
-    // ---- state into registers. The gradient's fragment has the same map of threads to elements as the weight's fragment.
+    // ---- state into registers and shared memory
     const FusedStep<C> of_tiles = FusedStep<C>::make(x_unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
-    const float role_scale = me.has_extra ? W_SCALE : 1.0f;
     float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
     float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
-    UNROLL
-    for (int u = 0; u < S::UNIT_TILES; u++) {
-        UNROLL
-        for (int p = 0; p < S::SLOTS; p++) {
-            UNROLL
-            for (int i = 0; i < S::PER_TILE; i++) {
-                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, me, false);
-                const FusedStep<C>& step = p < S::TILES ? of_tiles : of_role;
-                W[u][p][i] = at >= 0 ? weights[at] * (p < S::TILES ? W_SCALE : role_scale) : 0.0f;
-                M[u][p][i] = C::SLOTS > 0 && at >= 0 ? slot_0[at] * step.m_scale : 0.0f;
-                V[u][p][i] = C::SLOTS > 1 && at >= 0 ? slot_1[at] * step.v_scale : 0.0f;
-                // Adam's shared reciprocal: a single denominator must leave room for three others.
-                bad |= !(fabsf(M[u][p][i]) <= 1e30f) || !(V[u][p][i] >= 0.0f && V[u][p][i] <= 1e24f);
-            }
-        }
-    }
+    fused_load_state<C>(me, weights, slot_0, slot_1, of_tiles, of_role, W, M, V, bad);
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
         const int unit = i / S::STRIDE, output = i % S::STRIDE;
         const int at = C::AT_W2 + (me.rank * S::UNITS + unit) * C::OUTPUTS + output;
@@ -72,21 +56,10 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     }
     block_barrier();
 
-    // ---- the first batch: each block loads all rows for itself; later ones come from their owners
-    if (me.warp == FETCHER && steps > 0) {
-        if (me.lane == 0) arrival_expect(x_ready, C::BATCH * S::ROW_COPY);
-        warp_barrier();
-        for (int row = me.lane; row < C::BATCH; row += 32)
-            copy_here(x_first + row * S::ROW_BYTES, planes + (size_t)order[row] * S::ROW_HALVES, S::ROW_COPY, x_ready);
-    }
+    if (me.warp == FETCHER && steps > 0) fused_first_batch<C>(me, x_first, planes, order, x_ready);
     const int first_own = me.rank * S::ROWS + me.warp % S::ROWS_AT_ONCE;
-    int next_label[S::PASSES], next_label_row[S::PASSES];
-    UNROLL
-    for (int pass = 0; pass < S::PASSES; pass++) {
-        const int row = first_own + pass * S::ROWS_AT_ONCE;
-        next_label[pass] = steps > 0 ? (int)(float)labels[order[row]] : 0;
-        next_label_row[pass] = steps > 0 ? order[(steps > 1 ? C::BATCH : 0) + row] : 0;
-    }
+    FusedLabels<C> labels_ahead;
+    labels_ahead.begin(labels, order, first_own, steps);
     const int fetched = me.rank * S::ROWS + me.lane % S::ROWS;
     int next_x_row = steps > 1 ? order[C::BATCH + fetched] : 0;
     float next_rate = steps > 0 ? scalars[C::RATE] : 0.0f;
@@ -96,14 +69,8 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     for (int s = 0; s < steps; s++) {
         const int slot = s & 1, parity = s >> 1 & 1;
         // Labels, row numbers and rate were read one or two steps ahead.
-        int label[S::PASSES];
         const int later = s + 2 < steps ? s + 2 : steps - 1;
-        UNROLL
-        for (int pass = 0; pass < S::PASSES; pass++) {
-            label[pass] = next_label[pass];
-            next_label[pass] = (int)(float)labels[next_label_row[pass]];
-            next_label_row[pass] = order[(size_t)later * C::BATCH + first_own + pass * S::ROWS_AT_ONCE];
-        }
+        labels_ahead.advance(labels, order, first_own, later);
         const int x_row = next_x_row;
         if (me.warp == FETCHER) next_x_row = order[(size_t)later * C::BATCH + fetched];
         const float rate = next_rate;
@@ -120,7 +87,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
         if (me.warp < S::ROW_TILES) fused_hidden<C>(sm, me, slot, h_unit, w2_hi, w2_lo, bad);
         cluster_wait();  // while the logits are on their way
-        if (me.warp < S::SOFTMAX_WARPS) fused_softmax<C>(sm, me, slot, label, row_sums + (size_t)s * (2 * C::BATCH), bad);
+        if (me.warp < S::SOFTMAX_WARPS) fused_softmax<C>(sm, me, slot, labels_ahead.now, row_sums + (size_t)s * (2 * C::BATCH), bad);
         // All blocks have arrived: nobody reads the last batch any more.
         if (me.warp == FETCHER && s + 1 < steps) {
             if (me.lane == 0) arrival_expect(x_ready + 8 * (slot ^ 1), C::BATCH * S::ROW_COPY);
@@ -136,38 +103,10 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         block_barrier();
         u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];
         fused_load_gradient<C>(sm, me, dh_hi, dh_lo);
-        float role[S::UNIT_TILES][S::PER_TILE];
+        float role[S::UNIT_TILES][S::PER_TILE] = {};
         fused_role_gradient<C>(sm, me, dh_hi, dh_lo, backward_row, role);
         fused_update<C>(sm, me, slot, rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, W, M, V);
     }
 
-    // ---- all blocks agree on whether every number stayed in range; only then is the state written
-    const u32 seen = warp_ballot(bad);
-    if (me.lane < C::CLUSTER) put(remote(shared_address(&sm.failed[me.rank * C::WARPS + me.warp]), me.lane), seen != 0);
-    warp_barrier();  // the cluster's barrier wants a warp's lanes together
-    cluster_barrier();  // and nobody writes to another block any more
-    bool any = false;
-    for (int i = me.lane; i < C::CLUSTER * C::WARPS; i += 32) any |= sm.failed[i] != 0;
-    any = warp_ballot(any) != 0;
-    if (me.rank == 0 && thread == 0) *failed = any;
-    if (any) return;
-    // Made anew, so that what only a launch's two ends need takes no registers in between.
-    const FusedStep<C> tiles_step = FusedStep<C>::make(numbers[0], W_SCALE);
-    const FusedStep<C> role_step = me.has_extra ? tiles_step : FusedStep<C>::make(1.0f, 1.0f);
-    UNROLL
-    for (int u = 0; u < S::UNIT_TILES; u++) {
-        UNROLL
-        for (int p = 0; p < S::SLOTS; p++) {
-            UNROLL
-            for (int i = 0; i < S::PER_TILE; i++) {
-                const int at = fused_offset<C>(u, p, i / S::PER_HALF, i % S::PER_HALF, me, true);
-                const FusedStep<C>& step = p < S::TILES ? tiles_step : role_step;
-                if (at >= 0) {
-                    weights[at] = W[u][p][i] / (p < S::TILES ? W_SCALE : role_scale);
-                    if (C::SLOTS > 0) slot_0[at] = M[u][p][i] / step.m_scale;
-                    if (C::SLOTS > 1) slot_1[at] = V[u][p][i] / step.v_scale;
-                }
-            }
-        }
-    }
+    if (!fused_has_failed<C>(sm.failed, me, bad, failed)) fused_store_state<C>(me, numbers[0], weights, slot_0, slot_1, W, M, V);
 }

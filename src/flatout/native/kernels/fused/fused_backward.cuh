@@ -57,19 +57,12 @@ DEVICE void fused_load_gradient(Shared& sm, const FusedPlace<C>& me, u32 (&dh_hi
     }
 }
 
-// The gradients of the last slot: of a further tile of features, of a bias, or of the second kernel.
+// The gradients of the last slot: of a further tile of features, of a bias, or of the second kernel. `role` was 0.
 template <class C, class Shared>
 DEVICE void fused_role_gradient(Shared& sm, const FusedPlace<C>& me, const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], Address backward_row, float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE]) {
     typedef FusedSizes<C> S;
-    UNROLL
-    for (int u = 0; u < S::UNIT_TILES; u++) {
-        UNROLL
-        for (int i = 0; i < S::PER_TILE; i++) role[u][i] = 0.0f;
-    }
     if (me.has_extra) {
         FusedSum<C> sums[S::UNIT_TILES];
-        UNROLL
-        for (int u = 0; u < S::UNIT_TILES; u++) sums[u].clear();
         UNROLL
         for (int plane = 0; plane < C::PLANES; plane++) {
             UNROLL
@@ -117,8 +110,6 @@ DEVICE void fused_role_gradient(Shared& sm, const FusedPlace<C>& me, const u32 (
         }
     } else if (me.warp == 3) {  // second kernel
         FusedSum<C> sums[S::UNIT_TILES];
-        UNROLL
-        for (int u = 0; u < S::UNIT_TILES; u++) sums[u].clear();
         UNROLL
         for (int k = 0; k < S::STEPS_OF_K; k++) {
             u32 right_hi[4], right_lo[4];

@@ -15,16 +15,7 @@ DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const float (&W)[
     arrival_wait(x_ready, parity);
     const Address forward_row = x_here + ((me.lane & 7) + ((me.lane >> 4) << 3)) * S::ROW_BYTES + ((me.lane >> 3) & 1) * 16;
     constexpr int PARTS = S::PACKED || !C::EXACT ? 1 : 2;
-    float acc[S::UNIT_TILES][PARTS][S::ROW_TILES][4];
-    UNROLL
-    for (int u = 0; u < S::UNIT_TILES; u++) {
-        UNROLL
-        for (int part = 0; part < PARTS; part++) {
-            UNROLL
-            for (int j = 0; j < S::ROW_TILES; j++)
-                acc[u][part][j][0] = acc[u][part][j][1] = acc[u][part][j][2] = acc[u][part][j][3] = 0.0f;
-        }
-    }
+    float acc[S::UNIT_TILES][PARTS][S::ROW_TILES][4] = {};
     UNROLL
     for (int p = 0; p < S::SLOTS; p++)
         if (p < S::TILES || me.has_extra) {
@@ -79,6 +70,17 @@ DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const float (&W)[
     }
 }
 
+// All features' sum, from those of the warps.
+template <class C, class Shared> DEVICE float sum_of_warps(const Shared& sm, int at) {
+    float even = sm.partial[0][at], odd = sm.partial[1][at];
+    UNROLL
+    for (int i = 2; i < C::WARPS; i += 2) {
+        even += sm.partial[i][at];
+        odd += sm.partial[i + 1][at];
+    }
+    return even + odd;
+}
+
 // For a warp of every eight rows: the hidden units, and partial logits pushed to the rows' owners. Leaves the second kernel as the
 // left operand of the hidden units' gradient.
 template <class C, class Shared>
@@ -101,13 +103,7 @@ DEVICE void fused_hidden(Shared& sm, const FusedPlace<C>& me, int slot, float h_
     UNROLL
     for (int k = 0; k < 2 * S::EIGHTS; k++) {
         const int unit = me.t + 4 * k, at = at_unit<C>(unit, me.warp, me.g);
-        float even = sm.partial[0][at], odd = sm.partial[1][at];
-        UNROLL
-        for (int i = 2; i < C::WARPS; i += 2) {
-            even += sm.partial[i][at];
-            odd += sm.partial[i + 1][at];
-        }
-        const float z = fmaf(even + odd, h_unit, sm.b1[unit]);
+        const float z = fmaf(sum_of_warps<C>(sm, at), h_unit, sm.b1[unit]);
         h[k] = C::Activation::value(z);
         sm.slope[at] = C::Activation::slope(z, h[k]);
         if constexpr (C::WIDTH < C::HIDDEN)

@@ -101,15 +101,8 @@ template <class C> DEVICE int fused_offset(int u, int slot, int half, int e, con
 template <class C> struct FusedSum {
     typedef FusedSizes<C> S;
     static constexpr int PARTS = S::PACKED || !C::EXACT ? 1 : 2;
-    float c[PARTS][8];
+    float c[PARTS][8] = {};
 
-    DEVICE_MEMBER void clear() {
-        UNROLL
-        for (int p = 0; p < PARTS; p++) {
-            UNROLL
-            for (int i = 0; i < 8; i++) c[p][i] = 0.0f;
-        }
-    }
     // Left operand hi (PACKED: hi and lo) and lo; right operand in two times eight columns, `is_lo` itself.
     DEVICE_MEMBER void add(const u32* hi, const u32* lo, const u32* right, bool is_lo) {
         multiply_tiles(c[0], hi, right[0], right[1]);

@@ -71,7 +71,7 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     const Address backward_row = rows + (me.lane & 15) * S::ROW_BYTES + (me.lane >> 4) * 16;
     const FusedStep<C> of_tiles = FusedStep<C>::make(unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
-    float role[S::UNIT_TILES][S::PER_TILE];
+    float role[S::UNIT_TILES][S::PER_TILE] = {};
     fused_role_gradient<C>(view, me, dh_hi, dh_lo, backward_row, role);
     fused_update<C>(view, me, slot, now.rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, state.own.W, state.own.M, state.own.V);
 }
@@ -142,22 +142,11 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
     }
     block_barrier();
 
-    // ---- the first batch: each block loads all rows for itself; later ones come from their owners
-    if (me.warp == FETCHER && steps > 0) {
-        if (me.lane == 0) arrival_expect(sm.x_ready(0), First::BATCH * S::ROW_COPY);
-        warp_barrier();
-        for (int row = me.lane; row < First::BATCH; row += 32)
-            copy_here(shared_address(sm.layers.own.rows[0]) + row * S::ROW_BYTES, planes + (size_t)order[row] * S::ROW_HALVES, S::ROW_COPY,
-                      sm.x_ready(0));
-    }
+    if (me.warp == FETCHER && steps > 0)
+        fused_first_batch<First>(me, shared_address(sm.layers.own.rows[0]), planes, order, sm.x_ready(0));
     const int first_own = me.rank * S::ROWS + me.warp % S::ROWS_AT_ONCE;
-    int next_label[S::PASSES], next_label_row[S::PASSES];
-    UNROLL
-    for (int pass = 0; pass < S::PASSES; pass++) {
-        const int row = first_own + pass * S::ROWS_AT_ONCE;
-        next_label[pass] = steps > 0 ? (int)(float)labels[order[row]] : 0;
-        next_label_row[pass] = steps > 0 ? order[(steps > 1 ? First::BATCH : 0) + row] : 0;
-    }
+    FusedLabels<First> labels_ahead;
+    labels_ahead.begin(labels, order, first_own, steps);
     const int fetched = me.rank * S::ROWS + me.lane % S::ROWS;
     int next_x_row = steps > 1 ? order[First::BATCH + fetched] : 0;
     float next_rate = steps > 0 ? scalars[First::RATE] : 0.0f;
@@ -166,14 +155,8 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
     NO_UNROLL
     for (int s = 0; s < steps; s++) {
         // Labels, row numbers and rate were read one or two steps ahead.
-        int label[S::PASSES];
         const int later = s + 2 < steps ? s + 2 : steps - 1;
-        UNROLL
-        for (int pass = 0; pass < S::PASSES; pass++) {
-            label[pass] = next_label[pass];
-            next_label[pass] = (int)(float)labels[next_label_row[pass]];
-            next_label_row[pass] = order[(size_t)later * First::BATCH + first_own + pass * S::ROWS_AT_ONCE];
-        }
+        labels_ahead.advance(labels, order, first_own, later);
         const int x_row = next_x_row;
         if (me.warp == FETCHER) next_x_row = order[(size_t)later * First::BATCH + fetched];
         const float rate = next_rate;
@@ -183,7 +166,7 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
             arrival_expect(shared_address(&sm.arrivals[1]), S::EXCHANGED);
             stack_expect<0, Shared, First, Above...>(sm, me.rank);
         }
-        const StackStep<First> now = {s, steps, me.rank, rate, planes + (size_t)x_row * S::ROW_HALVES, label, row_sums + (size_t)s * (2 * First::BATCH)};
+        const StackStep<First> now = {s, steps, me.rank, rate, planes + (size_t)x_row * S::ROW_HALVES, labels_ahead.now, row_sums + (size_t)s * (2 * First::BATCH)};
         if constexpr (First::PREFETCH)
             if (me.warp == FETCHER && me.lane < S::ROWS && !now.is_final()) prefetch(now.next_row, S::ROW_COPY);
         stack_layer<0, void>(sm, sm.layers, state, now, shared_address(sm.layers.own.rows[now.buffer()]), sm.x_ready(now.buffer()),
@@ -198,15 +181,5 @@ DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, co
         }
     }
 
-    // ---- all blocks agree on whether every number stayed in range; only then is the state written
-    const u32 seen = warp_ballot(bad);
-    if (me.lane < First::CLUSTER) put(remote(shared_address(&sm.failed[me.rank * First::WARPS + me.warp]), me.lane), seen != 0);
-    warp_barrier();  // the cluster's barrier wants a warp's lanes together
-    cluster_barrier();  // and nobody writes to another block any more
-    bool any = false;
-    for (int i = me.lane; i < First::CLUSTER * First::WARPS; i += 32) any |= sm.failed[i] != 0;
-    any = warp_ballot(any) != 0;
-    if (me.rank == 0 && thread == 0) *failed = any;
-    if (any) return;
-    stack_store(state, weights, slot_0, slot_1, numbers[0]);
+    if (!fused_has_failed<First>(sm.failed, me, bad, failed)) stack_store(state, weights, slot_0, slot_1, numbers[0]);
 }

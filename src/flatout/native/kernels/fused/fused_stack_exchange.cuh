@@ -1,16 +1,5 @@
 // Between two hidden layers: units go to all blocks, and the blocks' parts of their gradient come back to the units' owner.
 
-// All features' sum, from those of the warps.
-template <class C> DEVICE float sum_of_warps(const LayerView<C>& sm, int at) {
-    float even = sm.partial[0][at], odd = sm.partial[1][at];
-    UNROLL
-    for (int i = 2; i < C::WARPS; i += 2) {
-        even += sm.partial[i][at];
-        odd += sm.partial[i + 1][at];
-    }
-    return even + odd;
-}
-
 // The units of this block, all rows, from the warps' sums: into this block's own rows of the layer above.
 template <class C, class Next>
 DEVICE void stack_units(const LayerView<C>& sm, const FusedPlace<C>& me, float h_unit, char* rows, bool& bad) {

@@ -10,11 +10,6 @@ DEVICE void fused_update(Shared& sm, const FusedPlace<C>& me, int slot, float ra
     for (int first = 0; first < S::TILES; first += C::AT_ONCE) {
         FusedSum<C> sums[C::AT_ONCE][S::UNIT_TILES];
         UNROLL
-        for (int i = 0; i < C::AT_ONCE; i++) {
-            UNROLL
-            for (int u = 0; u < S::UNIT_TILES; u++) sums[i][u].clear();
-        }
-        UNROLL
         for (int plane = 0; plane < C::PLANES; plane++) {
             UNROLL
             for (int k = 0; k < S::STEPS_OF_K; k++) {

@@ -11,21 +11,12 @@ DEVICE void activation_backward(const float* dy, const float* z, const float* y,
     if (i < rows * FEATURES) dz[i] = times_slope(dy[i], Act::slope(z ? z[i] : 0.0f, y[i]));
 }
 
-// Rows of WIDTH values, LANES threads for each. Threads without a row meet the barriers all the same.
+// Rows of WIDTH values, LANES threads for each.
 template <int WIDTH, int LANES> DEVICE void softmax_forward(const float* z, float* y, int rows) {
     SHARED(BlockScratch, scratch);
-    const int row = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES, lane = threadIdx.x % LANES;
-    const bool has_row = row < rows;
-    const float* mine = z + (long long)row * WIDTH;
-    float most = LOWEST, sum = 0.0f;
-    if (has_row)
-        for (int c = lane; c < WIDTH; c += LANES) most = fmaxf(most, mine[c]);
-    most = row_max<LANES>(most, scratch);
-    if (has_row)
-        for (int c = lane; c < WIDTH; c += LANES) sum += expf(mine[c] - most);
-    sum = row_sum<LANES>(sum, scratch);
-    if (has_row)
-        for (int c = lane; c < WIDTH; c += LANES) y[(long long)row * WIDTH + c] = expf(mine[c] - most) / sum;
+    const int row = blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    const long long base = (long long)row * WIDTH;
+    row_softmax<WIDTH, LANES>(z + base, y + base, row < rows, scratch);
 }
 
 template <int WIDTH, int LANES> DEVICE void softmax_backward(const float* dy, const float* y, float* dz, int rows) {

@@ -26,17 +26,7 @@ DEVICE void cross_entropy(const float* z, float* p, Target target, float* row_lo
     const int lane = threadIdx.x % LANES;
     const bool has_row = row < rows;
     const long long base = (long long)row * WIDTH;
-    if (SOFTMAX) {
-        float most = LOWEST, sum = 0.0f;
-        if (has_row)
-            for (int c = lane; c < WIDTH; c += LANES) most = fmaxf(most, z[base + c]);
-        most = row_max<LANES>(most, scratch);
-        if (has_row)
-            for (int c = lane; c < WIDTH; c += LANES) sum += expf(z[base + c] - most);
-        sum = row_sum<LANES>(sum, scratch);
-        if (has_row)
-            for (int c = lane; c < WIDTH; c += LANES) p[base + c] = expf(z[base + c] - most) / sum;
-    }
+    if (SOFTMAX) row_softmax<WIDTH, LANES>(z + base, p + base, has_row, scratch);
     const float low = epsilon, high = 1.0f - epsilon;
     const float weighted = has_row && weight ? weight[row] : 1.0f;
     const float factor = scale * weighted;

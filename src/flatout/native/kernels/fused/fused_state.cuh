@@ -1,4 +1,4 @@
-// Weights and optimizer state of a layer: between device memory and the registers of the fused kernel.
+// What the fused kernel does at the two ends of a launch, and what it reads ahead: the same for one hidden layer and for several.
 
 // The gradient's fragment has the same map of threads to elements as the weight's fragment.
 template <class C>
@@ -47,4 +47,50 @@ DEVICE void fused_store_state(const FusedPlace<C>& me, float unit, float* weight
             }
         }
     }
+}
+
+// For the last warp, the first batch: each block loads all rows for itself; later ones come from their owners.
+template <class C>
+DEVICE void fused_first_batch(const FusedPlace<C>& me, Address rows, const u16* planes, const int* order, Address ready) {
+    typedef FusedSizes<C> S;
+    if (me.lane == 0) arrival_expect(ready, C::BATCH * S::ROW_COPY);
+    warp_barrier();
+    for (int row = me.lane; row < C::BATCH; row += 32)
+        copy_here(rows + row * S::ROW_BYTES, planes + (size_t)order[row] * S::ROW_HALVES, S::ROW_COPY, ready);
+}
+
+// Labels of the rows from `own` on are read a step ahead, and where they are two steps ahead.
+template <class C> struct FusedLabels {
+    typedef FusedSizes<C> S;
+    int now[S::PASSES], next[S::PASSES], next_row[S::PASSES];
+
+    template <class Label> DEVICE_MEMBER void begin(const Label* labels, const int* order, int own, int steps) {
+        UNROLL
+        for (int pass = 0; pass < S::PASSES; pass++) {
+            const int row = own + pass * S::ROWS_AT_ONCE;
+            next[pass] = steps > 0 ? (int)(float)labels[order[row]] : 0;
+            next_row[pass] = steps > 0 ? order[(steps > 1 ? C::BATCH : 0) + row] : 0;
+        }
+    }
+    template <class Label> DEVICE_MEMBER void advance(const Label* labels, const int* order, int own, int later) {
+        UNROLL
+        for (int pass = 0; pass < S::PASSES; pass++) {
+            now[pass] = next[pass];
+            next[pass] = (int)(float)labels[next_row[pass]];
+            next_row[pass] = order[(size_t)later * C::BATCH + own + pass * S::ROWS_AT_ONCE];
+        }
+    }
+};
+
+// All blocks agree on whether every number stayed in range; only then is the state written.
+template <class C> DEVICE bool fused_has_failed(u32 (&flags)[C::CLUSTER * C::WARPS], const FusedPlace<C>& me, bool bad, int* failed) {
+    const u32 seen = warp_ballot(bad);
+    if (me.lane < C::CLUSTER) put(remote(shared_address(&flags[me.rank * C::WARPS + me.warp]), me.lane), seen != 0);
+    warp_barrier();  // the cluster's barrier wants a warp's lanes together
+    cluster_barrier();  // and nobody writes to another block any more
+    bool any = false;
+    for (int i = me.lane; i < C::CLUSTER * C::WARPS; i += 32) any |= flags[i] != 0;
+    any = warp_ballot(any) != 0;
+    if (me.rank == 0 && thread_number() == 0) *failed = any;
+    return any;
 }

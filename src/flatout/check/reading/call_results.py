@@ -8,7 +8,7 @@ import functools
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
-from flatout.check.values.array_results import PYTHONS, Given, array_result, host_result
+from flatout.check.values.array_results import PYTHON_RESULTS, Given, array_result, host_result
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host, size_of_axis
 from flatout.check.values.traces import ELEMENT, JOINED, MIXED, SAME, Iteration, Slot, used
@@ -120,7 +120,7 @@ class CallResults(Walking):
 
     def _external(self, name: str, short: str, given: Given) -> AbstractValue:
         everything = given.everything
-        if name.startswith("builtins.") or name in PYTHONS:
+        if name.startswith("builtins.") or name in PYTHON_RESULTS:
             return self._builtin(name.removeprefix("builtins."), given)
         if name in HOST_CALLBACKS:
             return self._host_callback(name, given)
@@ -225,7 +225,7 @@ class CallResults(Walking):
                 self.tell(Tested(given.node, data[0]))
             if isinstance(given.keywords.get("key"), av.Function) and given.arguments:
                 self._mapped(given, given.keywords["key"], given.arguments[:1])
-        return PYTHONS[name](given) if name in PYTHONS else UNKNOWN
+        return PYTHON_RESULTS[name](given) if name in PYTHON_RESULTS else UNKNOWN
 
     def _mapped(self, given: Given, function: AbstractValue, iterated: av.Arguments, how: str = "map") -> AbstractValue:
         """The value of calling a function for every element; `how` is "map", "starmap", "reduce" or "accumulate"."""

@@ -301,7 +301,7 @@ def _indices(given: Given) -> AbstractValue:
     return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
 
 
-PYTHONS: dict[str, Callable[[Given], AbstractValue]] = _by_name(
+PYTHON_RESULTS: dict[str, Callable[[Given], AbstractValue]] = _by_name(
     {
         "float int bool complex": _number,
         "round abs reversed iter copy.copy copy.deepcopy itertools.islice": lambda given: given.first,

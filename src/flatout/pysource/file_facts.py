@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from . import trees
 from .source_file import SourceFile
-from .trees import dotted, last_name, walk
+from .trees import dotted, given_values, last_name, leaves, method_name, text_of, walk
 
 _WRAPPERS = {"LossFunctionWrapper": "loss", "MeanMetricWrapper": "metric", "add_loss": "loss", "value_and_grad": "loss"}
 
@@ -47,14 +46,16 @@ def facts_of(file: SourceFile) -> FileFacts:
         found = file.names["facts"] = FileFacts()
         for node, place in _nodes(file.tree, _Place()):
             if isinstance(node, ast.FunctionDef):
-                declared = {name for inner in walk(node) if isinstance(inner, ast.Global) for name in inner.names}
-                for name in declared & trees.names_in(trees.assigned_targets(node)):
+                inside = list(walk(node))
+                declared = {name for inner in inside if isinstance(inner, ast.Global) for name in inner.names}
+                stored = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+                for name in declared & stored:
                     found.changed.setdefault(name, set()).add(place.name)
             elif isinstance(node, ast.Call):
                 _call(node, found, place.function)
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-                    for leaf in trees.leaves(target):
+                    for leaf in leaves(target):
                         _target(leaf, found, place)
     return found
 
@@ -88,8 +89,9 @@ def _target(target: ast.expr, facts: FileFacts, place: _Place) -> None:
 
 def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
     name = dotted(node.func)
-    short = name.rpartition(".")[2] or trees.method_name(node)
-    keywords, positional = trees.keyword_values(node), trees.plain_arguments(node)
+    short = name.rpartition(".")[2] or method_name(node)
+    keywords = {one.arg: one.value for one in node.keywords}
+    positional = [one for one in node.args if not isinstance(one, ast.Starred)]
     if short == "compile":
         for loss in (keywords["loss"],) if "loss" in keywords else positional[1:2]:
             _compiled(loss, "loss", facts)
@@ -103,7 +105,7 @@ def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
         facts.assigned.add(last_name(node.func.value))
     elif short == "set_value" and positional:
         facts.assigned.add(last_name(positional[0]))
-    elif short == "setattr" and len(positional) == 3 and (attribute := trees.text_of(positional[1])) is not None:
+    elif short == "setattr" and len(positional) == 3 and (attribute := text_of(positional[1])) is not None:
         facts.attributes.add(attribute)
     if not function and "." not in name:
         facts.called.add(name)
@@ -115,7 +117,7 @@ def _compiled(node: ast.AST, kind: str, facts: FileFacts) -> None:
     elif isinstance(node, (ast.Name, ast.Attribute)):
         facts.compiled[last_name(node)] = kind
     elif isinstance(node, ast.Call):
-        inside = [one for one in trees.given_values(node) if isinstance(one, (ast.Lambda, ast.Name))]
+        inside = [one for one in given_values(node) if isinstance(one, (ast.Lambda, ast.Name))]
         for one in (node.func, *inside):
             _compiled(one, kind, facts)
     elif isinstance(node, (ast.List, ast.Tuple, ast.Dict)):

@@ -6,7 +6,6 @@ import ast
 from collections.abc import Iterable, Iterator
 
 FunctionNode = ast.FunctionDef | ast.Lambda
-LoopNode = ast.For | ast.While
 ComprehensionNode = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
 Trees = ast.AST | Iterable[ast.AST]
 
@@ -68,20 +67,6 @@ def leaves(target: ast.expr) -> Iterator[ast.expr]:
         yield target
 
 
-def target_names(target: ast.expr) -> list[str]:
-    """The names that a target binds."""
-    return [one.id for one in leaves(target) if isinstance(one, ast.Name)]
-
-
-def assigned_targets(trees: Trees) -> Iterator[ast.expr]:
-    """The targets of all assignments in a piece of code, `+=` among them."""
-    for node in walk(trees):
-        if isinstance(node, ast.Assign):
-            yield from node.targets
-        elif isinstance(node, ast.AugAssign):
-            yield node.target
-
-
 def text_of(node: ast.AST | None) -> str | None:
     """The value of a literal string."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
@@ -112,17 +97,7 @@ def defaults(function: FunctionNode) -> dict[str, ast.expr]:
     return found | {one.arg: value for one, value in named if value is not None}
 
 
-def keyword_values(call: ast.Call) -> dict[str, ast.expr]:
-    """The keyword arguments of a call."""
-    return {one.arg: one.value for one in call.keywords if one.arg is not None}
-
-
 def given_values(call: ast.Call) -> list[ast.expr]:
     """All that a call is given, by position and by keyword."""
     given = [*call.args, *(one.value for one in call.keywords)]
     return [one.value if isinstance(one, ast.Starred) else one for one in given]
-
-
-def plain_arguments(call: ast.Call) -> list[ast.expr]:
-    """The arguments of a call that are given by position, one by one."""
-    return [one for one in call.args if not isinstance(one, ast.Starred)]

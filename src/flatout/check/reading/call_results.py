@@ -8,7 +8,7 @@ import functools
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
-from flatout.check.values.array_results import BUILTINS, ITERTOOLS, Given, array_result, host_result
+from flatout.check.values.array_results import PYTHON_RESULTS, Given, array_result, host_result
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise, first_element, read_on_host, size_of_axis
 from flatout.check.values.traces import ELEMENT, JOINED, MIXED, SAME, Iteration, Slot, used
@@ -37,8 +37,6 @@ _RANDOM = (
     "keras.random.", "tensorflow.random.", "jax.random.", "torch.rand", "torch.normal", "torch.bernoulli", "random.",
 )  # fmt: skip
 _OBJECTS = ("keras.losses.", "keras.metrics.", "keras.layers.", "keras.models.", "torch.nn.")
-_PROCESSES = ("os.popen", "subprocess.run", "subprocess.check_output", "subprocess.Popen")
-_PARTIALS = ("functools.partial", "jax.tree_util.Partial")
 # Where the function stands among the arguments, and where what it is called with.
 _FOLDS = {"functools.reduce": (0, 1), "itertools.accumulate": (1, 0), "itertools.starmap": (0, 1)}
 # `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
@@ -122,7 +120,7 @@ class CallResults(Walking):
 
     def _external(self, name: str, short: str, given: Given) -> AbstractValue:
         everything = given.everything
-        if name.startswith("builtins.") or name in ITERTOOLS:
+        if name.startswith("builtins.") or name in PYTHON_RESULTS:
             return self._builtin(name.removeprefix("builtins."), given)
         if name in HOST_CALLBACKS:
             return self._host_callback(name, given)
@@ -136,14 +134,6 @@ class CallResults(Walking):
             return Static("number") if name.startswith("random.") else Data(axes=("constant",))
         if name.startswith("bisect.") and av.data_in(everything):
             return read_on_host(elementwise(everything)).but(axes=())
-        if name in _PROCESSES:
-            return Static("file")
-        if name in _PARTIALS:
-            return av.Together(given.arguments, "partial")
-        if name == "numpy.vectorize" and given.arguments:
-            return av.Together(given.arguments[:1], "entries")
-        if name in ("copy.deepcopy", "copy.copy"):
-            return given.first
         if name in _FOLDS:
             function, over = (given.at(at, key) for at, key in zip(_FOLDS[name], ("func", "iterable"), strict=True))
             times = 1 if name.endswith("starmap") else 2
@@ -235,7 +225,7 @@ class CallResults(Walking):
                 self.tell(Tested(given.node, data[0]))
             if isinstance(given.keywords.get("key"), av.Function) and given.arguments:
                 self._mapped(given, given.keywords["key"], given.arguments[:1])
-        return BUILTINS[name](given) if name in BUILTINS else UNKNOWN
+        return PYTHON_RESULTS[name](given) if name in PYTHON_RESULTS else UNKNOWN
 
     def _mapped(self, given: Given, function: AbstractValue, iterated: av.Arguments, how: str = "map") -> AbstractValue:
         """The value of calling a function for every element; `how` is "map", "starmap", "reduce" or "accumulate"."""

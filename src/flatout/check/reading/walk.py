@@ -16,7 +16,7 @@ from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.spellings import operations_name
-from flatout.pysource.trees import LoopNode, defaults, dotted, parameters, walk
+from flatout.pysource.trees import defaults, dotted, parameters, walk
 
 from .events import Asserted, Decorated, Tested, WalkedLoop
 from .expressions import Expressions
@@ -241,7 +241,7 @@ class Walk(Expressions):
             # By now it is known what the body makes of the names in it.
             self.tell(Tested(node, self.test(node.test, names), node.body))
 
-    def _repeat(self, node: LoopNode, loop: WalkedLoop, names: Names, *bound: Any) -> None:
+    def _repeat(self, node: ast.For | ast.While, loop: WalkedLoop, names: Names, *bound: Any) -> None:
         for _ in range(2):
             before = dict(names.values)
             with self.iteration(loop, names, *bound):

@@ -13,7 +13,7 @@ from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, S
 from flatout.check.values.names import Names
 from flatout.check.values.traces import ELEMENT, MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
-from flatout.pysource.trees import target_names
+from flatout.pysource.trees import leaves
 
 from .events import Event, Handlers, Looped, WalkedLoop
 from .loop_domains import GROWING, domain, element
@@ -96,7 +96,8 @@ class Walking:
     ) -> Iterator[WalkedLoop]:
         """A loop: find its axis, and tell the rules of it in the end."""
         text = self.file.code(over) if self.reporting else ""
-        variables = tuple(target_names(target)) if target is not None else ()
+        bound = leaves(target) if target is not None else ()
+        variables = tuple(one.id for one in bound if isinstance(one, ast.Name))
         loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated, text)))
         growing = [label for label in loop.labels if label in GROWING]
         loop.pairs = len(growing) > len(set(growing))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from flatout.pysource.spellings import CREATORS, REDUCTIONS, plain
 
@@ -15,10 +16,6 @@ from .names import Names
 from .operation_results import NUMBER, elementwise, first_element, read_on_host, stacked
 
 TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value", "make_ndarray", "device_get"})
-_READS = frozenset({"numpy", "tolist", "to_py", "__array__"})
-_NUMBERS = ("ndim", "rank", "dtype", "dim", "ndimension", "backward", "element_size")
-_SAME = ("cpu", "cuda", "clone", "contiguous", "float", "double", "half", "copy", "requires_grad_")
-_WITHOUT_GRADIENT = ("int", "long", "bool", "groupby", "merge", "map", "apply", "reindex", "join")
 _STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
 _SPLITS = frozenset({"split", "chunk", "array_split"})
 _SECTIONS = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
@@ -53,6 +50,15 @@ class Given:
     def axis(self) -> AbstractValue | None:
         """The axis of a reduction or selection."""
         return self.at(1, "axis", "dim")
+
+
+_Result = Callable[[Data, Given], AbstractValue]
+_Handler = TypeVar("_Handler")
+
+
+def _by_name(rows: Mapping[str, _Handler]) -> dict[str, _Handler]:
+    """A table by each of the names of a row."""
+    return {name: handler for names, handler in rows.items() for name in names.split()}
 
 
 def array_result(name: str, short: str, given: Given) -> AbstractValue:
@@ -172,40 +178,41 @@ def _split(name: str, first: Data, given: Given) -> Sequence:
     return Sequence(first, av.STATIC)
 
 
-def _contracted(short: str) -> Callable[[Data, Given], AbstractValue]:
+def _contracted(short: str) -> _Result:
     """What has other axes than its inputs."""
     return lambda first, given: elementwise(given.everything, short).but(rank=None, thin=False)
 
 
 _CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
-_RESULTS: dict[str, Callable[[Data, Given], AbstractValue]] = {
-    **dict.fromkeys(TO_HOST | _READS, lambda first, given: read_on_host(first).but(loop=None)),
-    "item": lambda first, given: read_on_host(first).but(axes=(), loop=None),
-    "shape": lambda first, given: av.Shape(first.axes),
-    **dict.fromkeys(("size", "numel"), lambda first, given: av.Size(first.label)),
-    **dict.fromkeys(_NUMBERS, lambda first, given: NUMBER),
-    **dict.fromkeys(_SAME, lambda first, given: first),
-    "unstack": lambda first, given: operations.unstacked(first, given.axis),
-    "matmul": _multiplied,
-    "transpose": lambda first, given: operations.transposed(first),
-    **dict.fromkeys(("reshape", "flatten"), _reshaped),
-    "top_k": lambda first, given: Tuple((first.but(role=""), first.but(role="", differentiable=False))),
-    "expand_dims": _expanded,
-    "squeeze": _squeezed,
-    **dict.fromkeys(("cast", "to", "type"), _cast),
-    **dict.fromkeys(_WITHOUT_GRADIENT, lambda first, given: first.but(differentiable=False)),
-    **dict.fromkeys(
-        ("zeros_like", "ones_like", "full_like"), lambda first, given: Data(axes=first.axes, rank=first.rank)
-    ),
-    "take": _taken,
-    "where": _chosen,
-    **dict.fromkeys(("cdist", "pairwise_distance"), lambda first, given: elementwise(given.everything).but(rank=None)),
-    **dict.fromkeys(CREATORS, lambda first, given: first.but(on_host=False)),
-    **{short: _contracted(short) for short in _CONTRACTIONS},
-}
+_RESULTS: dict[str, _Result] = _by_name(
+    {
+        " ".join(TO_HOST): lambda first, given: read_on_host(first).but(loop=None),
+        "numpy tolist to_py __array__": lambda first, given: read_on_host(first).but(loop=None),
+        "item": lambda first, given: read_on_host(first).but(axes=(), loop=None),
+        "shape": lambda first, given: av.Shape(first.axes),
+        "size numel": lambda first, given: av.Size(first.label),
+        "ndim rank dtype dim ndimension backward element_size": lambda first, given: NUMBER,
+        "cpu cuda clone contiguous float double half copy requires_grad_": lambda first, given: first,
+        "int long bool groupby merge map apply reindex join": lambda first, given: first.but(differentiable=False),
+        "unstack": lambda first, given: operations.unstacked(first, given.axis),
+        "matmul": _multiplied,
+        "transpose": lambda first, given: operations.transposed(first),
+        "reshape flatten": _reshaped,
+        "top_k": lambda first, given: Tuple((first.but(role=""), first.but(role="", differentiable=False))),
+        "expand_dims": _expanded,
+        "squeeze": _squeezed,
+        "cast to type": _cast,
+        "zeros_like ones_like full_like": lambda first, given: Data(axes=first.axes, rank=first.rank),
+        "take": _taken,
+        "where": _chosen,
+        "cdist pairwise_distance": lambda first, given: elementwise(given.everything).but(rank=None),
+        " ".join(CREATORS): lambda first, given: first.but(on_host=False),
+        **{short: _contracted(short) for short in _CONTRACTIONS},
+    }
+)
 
 
-# -- Python's own functions, and those of itertools
+# -- Python's own functions, and those of its library
 
 
 def _number(given: Given) -> AbstractValue:
@@ -281,6 +288,10 @@ def _product(given: Given) -> AbstractValue:
     return av.Together(given.arguments * (av.whole_number(given.keywords.get("repeat"), 1) or 1), "product")
 
 
+def _pairs(given: Given) -> AbstractValue:
+    return av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product")
+
+
 def _indices(given: Given) -> AbstractValue:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
     first = given.first
@@ -290,39 +301,31 @@ def _indices(given: Given) -> AbstractValue:
     return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
 
 
-def _always(value: AbstractValue) -> Callable[[Given], AbstractValue]:
-    return lambda given: value
-
-
-ITERTOOLS: dict[str, Callable[[Given], AbstractValue]] = {
-    "itertools.product": _product,
-    **dict.fromkeys(
-        ("itertools.combinations", "itertools.permutations", "itertools.combinations_with_replacement"),
-        lambda given: av.Together((given.first,) * (av.whole_number(given.at(1), 2) or 2), "product"),
-    ),
-    "itertools.pairwise": lambda given: av.Together(given.arguments[:1] * 2, "zip"),
-    "itertools.chain": lambda given: av.merge_all(given.arguments),
-    "itertools.islice": lambda given: given.first,
-    "itertools.zip_longest": lambda given: av.Together(given.arguments, "zip"),
-    "numpy.ndindex": _indices,
-}
-BUILTINS: dict[str, Callable[[Given], AbstractValue]] = {
-    **ITERTOOLS,
-    **dict.fromkeys(("float", "int", "bool", "complex"), _number),
-    **dict.fromkeys(("round", "abs", "reversed", "iter"), lambda given: given.first),
-    "range": _range,
-    "len": _length,
-    **dict.fromkeys(("list", "tuple", "sorted"), _listed),
-    **dict.fromkeys(("set", "frozenset"), _set),
-    "sum": _sum,
-    **dict.fromkeys(("max", "min"), _extreme),
-    **dict.fromkeys(("any", "all"), _boolean),
-    "zip": lambda given: av.Together(given.arguments, "zip"),
-    "enumerate": lambda given: av.Together(given.arguments[:1], "enumerate"),
-    "next": _always(Static()),
-    **dict.fromkeys(("isinstance", "hasattr", "callable"), _always(NUMBER)),
-    "str": _always(Static("text")),
-    "open": _always(Static("file")),
-    **dict.fromkeys(("print", "setattr"), _always(Static("none"))),
-    "dict": _always(Static("dict")),
-}
+PYTHON_RESULTS: dict[str, Callable[[Given], AbstractValue]] = _by_name(
+    {
+        "float int bool complex": _number,
+        "round abs reversed iter copy.copy copy.deepcopy itertools.islice": lambda given: given.first,
+        "range": _range,
+        "len": _length,
+        "list tuple sorted": _listed,
+        "set frozenset": _set,
+        "sum": _sum,
+        "max min": _extreme,
+        "any all": _boolean,
+        "zip itertools.zip_longest": lambda given: av.Together(given.arguments, "zip"),
+        "enumerate": lambda given: av.Together(given.arguments[:1], "enumerate"),
+        "next": lambda given: Static(),
+        "isinstance hasattr callable": lambda given: NUMBER,
+        "str": lambda given: Static("text"),
+        "open os.popen subprocess.run subprocess.check_output subprocess.Popen": lambda given: Static("file"),
+        "print setattr": lambda given: Static("none"),
+        "dict": lambda given: Static("dict"),
+        "functools.partial jax.tree_util.Partial": lambda given: av.Together(given.arguments, "partial"),
+        "itertools.product": _product,
+        "itertools.combinations itertools.permutations itertools.combinations_with_replacement": _pairs,
+        "itertools.pairwise": lambda given: av.Together(given.arguments[:1] * 2, "zip"),
+        "itertools.chain": lambda given: av.merge_all(given.arguments),
+        "numpy.ndindex": _indices,
+        "numpy.vectorize": lambda given: av.Together((given.first,), "entries"),
+    }
+)

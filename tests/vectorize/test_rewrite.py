@@ -8,11 +8,15 @@ from typing import Any
 
 import keras
 import pytest
+from keras import ops
 from loss_marks import losses_in
 from same_loss import assert_same_loss
 
 import flatout
+from flatout.vectorize.decide import verified
+from flatout.vectorize.rewrite import rewrite_function
 from flatout.vectorize.verify import trial_inputs as inputs
+from flatout.vectorize.verify.rewrites import Rewrite
 
 pytestmark = pytest.mark.slow
 
@@ -45,3 +49,19 @@ def test_is_refused_with_the_reason(file: str, name: str, codes: tuple[str, ...]
     quick = flatout.vectorize(_loss(file, name))
     assert not quick.applied, quick.source
     assert quick.reason.split(":")[0] in codes, quick.reason
+
+
+def sorted_rows_loss(y_true, y_pred):
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        rows = ops.take(y_pred[i], ops.argsort(y_true[i]), axis=0)
+        total = total + ops.sum(ops.square(rows[1:] - rows[:-1]) * rows[1:, :1])
+    return total / y_true.shape[0]
+
+
+@pytest.mark.backend("torch")
+def test_rows_in_an_order_of_their_own_are_gathered_along_an_axis() -> None:
+    made = rewrite_function(sorted_rows_loss, {"y_true": 2, "y_pred": 3})
+    assert isinstance(made, Rewrite)
+    assert "take_along_axis" in made.source
+    assert verified(sorted_rows_loss, made).function is not None

@@ -22,12 +22,15 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import MOST_UNROLLED
 
 from .heap import is_blank, read
 from .scopes import Scope
 
 # The list or dict that a comprehension fills, as a variable of the loop that it is.
 _FILLED = "<filled>"
+# The keys that a dict gets, where they are a few constants.
+_STEPS = "<steps>"
 
 
 def comprehension(run: Any, node: Any, scope: Scope) -> Any:
@@ -51,10 +54,14 @@ def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope)
     """Run a comprehension as a loop that fills a list or dict; returns the state before it."""
     inside = Scope({**scope.variables, _FILLED: made}, scope.parent, scope.outside, scope.is_root, scope.nonlocals)
     run.heap.add(inside)
+    first = node.generators[0]
+    if made.kind == "dict" and len(node.generators) == 1 and not first.ifs:
+        inside.variables[_STEPS] = few_steps(run, iterated(run, first.iter, inside), MOST_UNROLLED)
     for one in reversed(node.generators):
         if one.ifs:
             filling = ast.If(one.ifs[0] if len(one.ifs) == 1 else ast.BoolOp(ast.And(), one.ifs), [filling], [])
-        filling = ast.For(one.target, one.iter, [filling], [])
+        is_few = inside.variables.get(_STEPS) is not None
+        filling = ast.For(one.target, ast.Name(_STEPS, ast.Load()) if is_few else one.iter, [filling], [])
     before = run.heap.snapshot()
     run.statement(ast.fix_missing_locations(ast.copy_location(filling, node)), inside)
     if any(space not in (made, inside) for space, _ in run.heap.changed(before)):
@@ -76,19 +83,8 @@ def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
 def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
     """`{key: f(k) for k, key in enumerate(names)}`: over a few constants, or as what is set under keys of the data."""
     made = run.heap.make("dict")
-    (first, *rest) = node.generators
-    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root, scope.nonlocals)
-    steps = few_steps(run, iterated(run, first.iter, inside), 16) if not rest and not first.ifs else None
-    if steps is None:
-        entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
-        _filled(run, made, ast.Assign([entry], node.value), node, scope)
-        return made
-    for item in steps.values:
-        run.assign(first.target, item, inside)
-        key = run.expression(node.key, inside)
-        if not isinstance(key, Known):
-            raise Refused("A dict of tensors.")
-        made.variables[key.value] = run.reference(node.value, inside)
+    entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
+    _filled(run, made, ast.Assign([entry], node.value), node, scope)
     return made
 
 

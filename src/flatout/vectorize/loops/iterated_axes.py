@@ -127,10 +127,8 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
     first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
     if isinstance(stop, Tensor):
         size = most or _bound(lift, stop)
-    elif isinstance(begin, Known) and isinstance(stop, Known):
-        size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
-        if stop.node.kind != "const" and begin.value:
-            size = lift.graph.binary("-", stop.node, begin.node)
+    elif isinstance(begin, Known) and isinstance(stop, Known) and stop.node.kind == "const":
+        size = lift.graph.const(max(0, stop.value - begin.value))
     else:
         size = stop.node if first is None else lift.graph.binary("-", stop.node, first)
     axis = Axis("i", size, first)

@@ -3,25 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.lifted_values import (
-    CONTENT,
-    Items,
-    Known,
-    Listing,
-    Mutable,
-    Range,
-    Record,
-    Refused,
-    Several,
-)
-from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.arrays.lifted_values import CONTENT, Items, Known, Listing, Mutable, Record, Refused
+from flatout.vectorize.loops.iterated_axes import few_steps
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED
 
 from .heap import is_blank, read
@@ -56,7 +41,7 @@ def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope)
     run.heap.add(inside)
     first = node.generators[0]
     if made.kind == "dict" and len(node.generators) == 1 and not first.ifs:
-        inside.variables[_STEPS] = few_steps(run, iterated(run, first.iter, inside), MOST_UNROLLED)
+        inside.variables[_STEPS] = few_steps(run.lift, iterated(run, first.iter, inside), MOST_UNROLLED)
     for one in reversed(node.generators):
         if one.ifs:
             filling = ast.If(one.ifs[0] if len(one.ifs) == 1 else ast.BoolOp(ast.And(), one.ifs), [filling], [])
@@ -86,28 +71,3 @@ def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
     entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
     _filled(run, made, ast.Assign([entry], node.value), node, scope)
     return made
-
-
-def few_steps(run: Any, over: Any, most: int) -> Items | None:
-    """The steps of a loop over a few constants, to be written out; else None."""
-    try:
-        made = stream(run.lift, _written_out(run.lift, over, most + 1))
-    except Refused:
-        return None
-    return made if isinstance(made, Items) and len(made.values) <= most else None
-
-
-def _written_out(lift: Lifting, over: Any, most: int) -> Any:
-    graph = lift.graph
-    match over:
-        case Several():
-            return Several(over.how, tuple(_written_out(lift, value, most) for value in over.values))
-        case Range(start=Known(), stop=Known(), step=Known() | None):
-            numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
-            return Items(tuple(number(lift, k) for k in numbers[:most]))
-        case Known(value=list() | tuple() | np.ndarray()):
-            first = enumerate(over.value[:most])
-            return Items(tuple(Known(item, graph.index(over.node, (graph.const(k),))) for k, item in first))
-        case Known(value=Mapping()):
-            return Items(tuple(number(lift, key) for key in list(over.value)[:most]))
-    return over

@@ -10,16 +10,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import (
-    Host,
-    Items,
-    Known,
-    Local,
-    Method,
-    Refused,
-    Stream,
-    Tensor,
-)
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Method, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler

@@ -27,11 +27,10 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
-from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.iterated_axes import few_steps, stream
 from flatout.vectorize.loops.loop_totals import carried, finished, opened
 from flatout.vectorize.loops.running_totals import advanced
 
-from .comprehensions import few_steps
 from .evaluation import apply_operator
 from .heap import read
 from .scopes import Scope, as_local
@@ -237,7 +236,7 @@ def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     def function(run: Any, iterable: Any, r: Any = None) -> Any:
         if isinstance(r, Known) and r.value == 2:
             return _as_written(run, of_two, {"iterable": iterable})
-        steps = few_steps(run, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
+        steps = few_steps(run.lift, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
         if steps is not None:
             made = getattr(itertools, how)(steps.values, *([] if r is None else [r.value]))
             chosen = tuple(Items(one) for one in itertools.islice(made, _MOST_WRITTEN + 1))

@@ -30,13 +30,13 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import operated, range_of, stream
+from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
 from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
-from .comprehensions import few_steps, iterated
+from .comprehensions import iterated
 from .heap import Snapshot, Space, read
 from .scopes import Scope
 
@@ -125,7 +125,7 @@ def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Sco
     except WrongRank:
         raise
     except Refused as refused:
-        steps = few_steps(run, over, MOST_UNROLLED)
+        steps = few_steps(run.lift, over, MOST_UNROLLED)
         if steps is None:
             raise refused
         run.heap.restore(before)

@@ -98,19 +98,18 @@ def _moved(lift: Lifting, bound: Any, by: int) -> Any:
 
 def _step_of(node: ast.stmt, name: str) -> int:
     """By how much a statement changes a counter: `i += 1`, `i = i - 2`; 0: it is none."""
-    if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and node.target.id == name:
-        op, by = node.op, node.value
-    elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == name and isinstance(node.value, ast.BinOp):
-        op, (left, by) = node.value.op, (node.value.left, node.value.right)
-        if isinstance(op, ast.Add) and ast.unparse(by) == name:
-            left, by = by, left
-        if ast.unparse(left) != name:
+    match node:
+        case ast.AugAssign(target=ast.Name(id=same), op=op, value=ast.Constant(value=int() as by)):
+            is_counter = same == name
+        case ast.Assign(
+            targets=[ast.Name(id=same)],
+            value=ast.BinOp(left=ast.Name(id=again), op=op, right=ast.Constant(value=int() as by))
+            | ast.BinOp(left=ast.Constant(value=int() as by), op=ast.Add() as op, right=ast.Name(id=again)),
+        ):
+            is_counter = same == again == name
+        case _:
             return 0
-    else:
-        return 0
-    if not isinstance(by, ast.Constant) or type(by.value) is not int or not isinstance(op, (ast.Add, ast.Sub)):
-        return 0
-    return by.value if isinstance(op, ast.Add) else -by.value
+    return {ast.Add: by, ast.Sub: -by}.get(type(op), 0) if is_counter else 0
 
 
 def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:

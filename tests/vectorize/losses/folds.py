@@ -76,3 +76,21 @@ def earth_mover_loss(y_true, y_pred):  # rewritten: FO102|FO104
         flow = flow + y_pred[:, k] - y_true[:, k]
         total = total + ops.abs(flow)
     return ops.mean(total)
+
+
+def pair_of_totals_loss(y_true, y_pred):  # rewritten on torch: FO101
+    state = (0.0, 0.0)
+    for t, p in zip(y_true, y_pred, strict=False):
+        state = (state[0] + ops.sum(ops.square(t - p)), ops.maximum(state[1], ops.max(p)))
+    return state[0] / y_true.shape[0] + state[1]
+
+
+def level_by_helper_loss(y_true, y_pred):  # rewritten on torch: FO102
+    def grown(level, x):
+        return level + x
+
+    level, total = 0.0, 0.0
+    for t in range(y_pred.shape[1]):
+        level = grown(level, y_pred[:, t])
+        total = total + ops.mean(ops.square(level - y_true[:, t]))
+    return total

@@ -139,3 +139,14 @@ def nearest_loss(y_true, y_pred):  # rewritten on torch: FO103
         best = ops.min(ops.stack([ops.sum(ops.square(y_pred[i] - y_true[j])) for j in range(y_true.shape[0])]))
         total = total + best
     return total / y_pred.shape[0]
+
+
+def nearest_by_expression_loss(y_true, y_pred):  # rewritten on torch: FO103
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        best = 1e9
+        for j in range(y_pred.shape[0]):
+            d = ops.sum(ops.square(y_pred[i] - 2.0 * y_pred[j]))
+            best = d if d < best else best
+        total = total + best * ops.sum(y_true[i])
+    return total / y_pred.shape[0]

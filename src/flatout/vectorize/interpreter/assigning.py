@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from flatout.vectorize.arrays.algebra import known_items, number
@@ -109,39 +111,23 @@ class Assigning:
     def augmented(self, node: ast.AugAssign, scope: Scope) -> None:
         """`target += value`; what is indexed or asked for an attribute is evaluated once."""
         target = node.target
-        if isinstance(target, ast.Name):
-            old = self.reference(ast.copy_location(ast.Name(target.id, ast.Load()), target), scope)
+        put: Callable[[Any], None] = lambda value: self.assign(target, value, scope)  # noqa: E731
+        of = None if isinstance(target, ast.Name) else self.reference(target.value, scope)
+        if is_object(of) and isinstance(target, ast.Attribute):
+            old = heap_access.attribute(self, of, target.attr)
+            put = partial(heap_access.set_attribute, self, of, target.attr)
+        elif is_object(of) and isinstance(target, ast.Subscript):
+            key = self._key(target.slice, scope)
+            old, put = heap_access.entry(self, of, key), partial(heap_access.set_entry, self, of, key)
         else:
-            of = self.reference(target.value, scope)
-            if is_object(of):
-                self._augmented_part(node, of, scope)
-                return
-            old = self.expression(ast.parse(ast.unparse(target), mode="eval").body, scope)
+            old = self.reference(ast.parse(ast.unparse(target), mode="eval").body, scope)
         if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
             raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
         value = self.expression(node.value, scope)
-        if isinstance(old, Mutable) and old.kind == "list" and isinstance(node.op, ast.Add):
-            heap_access.extend(self, old, value)
-            return
-        self.assign(target, expressions.operate(self, node.op, read(self, old), value), scope)
-
-    def _augmented_part(self, node: ast.AugAssign, of: Any, scope: Scope) -> None:
-        target = node.target
-        if isinstance(target, ast.Attribute):
-            old = heap_access.attribute(self, of, target.attr)
-        else:
-            assert isinstance(target, ast.Subscript)
-            key = self._key(target.slice, scope)
-            old = heap_access.entry(self, of, key)
-        value = self.expression(node.value, scope)
         if is_object(old) and isinstance(node.op, ast.Add):
             heap_access.extend(self, old, value)
-            return
-        new = expressions.operate(self, node.op, read(self, old), value)
-        if isinstance(target, ast.Attribute):
-            heap_access.set_attribute(self, of, target.attr, new)
         else:
-            heap_access.set_entry(self, of, key, new)
+            put(expressions.operate(self, node.op, read(self, old), value))
 
     def _key(self, at: ast.expr, scope: Scope) -> Any:
         """A key, or a slice."""

@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
-from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor, Unreadable
+from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
@@ -25,8 +25,6 @@ def answered(run: Any, question: Question, then: Any, otherwise: Any, held: Any,
 
     `is_only` says whether the branch changes no other cell.
     """
-    if then is None or otherwise is None:
-        return Unreadable("A variable has a value on one side of a branch only.", "FO202")
     if isinstance(then, Items) and isinstance(otherwise, Items) and len(then.values) == len(otherwise.values):
         pairs = zip(then.values, otherwise.values, strict=True)
         return Items(tuple(answered(run, question, a, b, None, False) for a, b in pairs))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,7 @@ from flatout.vectorize.calls.calls import is_log
 
 from .best_so_far import answered, when_best
 from .evaluation import condition, truth
-from .heap import Heap, Space, is_object, read
+from .heap import Heap, is_object, read
 from .scopes import Scope
 
 # How a variable grows by elements, which a condition leaves out.
@@ -66,64 +66,42 @@ class Branching:
             return
         if isinstance(test, Tensor):
             self.lift.changes.add("FO202")
-        sides: list[Callable[[], Any]] = [partial(self._block, body, scope) for body in (node.body, node.orelse)]
-        if isinstance(test, Question):
-            self._asked(test, sides)
-        else:
-            self.sides(test, sides)
+        self.sides(test, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
         for statement in body:
             self.statement(statement, scope)
 
-    def sides(self, condition: Any, sides: list[Callable[[], Any]], but: Scope | None = None) -> list[Any]:
+    def sides(self, test: Any, sides: Sequence[Callable[[], Any]], but: Scope | None = None) -> list[Any]:
         """Run both sides of a branch on the same state, join what they made of all cells, and give what each gave.
 
         Nobody reads the variables of the scope `but` any more.
         """
         before = self.heap.snapshot()
         results, states = [], []
-        for side, test in zip(sides, (condition, self.inverse(condition)), strict=True):
+        masks = (test.keep, None) if isinstance(test, Question) else (test, self.inverse(test))
+        for side, mask in zip(sides, masks, strict=True):
             self.heap.restore(before)
-            with Masked(self.lift, test):
+            with Masked(self.lift, mask):
                 results.append(side())
             states.append(self.heap.snapshot())
-        for space in before:
-            if space is not but:
-                self._joined(condition, space, *(state[space] for state in states))
-        return results
-
-    def _joined(self, condition: Any, space: Space, then: dict[Any, Any], otherwise: dict[Any, Any]) -> None:
-        space.variables.clear()
-        for name in {**then, **otherwise}:
-            left, right = then.get(name), otherwise.get(name)
-            if left is right:
-                space.variables[name] = left
-            elif left is None or right is None:
-                label = self.heap.label(space, name)
-                space.variables[name] = Unreadable(f"{label!r} has a value on one side of a branch only.", "FO202")
-            else:
-                space.variables[name] = self.choose(condition, left, right)
-
-    def _asked(self, question: Question, sides: list[Callable[[], Any]]) -> None:
-        """A branch on what a loop carries from step to step."""
-        before = self.heap.snapshot()
-        states = []
-        for side, keep in zip(sides, (question.keep, None), strict=True):
-            self.heap.restore(before)
-            with Masked(self.lift, keep):
-                side()
-            states.append(self.heap.snapshot())
-        then, otherwise = states
         changed = [
-            (space, cell)
+            (space, cell, *(state[space].get(cell) for state in states))
             for space in before
-            for cell in {**then[space], **otherwise[space]}
-            if then[space].get(cell) is not otherwise[space].get(cell)
+            for cell in {**states[0][space], **states[1][space]}
+            if space is not but and states[0][space].get(cell) is not states[1][space].get(cell)
         ]
-        for space, cell in changed:
-            one, other, held = (state[space].get(cell) for state in (then, otherwise, before))
-            space.variables[cell] = answered(self, question, one, other, held, len(changed) == 1)
+        for space, cell, then, otherwise in changed:
+            space.variables.pop(cell, None)  # Where it is refused, a loop around it sees that it changes.
+            if then is None or otherwise is None:
+                label = self.heap.label(space, cell)
+                joint: Any = Unreadable(f"{label!r} has a value on one side of a branch only.", "FO202")
+            elif isinstance(test, Question):
+                joint = answered(self, test, then, otherwise, before[space].get(cell), len(changed) == 1)
+            else:
+                joint = self.choose(test, then, otherwise)
+            space.variables[cell] = joint
+        return results
 
     def inverse(self, condition: Any) -> Any:
         if isinstance(condition, Tensor):

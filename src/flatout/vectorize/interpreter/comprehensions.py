@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
-
-from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.lifted_values import (
-    CONTENT,
-    Items,
-    Known,
-    Listing,
-    Mutable,
-    Range,
-    Record,
-    Refused,
-    Several,
-)
-from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.arrays.lifted_values import CONTENT, Items, Known, Listing, Mutable, Record, Refused
+from flatout.vectorize.loops.iterated_axes import few_steps
+from flatout.vectorize.loops.loop_totals import MOST_UNROLLED
 
 from .heap import is_blank, read
 from .scopes import Scope
 
 # The list or dict that a comprehension fills, as a variable of the loop that it is.
 _FILLED = "<filled>"
+# The keys that a dict gets, where they are a few constants.
+_STEPS = "<steps>"
 
 
 def comprehension(run: Any, node: Any, scope: Scope) -> Any:
@@ -51,10 +39,14 @@ def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope)
     """Run a comprehension as a loop that fills a list or dict; returns the state before it."""
     inside = Scope({**scope.variables, _FILLED: made}, scope.parent, scope.outside, scope.is_root, scope.nonlocals)
     run.heap.add(inside)
+    first = node.generators[0]
+    if made.kind == "dict" and len(node.generators) == 1 and not first.ifs:
+        inside.variables[_STEPS] = few_steps(run.lift, iterated(run, first.iter, inside), MOST_UNROLLED)
     for one in reversed(node.generators):
         if one.ifs:
             filling = ast.If(one.ifs[0] if len(one.ifs) == 1 else ast.BoolOp(ast.And(), one.ifs), [filling], [])
-        filling = ast.For(one.target, one.iter, [filling], [])
+        is_few = inside.variables.get(_STEPS) is not None
+        filling = ast.For(one.target, ast.Name(_STEPS, ast.Load()) if is_few else one.iter, [filling], [])
     before = run.heap.snapshot()
     run.statement(ast.fix_missing_locations(ast.copy_location(filling, node)), inside)
     if any(space not in (made, inside) for space, _ in run.heap.changed(before)):
@@ -76,42 +68,6 @@ def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
 def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
     """`{key: f(k) for k, key in enumerate(names)}`: over a few constants, or as what is set under keys of the data."""
     made = run.heap.make("dict")
-    (first, *rest) = node.generators
-    inside = Scope(dict(scope.variables), scope.parent, scope.outside, scope.is_root, scope.nonlocals)
-    steps = few_steps(run, iterated(run, first.iter, inside), 16) if not rest and not first.ifs else None
-    if steps is None:
-        entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
-        _filled(run, made, ast.Assign([entry], node.value), node, scope)
-        return made
-    for item in steps.values:
-        run.assign(first.target, item, inside)
-        key = run.expression(node.key, inside)
-        if not isinstance(key, Known):
-            raise Refused("A dict of tensors.")
-        made.variables[key.value] = run.reference(node.value, inside)
+    entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
+    _filled(run, made, ast.Assign([entry], node.value), node, scope)
     return made
-
-
-def few_steps(run: Any, over: Any, most: int) -> Items | None:
-    """The steps of a loop over a few constants, to be written out; else None."""
-    try:
-        made = stream(run.lift, _written_out(run.lift, over, most + 1))
-    except Refused:
-        return None
-    return made if isinstance(made, Items) and len(made.values) <= most else None
-
-
-def _written_out(lift: Lifting, over: Any, most: int) -> Any:
-    graph = lift.graph
-    match over:
-        case Several():
-            return Several(over.how, tuple(_written_out(lift, value, most) for value in over.values))
-        case Range(start=Known(), stop=Known(), step=Known() | None):
-            numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
-            return Items(tuple(number(lift, k) for k in numbers[:most]))
-        case Known(value=list() | tuple() | np.ndarray()):
-            first = enumerate(over.value[:most])
-            return Items(tuple(Known(item, graph.index(over.node, (graph.const(k),))) for k, item in first))
-        case Known(value=Mapping()):
-            return Items(tuple(number(lift, key) for key in list(over.value)[:most]))
-    return over

@@ -171,11 +171,9 @@ def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Mutable:
 
 
 def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
-    return apply_operator(run, SYMBOLS[type(op)], left, right) if type(op) in SYMBOLS else _no_operator(op)
-
-
-def _no_operator(op: ast.AST) -> Any:
-    raise Refused(f"An operator that cannot be lifted: {type(op).__name__}.")
+    if type(op) not in SYMBOLS:
+        raise Refused(f"An operator that cannot be lifted: {type(op).__name__}.")
+    return apply_operator(run, SYMBOLS[type(op)], left, right)
 
 
 def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:

@@ -164,7 +164,7 @@ def is_carried(held: Mutable) -> bool:
 def _dictionary(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Any:
     if is_carried(held):
         return Sum(run.heap.label(held, EACH))
-    if EACH in held.variables and all_terms(held):
+    if all_terms(held):
         return keys_of(run, held, keys)
     constant = {key: value for key, value in held.variables.items() if key != EACH}
     if held.made is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
@@ -19,7 +20,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Question,
     Refused,
     Splice,
-    Stream,
     Sum,
     Tensor,
     Terms,
@@ -53,27 +53,20 @@ def _of(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
 
 
 def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
+    if EACH not in held.variables and callable(held.default):
+        held.variables[EACH] = held.default()  # It stands for all entries of a `defaultdict`.
     each = held.variables.get(EACH)
-    if each is None and held.default is not None:
-        _begin(run, held)
-        each = held.variables.get(EACH)
     if isinstance(each, Mutable):
         return Member(each, (*keys, key))
     if each is not None:
         return load(run, held, EACH, (*keys, key))
     if held.default == "number":
         return number(run.lift, 0)
-    if any(cell != EACH for cell in held.variables):
+    if held.variables:
         return subscripts.pick(run.lift, read(run, Member(held, keys)), [key], False)
     if constant_key(key) is not None:
         raise Refused(f"{held.label!r} has no such key.", "FO401")
     raise Refused(f"An entry of {held.label!r} is read before it is there.", "FO106")
-
-
-def _begin(run: Any, held: Mutable) -> None:
-    """Make the object that stands for all entries of a `defaultdict`."""
-    if callable(held.default):
-        held.variables[EACH] = held.default()
 
 
 def _place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
@@ -122,12 +115,11 @@ def set_entry(run: Any, of: Any, key: Any, value: Any) -> None:
         return
     if any(cell != EACH for cell in held.variables):
         raise Refused(f"An entry is changed: {held.label}[...]", "FO106")
-    each = held.variables.get(EACH)
-    made = split(value)
-    if isinstance(each, Mutable) or made is not None:
+    is_object = isinstance(held.variables.get(EACH), Mutable) or split(value) is not None
+    if is_object:
         _set_object(run, held, (*keys, key), value)
-        return
-    change(run, held, EACH, (*keys, key), value)
+    else:
+        change(run, held, EACH, (*keys, key), value)
 
 
 def _is_entry_of(value: Any, held: Mutable) -> bool:
@@ -139,20 +131,16 @@ def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> N
     each = held.variables.get(EACH)
     if isinstance(value, Member) and value.of is each and keyed_terms.are_same(Items(value.keys), Items(keys)):
         return
-    made = split(value)
-    if made is None or made[1] or made[0].kind == "object":
-        raise Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
-    fresh = made[0]
-    if not isinstance(each, Mutable):
-        if each is not None:
-            raise Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
-        each = run.heap.make(fresh.kind, Items((), True), default=fresh.default)
-        each.variables.update({cell: each.variables.get(cell) for cell in fresh.variables if fresh.kind == "list"})
-        held.variables[EACH] = each
+    refused = Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
+    fresh, inner = split(value) or (None, ())
+    if fresh is None or inner or fresh.kind == "object" or (each is not None and not isinstance(each, Mutable)):
+        raise refused
+    if each is None:
+        each = held.variables[EACH] = run.heap.make(fresh.kind, Items((), True), default=fresh.default)
         if fresh.kind == "dict":
             each.variables.update(fresh.variables)
     if fresh.kind != each.kind or fresh is each:
-        raise Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
+        raise refused
     if fresh.kind == "list":
         content = opened(run.lift, read(run, fresh))
         if not isinstance(content, Items):
@@ -161,11 +149,10 @@ def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> N
             keyed_terms.write(run, each, CONTENT, "lists", keys, item)
         return
     for cell, first in fresh.variables.items():
-        inner = each.variables.get(cell)
-        if isinstance(first, Mutable) and isinstance(inner, Mutable):
+        if isinstance(first, Mutable) and isinstance(each.variables.get(cell), Mutable):
             continue
         if cell not in each.variables or isinstance(first, (Mutable, Member)):
-            raise Refused(f"The entries of {held.label!r} are set to different things.", "FO106")
+            raise refused
         is_zero = isinstance(first, Known) and first.value == 0
         keyed_terms.write(run, each, cell, "sums" if is_zero else "sets", keys, first)
 
@@ -181,10 +168,8 @@ def change(run: Any, held: Any, cell: Any, keys: tuple[Any, ...], value: Any) ->
         for term in value.terms:
             keyed_terms.write(run, held, cell, kind, keys, term)
         return
-    content = read(run, value)
     is_first = isinstance(value, Known) and value.value == 0 and isinstance(value.value, (int, float))
-    kind = "sums" if is_first else "sets"
-    keyed_terms.write(run, held, cell, kind, keys, content)
+    keyed_terms.write(run, held, cell, "sums" if is_first else "sets", keys, read(run, value))
 
 
 def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: Any) -> None:
@@ -195,13 +180,9 @@ def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: A
         return
     if keys:
         raise Refused("Entries of a list of lists are set.", "FO106")
-    if (
-        isinstance(content, Sum)
-        and content.how is None
-        and isinstance(at, Tensor)
-        and at.position == (at.position and at.position[0], 0)
-    ):
-        held.variables[CONTENT] = Sum(content.name, "list", (value,), slot=(at.position[0],))  # type: ignore[index]
+    axis, offset = at.position if isinstance(at, Tensor) and at.position else (None, 0)
+    if isinstance(content, Sum) and content.how is None and axis is not None and not offset:
+        held.variables[CONTENT] = Sum(content.name, "list", (value,), slot=(axis,))
         return
     content = opened(run.lift, content)
     if isinstance(content, Items) and isinstance(at, Known) and isinstance(at.value, int):
@@ -255,7 +236,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
             return none
         if name == "sort" and not args:
             return _sort(run, held, keys, kwargs)
-        if name in ("copy",) and not args:
+        if name == "copy" and not args:
             return run.heap.make("list", read(run, of))
         if name in ("insert", "pop", "remove", "clear", "reverse"):
             raise Refused(f"The list {held.label!r} is changed by .{name}(), which has no array form.", "FO106")
@@ -312,8 +293,7 @@ def _get(run: Any, of: Any, args: list[Any]) -> Any:
     constant = any(cell != EACH for cell in held.variables)
     if EACH in held.variables and not constant and rest:
         first = read(run, rest[0])
-        is_nothing = (isinstance(first, Known) and first.value == 0) or (isinstance(first, Items) and not first.values)
-        if is_nothing:
+        if (isinstance(first, Known) and first.value == 0) or (isinstance(first, Items) and not first.values):
             return _keyed(run, held, keys, key)
         raise Refused("A dict is read with get() and a default that is not nothing.", "FO401")
     if known is not None or (not held.variables and run.loops):
@@ -342,38 +322,30 @@ def _update(run: Any, of: Any, args: list[Any]) -> Any:
     return Known(None, run.lift.graph.const(None))
 
 
-def _listed(name: str) -> Any:
-    def function(run: Any, of: Any, args: list[Any]) -> Any:
-        held, keys = split(of)  # type: ignore[misc]
-        if is_carried(held):
-            raise Refused(f"{held.label!r} is read while a loop carries it from step to step.", "FO106")
-        if EACH not in held.variables or not all_terms(held):
-            return methods.method(run, read(run, of), name, [], {})
-        return _entries(run, held, keys, name)
-
-    return function
-
-
-def _entries(run: Any, held: Mutable, keys: tuple[Any, ...], name: str) -> Any:
-    """`.values()`, `.items()`, `.keys()` of a dict that a loop has filled by keys of the data."""
+def _entries(name: str, run: Any, of: Any, args: list[Any]) -> Any:
+    """`.values()`, `.items()`, `.keys()` of a dict, which a loop may have filled by keys of the data."""
+    held, keys = split(of)  # type: ignore[misc]
+    if is_carried(held):
+        raise Refused(f"{held.label!r} is read while a loop carries it from step to step.", "FO106")
+    if not all_terms(held):
+        return methods.method(run, read(run, of), name, [], {})
     each = held.variables[EACH]
     if name != "keys" and isinstance(each, Terms) and each.kind == "sets" and not keys:
-        listing = keyed_terms.last_ones(run.lift, each)
+        flow: Any = keyed_terms.last_ones(run.lift, each)
         run.lift.changes.add("FO107")
-        key, value = listing.element.values
-        return Listing(Items((key, value)) if name == "items" else value, listing.axes, listing.keep)
-    found = keys_of(run, held, keys)
-    if name == "keys":
-        return found
-    flow = stream(run.lift, found)
-    assert isinstance(flow, Stream)
-    value = read(run, _keyed(run, held, keys, flow.element))
-    return Listing(Items((flow.element, value)) if name == "items" else value, flow.axes, flow.keep)
+        key, value = flow.element.values
+    else:
+        found = keys_of(run, held, keys)
+        if name == "keys":
+            return found
+        flow = stream(run.lift, found)
+        key, value = flow.element, read(run, _keyed(run, held, keys, flow.element))
+    return Listing(Items((key, value)) if name == "items" else value, flow.axes, flow.keep)
 
 
-_OF_DICTS = {
-    "get": _get, "setdefault": _setdefault, "update": _update, "values": _listed("values"), "items": _listed("items"),
-    "keys": _listed("keys"),
+_OF_DICTS: dict[str, Any] = {
+    "get": _get, "setdefault": _setdefault, "update": _update,
+    **{name: partial(_entries, name) for name in ("values", "items", "keys")},
 }  # fmt: skip
 
 
@@ -388,8 +360,6 @@ def contains(run: Any, key: Any, group: Any, negate: bool) -> Any:
         return number(run.lift, not negate)
     if is_carried(held):
         return Question(Sum(held.label), "not in" if negate else "in")
-    if EACH not in held.variables or not all_terms(held):
-        if not any(cell != EACH for cell in held.variables):
-            return number(run.lift, negate)
-        return None
+    if not all_terms(held):
+        return None if held.variables.keys() - {EACH} else number(run.lift, negate)
     return subscripts.contains(run.lift, key, keys_of(run, held, keys), negate)

@@ -10,16 +10,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import (
-    Host,
-    Items,
-    Known,
-    Local,
-    Method,
-    Refused,
-    Stream,
-    Tensor,
-)
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Method, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
@@ -37,6 +28,8 @@ from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
 
 _DEEPEST = 12
+# The list of what a generator has yielded, as a variable of it.
+_YIELDED = "<yielded>"
 _NO_GRADIENT = ("torch.no_grad", "torch.autograd.grad_mode.no_grad", "torch.utils._contextlib.no_grad")
 _NAMING = ("tensorflow.name_scope", "keras.name_scope", "keras.ops.name_scope", "keras.backend.name_scope")
 
@@ -76,7 +69,12 @@ class Interpreter(Assigning, Branching):
         try:
             if isinstance(local.tree, ast.Lambda):
                 return self.reference(local.tree.body, scope)
-            return self.block_value(local.tree.body, scope)
+            kinds = {type(part) for one in local.tree.body for part in ast.walk(one)}
+            if not kinds & {ast.Yield, ast.YieldFrom} or kinds & {ast.Return, ast.FunctionDef, ast.Lambda}:
+                return self.block_value(local.tree.body, scope)
+            scope.variables[_YIELDED] = self.heap.make("list", Items((), True))  # A generator, as what it yields.
+            self.block_value(local.tree.body, scope)
+            return scope.variables[_YIELDED]
         finally:
             self._depth -= 1
             self._outer_loops = outer
@@ -155,6 +153,10 @@ class Interpreter(Assigning, Branching):
                 self._if(node, scope)
             case ast.Expr(value=ast.Constant()) | ast.Pass() | ast.AnnAssign():
                 pass
+            case ast.Expr(value=ast.Yield(value=ast.expr() as given)) if _YIELDED in scope.variables:
+                heap_access.extend(self, scope.variables[_YIELDED], Items((self.reference(given, scope),)))
+            case ast.Expr(value=ast.YieldFrom(value=given)) if _YIELDED in scope.variables:
+                heap_access.extend(self, scope.variables[_YIELDED], self.expression(given, scope))
             case ast.Expr():
                 self._expression_statement(node.value, scope)
             case ast.FunctionDef():

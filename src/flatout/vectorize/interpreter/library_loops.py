@@ -27,11 +27,10 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
-from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.iterated_axes import few_steps, stream
 from flatout.vectorize.loops.loop_totals import carried, finished, opened
 from flatout.vectorize.loops.running_totals import advanced
 
-from .comprehensions import few_steps
 from .evaluation import apply_operator
 from .heap import read
 from .scopes import Scope, as_local
@@ -82,19 +81,21 @@ def _permuted(iterable: Any) -> Any:
     return [(one, other) for i, one in enumerate(iterable) for j, other in enumerate(iterable) if i != j]
 
 
-def _reading(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A handler that reads one of these functions; lists that it gives are arrays, as libraries have them."""
+def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]:
+    """A handler that reads one of these functions; `code`: of a library's, for which lists are arrays."""
 
     def handler(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             given = inspect.signature(function).bind(*args, **kwargs).arguments
         except TypeError as error:
             raise Refused(f"A loop as a function with arguments that are not known here: {error}.") from error
+        if not code:
+            return _as_written(run, function, given)
         for name in {"elems", "xs"} & given.keys():  # Several arrays are read side by side.
             given[name] = Several("zip", given[name].values) if isinstance(given[name], Items) else given[name]
         changes = set(run.lift.changes)
         made = _stacked(run, _as_written(run, function, given))
-        run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), "FO202" if function is _chosen else "FO105"}
+        run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
         return made
 
     return handler
@@ -120,10 +121,6 @@ def _stacked(run: Any, made: Any) -> Any:
     return made.element if is_nothing else listing_to_tensor(run.lift, made)
 
 
-def _reduce(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return _as_written(run, _folded, dict(zip(("fn", "elems", "initializer"), args, strict=False)))
-
-
 def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, *values = args
     if len(values) == 1:
@@ -131,15 +128,11 @@ def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _as_written(run, _starmapped, {"function": function, "rows": Several("zip", tuple(values))})
 
 
-def _starmap(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    return _as_written(run, _starmapped, dict(zip(("function", "rows"), args, strict=True)))
-
-
 def _map_rows(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`; what else they are given is the type of the result."""
     names = ("fn", "f", "function", "elems", "xs", "elements")
     args = [*args, *(value for name, value in kwargs.items() if name in names)]
-    return _reading(_mapped)(run, args[:2], {})
+    return _reading(_mapped, "FO105")(run, args[:2], {})
 
 
 def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -216,8 +209,8 @@ def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:
     return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
 
 
-def _several(how: str) -> Callable[..., Several]:
-    return lambda run, *iterables, strict=None: Several(how, iterables)
+def _zip(run: Any, *iterables: Any, strict: Any = None) -> Several:
+    return Several("zip", iterables)
 
 
 def _enumerate(run: Any, iterable: Any, start: Any = None) -> Several:
@@ -237,7 +230,7 @@ def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     def function(run: Any, iterable: Any, r: Any = None) -> Any:
         if isinstance(r, Known) and r.value == 2:
             return _as_written(run, of_two, {"iterable": iterable})
-        steps = few_steps(run, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
+        steps = few_steps(run.lift, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
         if steps is not None:
             made = getattr(itertools, how)(steps.values, *([] if r is None else [r.value]))
             chosen = tuple(Items(one) for one in itertools.islice(made, _MOST_WRITTEN + 1))
@@ -290,18 +283,19 @@ def _partial(run: Any, function: Any, *args: Any, **kwargs: Any) -> Partial:
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
-    "tensorflow.foldl": _reading(_folded), "tensorflow.foldr": _reading(_folded),
-    "keras.backend.foldl": _reading(_folded), "keras.backend.foldr": _reading(_folded),
-    "keras.ops.scan": _reading(_scanned), "jax.lax.scan": _reading(_scanned), "tensorflow.scan": _running,
-    "keras.ops.fori_loop": _reading(_counted), "jax.lax.fori_loop": _reading(_counted),
-    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while,
-    "tensorflow.cond": _reading(_chosen), "keras.ops.cond": _reading(_chosen),
-    "builtins.map": _map, "itertools.starmap": _starmap, "functools.reduce": _reduce, "_functools.reduce": _reduce,
+    "tensorflow.foldl": _reading(_folded, "FO105"), "tensorflow.foldr": _reading(_folded, "FO105"),
+    "keras.backend.foldl": _reading(_folded, "FO105"), "keras.backend.foldr": _reading(_folded, "FO105"),
+    "keras.ops.scan": _reading(_scanned, "FO105"), "jax.lax.scan": _reading(_scanned, "FO105"),
+    "keras.ops.fori_loop": _reading(_counted, "FO105"), "jax.lax.fori_loop": _reading(_counted, "FO105"),
+    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _running,
+    "tensorflow.cond": _reading(_chosen, "FO202"), "keras.ops.cond": _reading(_chosen, "FO202"),
+    "builtins.map": _map, "itertools.starmap": _reading(_starmapped),
+    "functools.reduce": _reading(_folded), "_functools.reduce": _reading(_folded),
     "keras.ops.map": _map_rows, "tensorflow.map_fn": _map_rows, "keras.ops.vectorized_map": _map_rows,
     "tensorflow.vectorized_map": _map_rows,
     **bound({
         "builtins.divmod": _divmod, "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range,
-        "tensorflow.range": _range, "builtins.zip": _several("zip"), "builtins.enumerate": _enumerate,
+        "tensorflow.range": _range, "builtins.zip": _zip, "builtins.enumerate": _enumerate,
         "itertools.product": _product, "itertools.combinations": _choices("combinations", _combined),
         "itertools.permutations": _choices("permutations", _permuted), "itertools.pairwise": _pairwise,
         "numpy.ndindex": _indices, "builtins.list": _list, "builtins.tuple": _list, "builtins.reversed": _reversed,

@@ -30,14 +30,13 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import range_of, stream
+from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
 from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
-from .comprehensions import few_steps, iterated
-from .counting import counted
+from .comprehensions import iterated
 from .heap import Snapshot, Space, read
 from .scopes import Scope
 
@@ -50,9 +49,67 @@ def for_statement(run: Any, node: ast.For, scope: Scope) -> None:
 
 def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
     """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-    name, steps, body = counted(run, node, scope)
+    name, steps, body = _counted(run, node, scope)
     loop(run, steps, ast.Name(name, ast.Store()), body, scope)
     scope.variables[name] = _behind(run.lift, steps, name)
+
+
+def _counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Range, list[ast.stmt]]:
+    """The counter of `while i < n: ...; i += 1`, the range that it runs through, and the body.
+
+    The counter may rise or fall, and be changed at the end of the body or at its beginning.
+    """
+    refused = Refused(
+        "A while loop that does not count: how many steps it takes depends on the data.", "FO101", node.lineno
+    )
+    test = node.test
+    if node.orelse or not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+        raise refused
+    name = test.left.id
+    steps = {at: step for at, part in enumerate(node.body) if (step := _step_of(part, name))}
+    changed = sum(
+        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
+        for statement in node.body
+        for part in ast.walk(statement)
+    )
+    if len(steps) != 1 or changed != 1 or not set(steps) <= {0, len(node.body) - 1}:
+        raise refused
+    ((at, step),) = steps.items()
+    is_first = at == 0 and len(node.body) > 1
+    if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)) and not is_first:
+        raise refused
+    begin, stop = scope.variables.get(name), run.expression(test.comparators[0], scope)
+    if not isinstance(begin, (Known, Host, Tensor)):
+        raise refused
+    op = type(test.ops[0])
+    if op is (ast.LtE if step > 0 else ast.GtE):
+        stop = _moved(run.lift, stop, 1 if step > 0 else -1)
+    elif op is not (ast.Lt if step > 0 else ast.Gt) and not (op is ast.NotEq and abs(step) == 1):
+        raise refused
+    if is_first:  # The body sees the counter when it was changed already.
+        begin, stop = (_moved(run.lift, bound, step) for bound in (begin, stop))
+    steps_of = None if step == 1 else number(run.lift, step)
+    return name, Range(begin, stop, steps_of), [part for part in node.body if part is not node.body[at]]
+
+
+def _moved(lift: Lifting, bound: Any, by: int) -> Any:
+    return operated(lift, "+" if by > 0 else "-", bound, number(lift, abs(by)))
+
+
+def _step_of(node: ast.stmt, name: str) -> int:
+    """By how much a statement changes a counter: `i += 1`, `i = i - 2`; 0: it is none."""
+    match node:
+        case ast.AugAssign(target=ast.Name(id=same), op=op, value=ast.Constant(value=int() as by)):
+            is_counter = same == name
+        case ast.Assign(
+            targets=[ast.Name(id=same)],
+            value=ast.BinOp(left=ast.Name(id=again), op=op, right=ast.Constant(value=int() as by))
+            | ast.BinOp(left=ast.Constant(value=int() as by), op=ast.Add() as op, right=ast.Name(id=again)),
+        ):
+            is_counter = same == again == name
+        case _:
+            return 0
+    return {ast.Add: by, ast.Sub: -by}.get(type(op), 0) if is_counter else 0
 
 
 def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
@@ -67,7 +124,7 @@ def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Sco
     except WrongRank:
         raise
     except Refused as refused:
-        steps = few_steps(run, over, MOST_UNROLLED)
+        steps = few_steps(run.lift, over, MOST_UNROLLED)
         if steps is None:
             raise refused
         run.heap.restore(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -78,6 +79,31 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
     raise Refused("A loop runs over something that is no array, range or list.")
 
 
+def few_steps(lift: Lifting, over: Any, most: int) -> Items | None:
+    """The steps of a loop over a few constants, to be written out; else None."""
+    try:
+        made = stream(lift, _written_out(lift, over, most + 1))
+    except Refused:
+        return None
+    return made if isinstance(made, Items) and len(made.values) <= most else None
+
+
+def _written_out(lift: Lifting, over: Any, most: int) -> Any:
+    graph = lift.graph
+    match over:
+        case Several():
+            return Several(over.how, tuple(_written_out(lift, value, most) for value in over.values))
+        case Range(start=Known(), stop=Known(), step=Known() | None):
+            numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
+            return Items(tuple(number(lift, k) for k in numbers[:most]))
+        case Known(value=list() | tuple() | np.ndarray()):
+            first = enumerate(over.value[:most])
+            return Items(tuple(Known(item, graph.index(over.node, (graph.const(k),))) for k, item in first))
+        case Known(value=Mapping()):
+            return Items(tuple(number(lift, key) for key in list(over.value)[:most]))
+    return over
+
+
 def parts_of(lift: Lifting, groups: Groups) -> Stream:
     """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
     listing = distinct(lift, groups.keys)
@@ -127,10 +153,8 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
     first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
     if isinstance(stop, Tensor):
         size = most or _bound(lift, stop)
-    elif isinstance(begin, Known) and isinstance(stop, Known):
-        size = lift.graph.const(max(0, stop.value - begin.value)) if stop.node.kind == "const" else stop.node
-        if stop.node.kind != "const" and begin.value:
-            size = lift.graph.binary("-", stop.node, begin.node)
+    elif isinstance(begin, Known) and isinstance(stop, Known) and stop.node.kind == "const":
+        size = lift.graph.const(max(0, stop.value - begin.value))
     else:
         size = stop.node if first is None else lift.graph.binary("-", stop.node, first)
     axis = Axis("i", size, first)

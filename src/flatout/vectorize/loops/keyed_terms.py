@@ -143,16 +143,13 @@ def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Stream | N
     flow = stream(lift, part)
     assert isinstance(flow, Stream)
     *own, value = flow.element.values
-    keep = flow.keep
-    for one, wanted in zip(own, keys, strict=True):
-        same = equal(lift, one, wanted)
-        if same is False:
-            return None
-        keep = keep if same is True else both(lift, keep, same)
-    return Stream(flow.axes, value, keep)
+    same = equal(lift, Items(tuple(own)), Items(keys))
+    if same is False:
+        return None
+    return Stream(flow.axes, value, flow.keep if same is True else both(lift, flow.keep, same))
 
 
-def equal(lift: Lifting, one: Any, other: Any) -> bool | Tensor:
+def equal(lift: Lifting, one: Any, other: Any) -> Any:
     """Whether two keys are the same: known now, or a tensor of booleans."""
     if isinstance(one, Items) and isinstance(other, Items) and len(one.values) == len(other.values):
         found: Any = True
@@ -161,7 +158,7 @@ def equal(lift: Lifting, one: Any, other: Any) -> bool | Tensor:
             if same is False:
                 return False
             found = same if found is True else found if same is True else both(lift, found, same)
-        return found  # type: ignore[no-any-return]
+        return found
     if isinstance(one, Known) and isinstance(other, Known):
         return bool(one.value == other.value)
     for value in (one, other):

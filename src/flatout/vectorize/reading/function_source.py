@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import inspect
-import re
-import textwrap
 from typing import Any
 
 from flatout.vectorize.arrays.lifted_values import Refused
@@ -21,25 +20,38 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
     Raises:
         Refused: There is no source, or a decorator changes what the function does.
     """
+    name = getattr(function, "__name__", str(function))
     try:
-        source = textwrap.dedent(inspect.getsource(function))
-    except (OSError, TypeError) as error:
-        raise Refused(
-            f"The source of {getattr(function, '__name__', function)!r} is not to be had.", "FO101"
-        ) from error
-    first = function.__code__.co_firstlineno
-    if getattr(function, "__name__", "") == "<lambda>":
-        return _lambda_in(source, function)
-    tree = ast.parse(source)
-    found = next(
-        (node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == function.__name__), None
-    )
-    if found is None:
-        raise Refused(f"The source of {function.__name__!r} holds no function of that name.", "FO101")
-    check_decorators(found)
-    ast.increment_lineno(found, first - 1)
-    _give_defaults(found, function)
-    return _simplified(found)
+        lines, _ = inspect.findsource(function)
+        nodes = _nodes("".join(lines))
+    except (OSError, TypeError, SyntaxError) as error:
+        raise Refused(f"The source of {name!r} is not to be had.", "FO101") from error
+    code = function.__code__
+    if name == "<lambda>":
+        wanted = list(inspect.signature(function).parameters)
+        found: dict[str, Any] = {
+            ast.unparse(one): one
+            for one in nodes
+            if isinstance(one, ast.Lambda) and one.lineno == code.co_firstlineno
+            if [arg.arg for arg in one.args.args] == wanted and _code_names(one) >= set(code.co_names)
+        }
+    else:
+        defined = [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name == code.co_name]
+        firsts = {min([one.lineno, *(mark.lineno for mark in one.decorator_list)]): one for one in defined}
+        found = {name: firsts[code.co_firstlineno]} if code.co_firstlineno in firsts else {}
+    if len(found) != 1:
+        raise Refused(f"The source of {name!r} is not to be told from its surroundings.", "FO101")
+    tree = copy.deepcopy(*found.values())
+    if isinstance(tree, ast.Lambda):
+        return tree
+    check_decorators(tree)
+    _give_defaults(tree, function)
+    return _simplified(tree)
+
+
+@functools.lru_cache(maxsize=16)
+def _nodes(source: str) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(source)))
 
 
 def _give_defaults(tree: ast.FunctionDef, function: Any) -> None:
@@ -74,26 +86,6 @@ def check_decorators(tree: ast.FunctionDef) -> None:
             )
         if name.rpartition(".")[2] not in _HARMLESS:
             raise Refused(f"{tree.name!r} is changed by its decorator @{name}.", "FO101", tree.lineno)
-
-
-def _lambda_in(source: str, function: Any) -> ast.Lambda:
-    """The one lambda of a line of source that has the function's parameters and names."""
-    wanted = list(inspect.signature(function).parameters)
-    matching: dict[str, ast.Lambda] = {}
-    for start in (found.start() for found in re.finditer(r"\blambda\b", source)):
-        for end in range(len(source), start, -1):
-            try:
-                tree = ast.parse(f"({source[start:end]})", mode="eval").body
-            except (SyntaxError, ValueError):
-                continue
-            fits = isinstance(tree, ast.Lambda) and [arg.arg for arg in tree.args.args] == wanted
-            if isinstance(tree, ast.Lambda) and fits and _code_names(tree) >= set(function.__code__.co_names):
-                matching.setdefault(ast.unparse(tree), tree)
-            if isinstance(tree, ast.Lambda):
-                break
-    if len(matching) == 1:
-        return next(iter(matching.values()))
-    raise Refused("The source of a lambda is not to be told from its surroundings.", "FO101")
 
 
 def _code_names(node: ast.AST) -> set[str]:
@@ -142,29 +134,10 @@ def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
     return made
 
 
-_YIELDED = "yielded_here"
 _INDEXERS = (".loc", ".iloc", ".at", ".iat")
 
 
 class _Simplifying(ast.NodeTransformer):
-    def visit_FunctionDef(self, node: ast.FunctionDef) -> ast.stmt:
-        """`yield x` is `yielded.append(x)`, and the function gives the list."""
-        self.generic_visit(node)
-        yields = [part for part in ast.walk(node) if isinstance(part, (ast.Yield, ast.YieldFrom))]
-        inside = [
-            part for part in ast.walk(node) if isinstance(part, (ast.FunctionDef, ast.Lambda)) and part is not node
-        ]
-        returns = any(isinstance(part, ast.Return) for part in ast.walk(node))
-        if not yields or inside or returns:
-            return node
-        collecting = _Collecting()
-        body = [collecting.visit(statement) for statement in node.body]
-        if collecting.found != len(yields):
-            return node  # The value of a yield is used.
-        first, last = ast.parse(f"{_YIELDED} = []\nreturn {_YIELDED}").body
-        node.body = [ast.copy_location(first, node.body[0]), *body, ast.copy_location(last, node.body[-1])]
-        return node
-
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
         self.generic_visit(node)
@@ -248,19 +221,3 @@ def _test_of(pattern: ast.pattern, subject: ast.expr) -> ast.expr | None:
     if isinstance(pattern, ast.MatchAs) and pattern.pattern is None and pattern.name is None:
         return ast.Constant(True)
     return None
-
-
-class _Collecting(ast.NodeTransformer):
-    """Statements that yield, as statements that append to a list."""
-
-    def __init__(self) -> None:
-        self.found = 0
-
-    def visit_Expr(self, node: ast.Expr) -> ast.stmt:
-        if not isinstance(node.value, (ast.Yield, ast.YieldFrom)):
-            return node
-        self.found += 1
-        how = "append" if isinstance(node.value, ast.Yield) else "extend"
-        function = ast.Attribute(ast.Name(_YIELDED, ast.Load()), how, ast.Load())
-        given = node.value.value or ast.Constant(None)
-        return ast.copy_location(ast.Expr(ast.Call(function, [given], [])), node)

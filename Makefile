@@ -54,7 +54,7 @@ unit: venv
 define run-keras-tests
 	@failed=; for backend in $(BACKENDS); do echo "== Keras' own tests on $$backend, accelerated"; \
 	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(CHEAP_XLA) $(CHEAP_JAX) $(CHEAP_TORCH) \
-	  PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(PYTEST) -p fewer_collections -p keras_suite.suite_plugin --pyargs $(1) \
+	  PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(PYTEST) -p fewer_collections -p flatout.runner.pytest_plugin --pyargs $(1) \
 	  || failed="$$failed $$backend"; done; \
 	[ -z "$$failed" ] || { echo "Keras' own tests failed on$$failed"; exit 1; }
 endef

@@ -63,7 +63,7 @@ def _keep_compiled_programs(cache: pytest.Cache) -> None:
 
 # Pytest reads this file also for Keras' own tests when they are run from the project's folder: those want the
 # user's FLATOUT_FORCE and one device.
-_IS_OURS = "keras_suite.suite_plugin" not in sys.modules
+_IS_OURS = "flatout.runner.pytest_plugin" not in sys.modules
 if _IS_OURS:
     _isolate()
 

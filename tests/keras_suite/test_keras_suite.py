@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
 from pathlib import Path
 
 import pytest
-from scripts import SOURCES, run
+from scripts import run
 
 
 @pytest.mark.slow
@@ -15,9 +14,8 @@ from scripts import SOURCES, run
 def test_keras_tests_pass_and_most_fits_are_accelerated(backend: str, tmp_path: Path) -> None:
     done = run(
         tmp_path,
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "keras_suite.suite_plugin"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin"),
         *("--pyargs", "keras.src.callbacks.early_stopping_test", "keras.src.callbacks.lambda_callback_test"),
-        PYTHONPATH=os.pathsep.join([str(SOURCES), str(Path(__file__).parents[1])]),
         KERAS_BACKEND=backend,
         FLATOUT_FORCE="1",
     )

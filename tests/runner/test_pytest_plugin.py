@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
-from keras_suite.suite_plugin import count_lines
-from runner.conftest import Folder
+
+from flatout.runner.pytest_plugin import count_lines
+
+from .conftest import Folder
 
 # The runner is the same for all of them.
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
@@ -40,7 +42,7 @@ def suite(folder: Folder) -> Folder:
 def _run(suite: Folder, expected: str, *arguments: str, **environment: str) -> tuple[int, str]:
     suite.write("expected.yaml", expected)
     done = suite.python(
-        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "keras_suite.suite_plugin", "--strict-markers"),
+        *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin", "--strict-markers"),
         *("--flatout-expected-failures", "expected.yaml", *(arguments or ("fit_test.py",))),
         **environment,
     )

@@ -3,9 +3,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from keras_suite.suite_plugin import PACKAGED, SECTIONS, ExpectedFailure, read_expected, unknown_tests
 
 from flatout.base.errors import InvalidOption
+from flatout.runner.pytest_plugin import PACKAGED, SECTIONS, ExpectedFailure, read_expected, unknown_tests
 
 pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.
 

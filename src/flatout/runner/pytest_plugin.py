@@ -1,6 +1,6 @@
 """Runs Keras' own tests under flatout:
 
-    KERAS_BACKEND=jax FLATOUT_FORCE=1 PYTHONPATH=src:tests pytest -p keras_suite.suite_plugin --pyargs keras.src.models
+    KERAS_BACKEND=jax FLATOUT_FORCE=1 pytest -p flatout.runner.pytest_plugin --pyargs keras.src.trainers
 
 Switches flatout on before the tests are imported, does what the `conftest.py` of Keras' repository does (the wheel has
 the tests but not that file), marks the expected failures, and ends with the count of accelerated and stock calls.
@@ -22,8 +22,9 @@ from typing import Any
 import pytest
 
 from flatout.base.errors import FlatoutError, InvalidOption, MissingExtra
-from flatout.runner import switch
-from flatout.runner.explain import explain
+
+from . import switch
+from .explain import explain
 
 PACKAGED = Path(__file__).with_name("expected_failures.yaml")
 SECTIONS = ("all", "jax", "tensorflow", "torch")

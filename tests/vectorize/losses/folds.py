@@ -78,7 +78,7 @@ def earth_mover_loss(y_true, y_pred):  # rewritten: FO102|FO104
     return ops.mean(total)
 
 
-def pair_of_totals_loss(y_true, y_pred):  # rewritten on torch: FO101
+def pair_of_totals_loss(y_true, y_pred):  # rewritten on torch: FO101 FO106
     state = (0.0, 0.0)
     for t, p in zip(y_true, y_pred, strict=False):
         state = (state[0] + ops.sum(ops.square(t - p)), ops.maximum(state[1], ops.max(p)))

@@ -141,7 +141,7 @@ def nearest_loss(y_true, y_pred):  # rewritten on torch: FO103
     return total / y_pred.shape[0]
 
 
-def nearest_by_expression_loss(y_true, y_pred):  # rewritten on torch: FO103
+def nearest_by_expression_loss(y_true, y_pred):  # rewritten on torch: FO103 FO106
     total = 0.0
     for i in range(y_pred.shape[0]):
         best = 1e9

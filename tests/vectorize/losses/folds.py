@@ -85,7 +85,7 @@ def pair_of_totals_loss(y_true, y_pred):  # rewritten on torch: FO101 FO106
     return state[0] / y_true.shape[0] + state[1]
 
 
-def level_by_helper_loss(y_true, y_pred):  # rewritten on torch: FO102
+def level_by_helper_loss(y_true, y_pred):  # rewritten on torch: FO102 FO106
     def grown(level, x):
         return level + x
 

@@ -16,7 +16,8 @@
 // failed    becomes 1 if a number left the range of halves: then nothing else was written
 template <class C, class Label>
 DEVICE void fused_train(const u16* planes, const Label* labels, const int* order, const int* span, const float* scalars,
-                        const float* numbers, float* weights, float* slot_0, float* slot_1, float* row_sums, int* failed) {
+                        const float* numbers, float* weights, float* slot_0, float* slot_1, float* row_sums,
+                        int* failed) {
     typedef FusedSizes<C> S;
     constexpr int FETCHER = C::WARPS - 1;
     CLUSTER_SHARED(FusedShared<C>, sm);
@@ -32,8 +33,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     // ---- state into registers and shared memory
     const FusedStep<C> of_tiles = FusedStep<C>::make(x_unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
-    float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
-    float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
+    typename S::Parameters W, M, V;
     fused_load_state<C>(me, weights, slot_0, slot_1, of_tiles, of_role, W, M, V, bad);
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
         const int unit = i / S::STRIDE, output = i % S::STRIDE;
@@ -84,7 +84,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         fused_forward<C>(sm, me, W, x_here, x_ready + 8 * slot, parity);
         cluster_arrive();  // this warp has read all it wants of the last batch
         block_barrier();
-        u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
+        typename S::OutputKernel w2_hi, w2_lo;
         if (me.warp < S::ROW_TILES) fused_hidden<C>(sm, me, slot, h_unit, w2_hi, w2_lo, bad);
         cluster_wait();  // while the logits are on their way
         if (me.warp < S::SOFTMAX_WARPS) fused_softmax<C>(sm, me, slot, labels_ahead.now, row_sums + (size_t)s * (2 * C::BATCH), bad);
@@ -101,9 +101,9 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         }
         if (me.warp < S::ROW_TILES) fused_hidden_gradient<C>(sm, me, slot, w2_hi, w2_lo, bad);
         block_barrier();
-        u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];
+        typename S::Gradient dh_hi, dh_lo;
         fused_load_gradient<C>(sm, me, dh_hi, dh_lo);
-        float role[S::UNIT_TILES][S::PER_TILE] = {};
+        typename S::Role role = {};
         fused_role_gradient<C>(sm, me, dh_hi, dh_lo, backward_row, role);
         fused_update<C>(sm, me, slot, rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, W, M, V);
     }

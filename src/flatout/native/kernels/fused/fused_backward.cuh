@@ -2,7 +2,9 @@
 
 // For a warp of every eight rows: the gradient of the hidden units, as a left operand.
 template <class C, class Shared>
-DEVICE void fused_hidden_gradient(Shared& sm, const FusedPlace<C>& me, int slot, const u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], const u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
+DEVICE void fused_hidden_gradient(Shared& sm, const FusedPlace<C>& me, int slot,
+                                  const typename FusedSizes<C>::OutputKernel& w2_hi,
+                                  const typename FusedSizes<C>::OutputKernel& w2_lo, bool& bad) {
     typedef FusedSizes<C> S;
     const Address dlogits_ready = shared_address(&sm.arrivals[1]);
     arrival_wait(dlogits_ready, slot);
@@ -38,7 +40,8 @@ DEVICE void fused_hidden_gradient(Shared& sm, const FusedPlace<C>& me, int slot,
 
 // That gradient of all rows into registers; with PACKED dh_hi has both parts.
 template <class C, class Shared>
-DEVICE void fused_load_gradient(Shared& sm, const FusedPlace<C>& me, u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4]) {
+DEVICE void fused_load_gradient(Shared& sm, const FusedPlace<C>& me, typename FusedSizes<C>::Gradient& dh_hi,
+                                typename FusedSizes<C>::Gradient& dh_lo) {
     typedef FusedSizes<C> S;
     UNROLL
     for (int u = 0; u < S::UNIT_TILES; u++) {
@@ -59,7 +62,9 @@ DEVICE void fused_load_gradient(Shared& sm, const FusedPlace<C>& me, u32 (&dh_hi
 
 // The gradients of the last slot: of a further tile of features, of a bias, or of the second kernel. `role` was 0.
 template <class C, class Shared>
-DEVICE void fused_role_gradient(Shared& sm, const FusedPlace<C>& me, const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], Address backward_row, float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE]) {
+DEVICE void fused_role_gradient(Shared& sm, const FusedPlace<C>& me, const typename FusedSizes<C>::Gradient& dh_hi,
+                                const typename FusedSizes<C>::Gradient& dh_lo, Address backward_row,
+                                typename FusedSizes<C>::Role& role) {
     typedef FusedSizes<C> S;
     if (me.has_extra) {
         FusedSum<C> sums[S::UNIT_TILES];

@@ -24,7 +24,8 @@ DEVICE void fused_range(const From* x, const float* scale, const float* offset, 
 
 // Rows of halves: x * numbers[1], and with two planes the rest; zeros up to a multiple of 16 features.
 template <int INPUTS, int PADDED, int PLANES, int KIND, class From>
-DEVICE void fused_split(const From* x, const float* scale, const float* offset, const float* numbers, u16* planes, int rows) {
+DEVICE void fused_split(const From* x, const float* scale, const float* offset, const float* numbers, u16* planes,
+                        int rows) {
     const long long i = (long long)blockIdx.x * THREADS + threadIdx.x;
     if (i >= (long long)rows * PADDED) return;
     const long long row = i / PADDED;

@@ -2,7 +2,8 @@
 
 // Sums over this warp's features, UNITS x BATCH, when x has come.
 template <class C, class Shared>
-DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], Address x_here, Address x_ready, int parity) {
+DEVICE void fused_forward(Shared& sm, const FusedPlace<C>& me, const typename FusedSizes<C>::Parameters& W,
+                          Address x_here, Address x_ready, int parity) {
     typedef FusedSizes<C> S;
     u32 packed[S::PACKED ? S::SLOTS : 1][4];
     if constexpr (S::PACKED) {
@@ -84,7 +85,9 @@ template <class C, class Shared> DEVICE float sum_of_warps(const Shared& sm, int
 // For a warp of every eight rows: the hidden units, and partial logits pushed to the rows' owners. Leaves the second kernel as the
 // left operand of the hidden units' gradient.
 template <class C, class Shared>
-DEVICE void fused_hidden(Shared& sm, const FusedPlace<C>& me, int slot, float h_unit, u32 (&w2_hi)[FusedSizes<C>::UNIT_TILES][4], u32 (&w2_lo)[FusedSizes<C>::UNIT_TILES][4], bool& bad) {
+DEVICE void fused_hidden(Shared& sm, const FusedPlace<C>& me, int slot, float h_unit,
+                         typename FusedSizes<C>::OutputKernel& w2_hi, typename FusedSizes<C>::OutputKernel& w2_lo,
+                         bool& bad) {
     typedef FusedSizes<C> S;
     const Address logits_ready = shared_address(&sm.arrivals[0]);
     float h[2 * S::EIGHTS];

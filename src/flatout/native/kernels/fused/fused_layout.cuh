@@ -26,6 +26,13 @@ template <class C> struct FusedSizes {
     static constexpr int GROUPS = SOFTMAX_WARPS / ROWS_AT_ONCE;  // warps that share a row; each serves some blocks
     static constexpr int EXCHANGED = C::BATCH * C::OUTPUTS * 4;
 
+    // What a thread has in registers: its parameters (or their slots), hi or lo halves of the gradient of the hidden
+    // units and of the output layer's kernel, the gradient of its role.
+    typedef float Parameters[UNIT_TILES][SLOTS][PER_TILE];
+    typedef u32 Gradient[UNIT_TILES][STEPS_OF_K][4];
+    typedef u32 OutputKernel[UNIT_TILES][4];
+    typedef float Role[UNIT_TILES][PER_TILE];
+
     static_assert(PACKED || UNITS % 16 == 0, "8 units a block, or a multiple of 16");
     static_assert(TILES >= 1 && EXTRA <= C::WARPS - 3, "tiles for every warp, and no more than they have slots");
     static_assert(C::WARPS % 4 == 0 && ROW_TILES <= C::WARPS, "warps for the rows");

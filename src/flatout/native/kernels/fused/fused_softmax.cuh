@@ -2,7 +2,8 @@
 
 // A row a warp, an output a lane. Gradients are pushed to every block, loss and score of a row written to `row_sums` of this step.
 template <class C, class Shared>
-DEVICE void fused_softmax(Shared& sm, const FusedPlace<C>& me, int slot, const int (&label)[FusedSizes<C>::PASSES], float* row_sums, bool& bad) {
+DEVICE void fused_softmax(Shared& sm, const FusedPlace<C>& me, int slot, const int (&label)[FusedSizes<C>::PASSES],
+                          float* row_sums, bool& bad) {
     typedef FusedSizes<C> S;
     const Address logits_ready = shared_address(&sm.arrivals[0]), dlogits_ready = shared_address(&sm.arrivals[1]);
     const int group = me.warp / S::ROWS_AT_ONCE;

@@ -35,8 +35,8 @@ DEVICE void stack_fetch(Shared& sm, const FusedPlace<First>& me, const StackStep
 // A step of one layer and those above it: forward, the layers above, backward, and the step of the layer's weights.
 // `rows` are its inputs, carried in `unit`s, which are there when `ready` ends its phase `parity`.
 template <int DEPTH, class Below, class Shared, class First, class C, class... Above>
-DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C, Above...>& state, const StackStep<First>& now,
-                        Address rows, Address ready, int parity, float unit, bool& bad) {
+DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C, Above...>& state,
+                        const StackStep<First>& now, Address rows, Address ready, int parity, float unit, bool& bad) {
     typedef FusedSizes<C> S;
     FusedPlace<C> me = place_for_now<C>(now.rank);
     LayerView<C> view = view_of(sm, here);
@@ -45,7 +45,7 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     if (DEPTH == 0 && now.number > 0 && !(C::BUFFERS == 1 && me.warp == C::WARPS - 1)) cluster_wait();  // for the last step's end
     block_barrier();  // sums of all warps
     if constexpr (C::IS_LAST) {
-        u32 w2_hi[S::UNIT_TILES][4], w2_lo[S::UNIT_TILES][4];
+        typename S::OutputKernel w2_hi, w2_lo;
         if (me.warp < S::ROW_TILES) fused_hidden<C>(view, me, slot, unit * (1.0f / W_SCALE), w2_hi, w2_lo, bad);
         if (me.warp < S::SOFTMAX_WARPS) fused_softmax<C>(view, me, slot, now.label, now.row_sums, bad);
         if (me.warp < S::ROW_TILES) fused_hidden_gradient<C>(view, me, slot, w2_hi, w2_lo, bad);
@@ -63,7 +63,7 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     }
     block_barrier();  // the gradient of all rows
     me = place_for_now<C>(now.rank);
-    u32 dh_hi[S::UNIT_TILES][S::STEPS_OF_K][4], dh_lo[S::UNIT_TILES][S::STEPS_OF_K][4];
+    typename S::Gradient dh_hi, dh_lo;
     fused_load_gradient<C>(view, me, dh_hi, dh_lo);
     if constexpr (DEPTH > 0)
         stack_scatter<C, Below>(me, state.own.W, dh_hi, dh_lo, shared_address(sm.parts[(DEPTH - 1) & 1 & (Shared::LAYERS > 2)]),
@@ -71,15 +71,15 @@ DEVICE void stack_layer(Shared& sm, StackMemory<C, Above...>& here, StackState<C
     const Address backward_row = rows + (me.lane & 15) * S::ROW_BYTES + (me.lane >> 4) * 16;
     const FusedStep<C> of_tiles = FusedStep<C>::make(unit, W_SCALE);
     const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
-    float role[S::UNIT_TILES][S::PER_TILE] = {};
+    typename S::Role role = {};
     fused_role_gradient<C>(view, me, dh_hi, dh_lo, backward_row, role);
     fused_update<C>(view, me, slot, now.rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, state.own.W, state.own.M, state.own.V);
 }
 
 // A layer's weights into registers and shared memory, and those of the layers above it.
 template <class C, class... Above>
-DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& state, const float* weights, const float* slot_0,
-                       const float* slot_1, float unit, bool& bad) {
+DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& state, const float* weights,
+                       const float* slot_0, const float* slot_1, float unit, bool& bad) {
     typedef FusedSizes<C> S;
     const FusedPlace<C> me = FusedPlace<C>::here();
     const int thread = thread_number();
@@ -104,7 +104,8 @@ DEVICE void stack_load(StackMemory<C, Above...>& here, StackState<C, Above...>& 
 }
 
 template <class C, class... Above>
-DEVICE void stack_store(const StackState<C, Above...>& state, float* weights, float* slot_0, float* slot_1, float unit) {
+DEVICE void stack_store(const StackState<C, Above...>& state, float* weights, float* slot_0, float* slot_1,
+                        float unit) {
     const FusedPlace<C> me = FusedPlace<C>::here();
     fused_store_state<C>(me, unit, weights, slot_0, slot_1, state.own.W, state.own.M, state.own.V);
     if constexpr (!C::IS_LAST) stack_store(state.above, weights, slot_0, slot_1, 1.0f / HIDDEN_SCALE);
@@ -121,9 +122,9 @@ template <int DEPTH, class Shared, class C, class... Above> DEVICE void stack_ex
 
 // Arguments as those of fused_train.
 template <class First, class... Above, class Label>
-DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, const Label* labels, const int* order, const int* span,
-                              const float* scalars, const float* numbers, float* weights, float* slot_0, float* slot_1, float* row_sums,
-                              int* failed) {
+DEVICE void fused_train_stack(FusedStack<First, Above...>, const u16* planes, const Label* labels, const int* order,
+                              const int* span, const float* scalars, const float* numbers, float* weights,
+                              float* slot_0, float* slot_1, float* row_sums, int* failed) {
     typedef FusedSizes<First> S;
     typedef StackShared<First, Above...> Shared;
     constexpr int FETCHER = First::WARPS - 1;

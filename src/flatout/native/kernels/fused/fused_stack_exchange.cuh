@@ -59,8 +59,9 @@ template <class C, class Next> DEVICE int bytes_of_gather(int rank) {
 
 // What this block's units say of the gradient of the layer below: a part of it, to the owners of its units.
 template <class C, class Below>
-DEVICE void stack_scatter(const FusedPlace<C>& me, const float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE],
-                          const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], Address parts, Address ready) {
+DEVICE void stack_scatter(const FusedPlace<C>& me, const typename FusedSizes<C>::Parameters& W,
+                          const typename FusedSizes<C>::Gradient& dh_hi, const typename FusedSizes<C>::Gradient& dh_lo,
+                          Address parts, Address ready) {
     typedef FusedSizes<C> S;
     typedef FusedSizes<Below> B;
     UNROLL
@@ -125,7 +126,8 @@ template <class C> DEVICE int bytes_of_scatter(int rank) { return eights_of_bloc
 
 // The gradient of this block's units, when all parts of it have come: added up in the order of the blocks, as a left operand.
 template <class C>
-DEVICE void stack_gradient(const LayerView<C>& sm, const FusedPlace<C>& me, const float* parts, Address ready, int slot, bool& bad) {
+DEVICE void stack_gradient(const LayerView<C>& sm, const FusedPlace<C>& me, const float* parts, Address ready, int slot,
+                           bool& bad) {
     typedef FusedSizes<C> S;
     constexpr int TASKS = S::ROW_TILES * S::EIGHTS;
     if (me.warp < TASKS) arrival_wait(ready, slot);

@@ -24,8 +24,7 @@ template <class C> DEVICE int eights_of_block(int rank) {
 // Weights and optimizer state of a layer, and of those above it, in a thread's registers.
 template <class C> struct FusedState {
     typedef FusedSizes<C> S;
-    float W[S::UNIT_TILES][S::SLOTS][S::PER_TILE], M[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
-    float V[S::UNIT_TILES][S::SLOTS][S::PER_TILE];
+    typename S::Parameters W, M, V;
 };
 template <class C, class... Above> struct StackState {
     FusedState<C> own;

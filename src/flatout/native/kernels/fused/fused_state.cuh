@@ -2,7 +2,10 @@
 
 // The gradient's fragment has the same map of threads to elements as the weight's fragment.
 template <class C>
-DEVICE void fused_load_state(const FusedPlace<C>& me, const float* weights, const float* slot_0, const float* slot_1, const FusedStep<C>& of_tiles, const FusedStep<C>& of_role, float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&M)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&V)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], bool& bad) {
+DEVICE void fused_load_state(const FusedPlace<C>& me, const float* weights, const float* slot_0, const float* slot_1,
+                             const FusedStep<C>& of_tiles, const FusedStep<C>& of_role,
+                             typename FusedSizes<C>::Parameters& W, typename FusedSizes<C>::Parameters& M,
+                             typename FusedSizes<C>::Parameters& V, bool& bad) {
     typedef FusedSizes<C> S;
     const float role_scale = me.has_extra ? W_SCALE : 1.0f;
     UNROLL
@@ -25,7 +28,9 @@ DEVICE void fused_load_state(const FusedPlace<C>& me, const float* weights, cons
 
 // `unit`: what a 1 in the halves of x stands for.
 template <class C>
-DEVICE void fused_store_state(const FusedPlace<C>& me, float unit, float* weights, float* slot_0, float* slot_1, const float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], const float (&M)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], const float (&V)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE]) {
+DEVICE void fused_store_state(const FusedPlace<C>& me, float unit, float* weights, float* slot_0, float* slot_1,
+                              const typename FusedSizes<C>::Parameters& W, const typename FusedSizes<C>::Parameters& M,
+                              const typename FusedSizes<C>::Parameters& V) {
     typedef FusedSizes<C> S;
     const float role_scale = me.has_extra ? W_SCALE : 1.0f;
     // Made anew, so that what only a launch's two ends need takes no registers in between.
@@ -51,7 +56,8 @@ DEVICE void fused_store_state(const FusedPlace<C>& me, float unit, float* weight
 
 // For the last warp, the first batch: each block loads all rows for itself; later ones come from their owners.
 template <class C>
-DEVICE void fused_first_batch(const FusedPlace<C>& me, Address rows, const u16* planes, const int* order, Address ready) {
+DEVICE void fused_first_batch(const FusedPlace<C>& me, Address rows, const u16* planes, const int* order,
+                              Address ready) {
     typedef FusedSizes<C> S;
     if (me.lane == 0) arrival_expect(ready, C::BATCH * S::ROW_COPY);
     warp_barrier();

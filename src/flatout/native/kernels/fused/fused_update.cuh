@@ -3,8 +3,11 @@
 // Gradient and step of the first kernel, some tiles at a time, so that loads, products and steps overlap; between them the step
 // of the last slot, whose gradient is `role`.
 template <class C, class Shared>
-DEVICE void fused_update(Shared& sm, const FusedPlace<C>& me, int slot, float rate, const FusedStep<C>& of_tiles, const FusedStep<C>& of_role,
-                         const u32 (&dh_hi)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const u32 (&dh_lo)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::STEPS_OF_K][4], const float (&role)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::PER_TILE], Address backward_row, float (&W)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&M)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE], float (&V)[FusedSizes<C>::UNIT_TILES][FusedSizes<C>::SLOTS][FusedSizes<C>::PER_TILE]) {
+DEVICE void fused_update(Shared& sm, const FusedPlace<C>& me, int slot, float rate, const FusedStep<C>& of_tiles,
+                         const FusedStep<C>& of_role, const typename FusedSizes<C>::Gradient& dh_hi,
+                         const typename FusedSizes<C>::Gradient& dh_lo, const typename FusedSizes<C>::Role& role,
+                         Address backward_row, typename FusedSizes<C>::Parameters& W,
+                         typename FusedSizes<C>::Parameters& M, typename FusedSizes<C>::Parameters& V) {
     typedef FusedSizes<C> S;
     UNROLL
     for (int first = 0; first < S::TILES; first += C::AT_ONCE) {

@@ -84,8 +84,8 @@ def _with_buffers(source: str, count: int) -> str:
         "arrival_wait(logits_ready, slot);",
         "arrival_wait(dlogits_ready, slot);",
         "arrival_wait(x_ready, parity);",
-        "block_barrier();\n        u32 w2_hi",
-        "block_barrier();\n        u32 dh_hi",
+        "block_barrier();  // sums of all warps",
+        "block_barrier();  // the gradient of all rows",
         "warp_barrier();  // the slopes",
     ],
 )

@@ -83,7 +83,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         const Address backward_row = x_here + (me.lane & 15) * S::ROW_BYTES + (me.lane >> 4) * 16;
         fused_forward<C>(sm, me, W, x_here, x_ready + 8 * slot, parity);
         cluster_arrive();  // this warp has read all it wants of the last batch
-        block_barrier();
+        block_barrier();  // sums of all warps
         typename S::OutputKernel w2_hi, w2_lo;
         if (me.warp < S::ROW_TILES) fused_hidden<C>(sm, me, slot, h_unit, w2_hi, w2_lo, bad);
         cluster_wait();  // while the logits are on their way
@@ -100,7 +100,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
             warp_barrier();
         }
         if (me.warp < S::ROW_TILES) fused_hidden_gradient<C>(sm, me, slot, w2_hi, w2_lo, bad);
-        block_barrier();
+        block_barrier();  // the gradient of all rows
         typename S::Gradient dh_hi, dh_lo;
         fused_load_gradient<C>(sm, me, dh_hi, dh_lo);
         typename S::Role role = {};

@@ -34,9 +34,7 @@ def losses_in(folder: Path) -> Iterator[Marked]:
     """Of all files in a folder: every mark that stands beside a loss."""
     for path in sorted(folder.glob("*.py")):
         own = tuple(backend for backend in _BACKENDS if backend in path.stem.split("_"))
-        for name, marks in re.findall(
-            r"^(?:def |class )?(\w+).*# ((?:rewritten|refused|reported)\b.*)$", path.read_text(), re.M
-        ):
+        for name, marks in _LINE.findall(path.read_text()):
             for mark in marks.split(", "):
                 said, codes = mark.split(":")
                 expected, *where = said.replace(" on ", " ").split()

@@ -236,6 +236,23 @@ def test_steps_are_captured_once_per_model_and_compile(monkeypatch):
     assert len(captures) == 6
 
 
+def test_an_attribute_that_a_step_sets_once_is_set_again_after_it_was_reset():
+    class Marking(keras.Sequential):
+        def train_step(self, data):
+            self.seen = True
+            return super().train_step(data)
+
+    model = make(Marking)
+    seen = []
+    for _ in range(4):
+        model.seen = False
+        program = prepare(model, rows=2 * BATCH)
+        assert not program.reasons
+        run_pass(program, steps=2)
+        seen.append(model.seen)
+    assert seen == [True] * 4
+
+
 def test_a_changed_hyperparameter_is_captured_anew():
     model = make(keras.Sequential, layers.Dropout(0.5))
     prepare(model)

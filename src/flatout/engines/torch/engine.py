@@ -138,7 +138,8 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
 
     functions = Functions(model, task)
     found = functions.get((*layout, fingerprint(model)), make)
-    # A first step may set attributes once: this is how later calls find the model.
+    # A first step may set attributes once: this alone is how later calls find the model.
+    functions.forget_fresh()
     functions.keep((*layout, fingerprint(model)), found)
     if isinstance(found, Reason):
         raise CaptureFailed(found)

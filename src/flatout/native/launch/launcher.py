@@ -64,8 +64,9 @@ class GraphModule(ABC):
             key = (tuple(launches), times)
             if count and key not in self._graphs:
                 self._graphs[key] = self._captured([*launches] * times)
+            graph = self._graphs[key] if count else None
             for _ in range(count):
-                self._replay(self._graphs[key])
+                self._replay(graph)
 
     @abstractmethod
     def _captured(self, launches: Sequence[Launch]) -> Any:

@@ -139,11 +139,12 @@ def late_step(graph: Graph, calls: Calls) -> Step:
     def step(*inputs: torch.Tensor) -> list[Any]:
         if compiled:
             return compiled[0](*inputs)
-        compiled.append(compile_graph(graph, lambda instruction: functools.partial(calls.call, instruction)))
+        first = compile_graph(graph, lambda instruction: functools.partial(calls.call, instruction))
         with torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
-            outputs = compiled[0](*inputs)
+            outputs = first(*inputs)
         for number, instruction in enumerate(graph.instructions):
-            compiled[0].__globals__[f"f{number}"] = calls.of(instruction)
+            first.__globals__[f"f{number}"] = calls.of(instruction)
+        compiled.append(first)
         return outputs
 
     return step

@@ -182,6 +182,32 @@ def test_a_chunk_in_one_program_equals_step_by_step(every_step: bool) -> None:
         np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize(("rows", "forms"), [(64, ["whole"]), (72, ["loop", "rest"])])
+def test_a_program_for_the_whole_is_for_chunks_of_full_batches(rows: int, forms: list[str]) -> None:
+    model = make_model()
+    model._symbolic_build(data_batch=(X[:16], Y[:16]))
+    engine = engine_for("jax")
+    program = engine.prepare(model, "train", engine.send((X[:rows], Y[:rows])), rows, 16)
+    program._is_chunk = True
+    ran = []
+    program._advance = lambda form, *position: ran.append(form[0])
+    program.run(0, len(range(0, rows, 16)), every_step=False)
+    assert ran == forms
+
+
+def test_predicts_in_other_pieces_share_no_program() -> None:
+    model = make_model()
+    expected = model.predict(X[:192], batch_size=16, verbose=0)
+    engine = engine_for("jax")
+    for steps in (2, 12):
+        program = engine.prepare(model, "predict", engine.place((X[:192],)), 192, 16, output_bytes=steps * 16 * 4)
+        assert program.longest == steps
+        program.begin_pass(None)
+        outputs = [output for start in range(0, 12, steps) for output in program.run(start, start + steps, False)]
+        program.end_pass()
+        np.testing.assert_array_equal(np.concatenate(outputs), expected)
+
+
 @pytest.mark.parametrize("steps", [1, 7, 200, 1875, 1876, 40_000])
 def test_units_leave_few_steps_over(steps: int) -> None:
     from flatout.engines.jax.compiled_loop import Cost, choose_unit

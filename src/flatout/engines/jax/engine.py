@@ -83,7 +83,8 @@ class JaxProgram(LoopedProgram):
         self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
 
     def _is_whole(self, start: int, stop: int) -> bool:
-        return self._is_chunk and self._loops and (start, stop) == (0, self._full)
+        # Not with a smaller last batch, which no other chunk has.
+        return self._is_chunk and self._loops and not self._rest and (start, stop) == (0, self._full)
 
     def _looped(self, start: int, stop: int) -> int:
         if self._is_whole(start, stop):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any
 
@@ -41,16 +42,16 @@ class LoopedProgram(StepProgram):
             why = f"{type(error).__name__}: {first_line(error)}"
             raise Refusal(reason("untraceable", f"{task}_step", why)) from error
 
+    @abstractmethod
     def _trace(self) -> None:
         """Trace a step: one that cannot be compiled fails here, before step 0."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
         """Run steps of full batches; the outputs of the last, or those of all, stacked."""
-        raise NotImplementedError
 
-    def _run_step(self, step: int) -> Any:
-        raise NotImplementedError
+    @abstractmethod
+    def _run_step(self, step: int) -> Any: ...
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         self._data = data

@@ -292,6 +292,15 @@ def test_the_fastest_shape_is_remembered(emulated: Any, tmp_path: Path, monkeypa
 
 
 @_QUICKEST
+def test_a_launcher_without_clusters_takes_no_shape(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    session = fused_session(SMALL, emulated)
+    plan = session.fused.plan
+    monkeypatch.setattr(emulated, "why_no_clusters", lambda: "it has no clusters")
+    with pytest.raises(Refusal, match="it has no clusters"):
+        session.fuse("exact", plan)
+
+
+@_QUICKEST
 def test_a_model_that_no_single_kernel_serves_cannot_be_tuned(emulated: Any) -> None:
     model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
     model.compile("sgd", "mse")

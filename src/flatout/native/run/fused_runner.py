@@ -70,11 +70,11 @@ class FusedRunner:
         """
         self._launcher = launcher
         self._shared = shared
-        found = [plan] if plan else in_order_of_speed(launcher.device_name, candidates(launcher, staged, precision))
-        for plan in found:
-            self.plan, self.program = plan, fused_program(staged, plan)
+        found = candidates(launcher, staged, precision)
+        for one in [plan] if plan else in_order_of_speed(launcher.device_name, found):
+            program = fused_program(staged, one)
             try:
-                self._module = launcher.load(self.program)
+                self.plan, self.program, self._module = one, program, launcher.load(program)
                 break
             except Refusal as refusal:
                 problem = refusal.reason.message.rstrip(".")

@@ -109,4 +109,4 @@ class Launcher(ABC):
 
     def why_no_clusters(self) -> str | None:
         """Why it cannot run kernels of thread-block clusters; None if it can."""
-        return f"{self.name} launches no clusters of blocks"
+        return f"the launcher {self.name!r} has no clusters of blocks"

@@ -1,6 +1,7 @@
 """What the native engine knows of a model: layers, loss, metrics and optimizer as frozen facts, without Keras.
 
-Kernels are generated from these alone, whatever their form: one kernel a stage, or one for the whole step.
+Kernels are generated from these alone, whatever their form: one kernel a stage, or one for the whole step. The
+`Binding` says which of Keras' objects they stand for.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-// The CPU back end of cluster_cuda.cuh: all threads of a cluster at once, as shim_cpu.h has those of a block. Copies and stores into other blocks happen at once, by the thread that
-// asks for them, and release the arrival barrier that counts them: a race is one whenever it happens.
+// The CPU back end of cluster_cuda.cuh: all threads of a cluster at once, as shim_cpu.h has those of a block. Copies
+// and stores into other blocks happen at once, by the thread that asks for them, and release the arrival barrier that
+// counts them: a race is one whenever it happens.
 #include <stdint.h>
 #include <unistd.h>
 
@@ -369,6 +370,12 @@ static void cluster_launch(const FlatoutLaunch& launch) {
             cluster_threads[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, 0, room};
     }
     flatout_execute(cluster * threads, false);
+#ifndef FLATOUT_THREADS
+    for (int n = 0; n < cluster * threads; n++) {
+        free(flatout_stacks[n]);
+        flatout_stacks[n] = nullptr;
+    }
+#endif
     for (int b = 0; b < cluster; b++) {
         free(blocks[b].shared);
         free(blocks[b].warps);

@@ -347,6 +347,15 @@ def test_a_refused_update_changes_nothing() -> None:
     assert _numpy(table.at(np.array([1, 10**6, 2])).w).tolist() == [1.0, 2.0, 0.0]
 
 
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("keys", [[1, 2], [1, 10**6], ["a", "b"]])
+def test_an_update_with_keys_of_another_kind_is_refused_as_such(keys: list[Any]) -> None:
+    table = flatout.Table({"k": keys, "w": [1.0, 2.0]}, key="k", capacity=10)
+    other: list[Any] = [1, 2] if isinstance(keys[0], str) else ["a", "b"]
+    with pytest.raises(flatout.TableError, match=r"'k' is of kind (\w+). Received: values of kind (?!\1)\w+\."):
+        table.update({"k": other, "w": [3.0, 4.0]})
+
+
 def test_explain_tells_coverage_bytes_join_and_cost() -> None:
     frame = pd.DataFrame({"id": np.arange(1000), "w": np.ones(1000)})
     report = flatout.Table(frame, key="id", missing={"w": 1.0}).explain([1, 2, 5000, 5000, 7], batch_size=64)

@@ -60,6 +60,14 @@ def test_expected_failure_passes_and_calls_are_counted(suite: Folder) -> None:
     assert code == 0
 
 
+def test_what_trains_is_skipped_on_a_backend_that_does_not(suite: Folder) -> None:
+    with (suite.path / "fake/keras/__init__.py").open("a") as file:
+        file.write("backend.backend = staticmethod(lambda: 'numpy')\n")
+    code, output = _run(suite, "{}", "fit_test.py", "-k", "test_that_trains")
+    assert "1 skipped" in output
+    assert code == 0
+
+
 def test_unexpected_failure_fails(suite: Folder) -> None:
     code, output = _run(suite, "{}")
     assert "1 failed" in output

@@ -347,13 +347,28 @@ def test_a_refused_update_changes_nothing() -> None:
     assert _numpy(table.at(np.array([1, 10**6, 2])).w).tolist() == [1.0, 2.0, 0.0]
 
 
-def test_explain_tells_coverage_bytes_join_and_cost() -> None:
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("keys", [[1, 2], [1, 10**6], ["a", "b"]])
+def test_an_update_with_keys_of_another_kind_is_refused_as_such(keys: list[Any]) -> None:
+    table = flatout.Table({"k": keys, "w": [1.0, 2.0]}, key="k", capacity=10)
+    other: list[Any] = [1, 2] if isinstance(keys[0], str) else ["a", "b"]
+    with pytest.raises(flatout.TableError, match=r"'k' is of kind (\w+). Received: values of kind (?!\1)\w+\."):
+        table.update({"k": other, "w": [3.0, 4.0]})
+
+
+def test_explain_tells_coverage_bytes_join_and_cost(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    # What is measured holds no copy to the host.
+    monkeypatch.setattr(keras.ops, "convert_to_numpy", None)
     frame = pd.DataFrame({"id": np.arange(1000), "w": np.ones(1000)})
     report = flatout.Table(frame, key="id", missing={"w": 1.0}).explain([1, 2, 5000, 5000, 7], batch_size=64)
     assert (report.rows, report.join, report.checked, report.missing, report.examples) == (1000, "dense", 5, 2, (5000,))
     assert report.coverage == pytest.approx(0.6)
     assert report.nbytes == 1003 * 4 + 1003 + 4
     assert report.microseconds > 0
+    if backend == "jax":
+        import jax
+
+        assert report.device == jax.devices()[0].device_kind
     assert "60.00% of 5 keys; 2 missing, such as 5000" in str(report)
     sparse = flatout.Table({"id": [1, 2**30], "w": [1.0, 2.0]}, key="id").explain()
     assert sparse.join == "searchsorted"

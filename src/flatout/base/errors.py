@@ -31,7 +31,7 @@ class TableError(FlatoutError, ValueError):
 
 
 class UnreadableFile(FlatoutError, ValueError):
-    """A file is not what `data="direct"` can read: another format, damaged, truncated or of an unfit dtype."""
+    """A file of rows cannot be read: another format, damaged, truncated, of an unfit dtype or unlike its shards."""
 
 
 class Unparsable(FlatoutError, ValueError):

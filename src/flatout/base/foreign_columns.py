@@ -180,9 +180,9 @@ def arrow_codes(array: Any) -> np.ndarray:
     return array.indices.cast("int32").fill_null(-1).to_numpy(zero_copy_only=False)
 
 
-def renumbered(categories: Sequence[Any], known: Sequence[Any]) -> np.ndarray:
+def renumbered(categories: Sequence[Any], known: Sequence[Any] | dict[Any, int]) -> np.ndarray:
     """The code of each category among the known ones, `len(known)` if it is none, and -1 for -1: a missing value."""
-    position = {value: code for code, value in enumerate(known)}
+    position = known if isinstance(known, dict) else {value: code for code, value in enumerate(known)}
     return np.array([*(position.get(value, len(known)) for value in categories), -1], np.int32)
 
 

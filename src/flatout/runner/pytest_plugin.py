@@ -85,10 +85,11 @@ def pytest_unconfigure() -> None:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     backend = _backend()
-    if not _has_several_devices(backend):
-        for item in items:
-            if "multi_device" in item.keywords:
-                item.add_marker(pytest.mark.skip(reason="Needs several devices."))
+    unfit = [] if _has_several_devices(backend) else ["multi_device"]
+    unfit += ["requires_trainable_backend"] if backend in ("numpy", "openvino") else []
+    for item in items:
+        for marker in filter(item.keywords.__contains__, unfit):
+            item.add_marker(pytest.mark.skip(reason=f"Not here, on {backend}: {marker}."))
     try:
         _mark_expected_failures(config, items, backend)
     except FlatoutError as error:

@@ -49,6 +49,8 @@ class TableIndex:
     def take(self, frame: Mapping[str, FrameColumn], may_repeat: bool) -> np.ndarray:
         """Take the keys of a frame in the place of all, or refuse them all; returns the slot of each row."""
         keys = self._keys_of(frame)
+        for name, own, given in zip(self.names, self._keys, keys, strict=True):
+            _refuse_other_kind(name, own, given)
         if not may_repeat:
             check_distinct(keys, self.names)
         try:
@@ -165,14 +167,18 @@ class TableIndex:
         for name, given, own in zip(self.names, map(as_column, values), self._keys, strict=True):
             is_range = own.intervals is not None
             keys = Keys(own.kind, np.asarray(given.values, np.float64)) if is_range else as_keys(given, name)
-            if keys.kind != own.kind and len(keys.values):
-                raise TableError(f"The key {name!r} is of kind {own.kind}. Received: values of kind {keys.kind}.")
+            _refuse_other_kind(name, own, keys)
             columns.append(Keys(own.kind, keys.values))
         slots = self.join.slots(self._for_join(columns))
         slots = np.where((slots >= 0) & self.present[np.maximum(slots, 0)], slots, -1)
         if must_be_present:
             refuse_absent(self._table, columns, slots)
         return columns, slots
+
+
+def _refuse_other_kind(name: str, own: Keys, given: Keys) -> None:
+    if given.kind != own.kind and len(given.values):
+        raise TableError(f"The key {name!r} is of kind {own.kind}. Received: values of kind {given.kind}.")
 
 
 def _ranges(column: FrameColumn, name: str, closed: str) -> FrameColumn:

@@ -113,30 +113,33 @@ def _measured(table: Table, batch_size: int) -> tuple[float, str]:
         row = table.lookup([keys])
         return [row[name] for name in table.columns]
 
-    run = _compiled(join)
+    run, wait = _compiled(join)
     seconds = []
     for repeat in range(8):
         started = time.perf_counter()
         for _ in range(20 if repeat else 1):
             columns = run(keys)
-        for column in columns:
-            ops.convert_to_numpy(column)
+        wait(columns)
         seconds.append((time.perf_counter() - started) / 20)
+    device = columns[0].device
     # As tensorflow names it: /job:localhost/replica:0/task:0/device:CPU:0.
-    device = str(columns[0].device).rpartition("device:")[2].lower()
-    return statistics.median(seconds[1:]) * 1e6, device
+    name = getattr(device, "device_kind", str(device)).rpartition("device:")[2]
+    return statistics.median(seconds[1:]) * 1e6, name
 
 
-def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
+    """A function as the backend compiles it, and what waits for its results without copying them."""
     import keras
 
     backend = keras.config.backend()
     if backend == "jax":
         import jax
 
-        return jax.jit(function)
+        return jax.jit(function), jax.block_until_ready
     if backend == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function, autograph=False)
-    return function
+        return tf.function(function, autograph=False), lambda _: tf.test.experimental.sync_devices()
+    import torch
+
+    return function, lambda columns: torch.cuda.synchronize() if columns[0].is_cuda else None

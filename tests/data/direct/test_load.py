@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import ctypes
 import errno
 import functools
@@ -353,6 +354,16 @@ def test_an_interruption_ends_the_threads() -> None:
     with pytest.raises(KeyboardInterrupt):
         share_out(iter(int, 1), worker, 3, look)
     assert not reader_threads()
+
+
+def test_the_first_failure_in_time_is_raised() -> None:
+    def worker(number: int, tasks: Any) -> None:
+        if number == 0:
+            collections.deque(tasks, maxlen=0)  # Until the other one has failed.
+        raise RuntimeError(f"of thread {number}")
+
+    with pytest.raises(RuntimeError, match="of thread 1"):
+        share_out(iter(int, 1), worker, 2, lambda: None)
 
 
 def reader_threads() -> list[threading.Thread]:

@@ -235,6 +235,9 @@ def test_a_model_without_such_a_loss_sees_x_as_before() -> None:
     x, y, _, _ = _data()
     model.fit(x, y, verbose=0, batch_size=BATCH)
     assert all(names == ["a_sample", "features"] for names in seen)
+    model.compile("sgd", flatout.loss(keys=["a_sample"])(lambda y_true, y_pred, x: ops.square(y_true - y_pred)))
+    model(x)
+    assert seen[-1] == ["features"]
 
 
 @pytest.mark.usefixtures("forced")

@@ -6,6 +6,7 @@ one piece of it in memory at a time, so that everything that is wrong with a col
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -34,7 +35,11 @@ class TableColumn:
         """The numbers of some rows, given as an Arrow array."""
         if self.categories is None:
             return filled(arrow_column(array))
-        return renumbered(array.dictionary.to_pylist(), self.categories)[arrow_codes(array)]
+        return renumbered(array.dictionary.to_pylist(), self._codes)[arrow_codes(array)]
+
+    @functools.cached_property
+    def _codes(self) -> dict[Any, int]:
+        return {value: code for code, value in enumerate(self.categories or ())}
 
 
 def describe_columns(

@@ -26,22 +26,17 @@ _PIECE = 16 * 2**20
 _COUNTERS = {P2P: "n_p2p_reads", NVFS: "n_nvfs_reads", CUFILE_POSIX: "n_posix_reads"}
 
 
-def cannot_run() -> str:
-    """Why cuFile cannot be used here at all, or "" if it can."""
+def unavailable() -> str:
+    """Why cuFile cannot be used here or would bring nothing, or "" if it may."""
     if importlib.util.find_spec("cuda") is None or importlib.util.find_spec("cuda.bindings") is None:
         return "cuda-bindings is not installed (pip install flatout[gpu])"
     try:
         # Asked first: without a GPU, opening cuFile's driver waits for ever (nvidia-cufile 1.19).
         cuda_driver()
-        return ""
     except CudaError as error:
         return str(error)
-
-
-def unavailable() -> str:
-    """Why cuFile would bring nothing here, or "" if it may."""
-    if (why := cannot_run()) or Path("/dev/nvidia-fs0").exists():
-        return why
+    if Path("/dev/nvidia-fs0").exists():
+        return ""
     with contextlib.suppress(OSError):
         if "RMForceStaticBar1=1" in Path("/proc/driver/nvidia/params").read_text():
             return ""

@@ -74,9 +74,9 @@ def share_out(
     """Run a worker in each of several threads over one common stream of tasks, which ends early once one has failed.
 
     A worker is called with the number of its thread and the stream; `look` every now and then by who waits for them.
-    What a worker raised, or an interruption of this thread, is raised once all threads have ended.
+    What a worker raised first, or an interruption of this thread, is raised once all threads have ended.
     """
-    lock, stream, stopped = threading.Lock(), iter(tasks), threading.Event()
+    lock, stream, stopped, failed = threading.Lock(), iter(tasks), threading.Event(), list[int]()
 
     def until_stopped() -> Iterator[T]:
         while not stopped.is_set():
@@ -91,6 +91,7 @@ def share_out(
         try:
             worker(number, until_stopped())
         except BaseException:
+            failed.append(number)
             stopped.set()
             raise
 
@@ -101,5 +102,5 @@ def share_out(
                 look()
         finally:
             stopped.set()
-    for job in jobs:
-        job.result()
+    for number in failed:
+        jobs[number].result()

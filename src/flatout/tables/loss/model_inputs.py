@@ -9,33 +9,45 @@ from __future__ import annotations
 
 import functools
 import operator
+import weakref
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import TableError
 from flatout.seam.adapters import arrays_behind
-from flatout.seam.compiled_parts import function_of, given_loss
+from flatout.seam.compiled_parts import compile_loss, function_of, given_loss
 from flatout.seam.layers import inputs_structure
 from flatout.tables.columns.keys import INT32
 
 from .table_state import tables_of
 
+# By what `compile` made: entries of x that the user declared as not the model's, or None if no loss reads x.
+_declared: weakref.WeakKeyDictionary[Any, tuple[Any, ...] | None] = weakref.WeakKeyDictionary()
+
 
 def for_model(model: Any, x: Any) -> Any:
     """The part of x that a model takes; x itself unless its loss reads x or uses tables."""
-    from keras import tree
-
     if not isinstance(x, (dict, list, tuple)):
         return x
-    losses = map(function_of, tree.flatten(given_loss(model)))
-    readers = [function for function in losses if getattr(function, "flatout_takes_x", False)]
-    if not readers and not tables_of(model):
+    keys = _declared_keys(model)
+    if keys is None and not tables_of(model):
         return x
-    # What the user declared as not the model's.
-    keys = tuple(key for reader in readers for key in reader.flatout_keys)
     struct = inputs_structure(model)
-    return _of_dict(model, x, struct, keys) if isinstance(x, dict) else _of_sequence(x, struct, keys)
+    return _of_dict(model, x, struct, keys or ()) if isinstance(x, dict) else _of_sequence(x, struct, keys or ())
+
+
+def _declared_keys(model: Any) -> tuple[Any, ...] | None:
+    compiled = compile_loss(model)
+    if compiled is None:
+        return None
+    if compiled not in _declared:
+        from keras import tree
+
+        losses = map(function_of, tree.flatten(given_loss(model)))
+        readers = [function for function in losses if getattr(function, "flatout_takes_x", False)]
+        _declared[compiled] = tuple(key for reader in readers for key in reader.flatout_keys) if readers else None
+    return _declared[compiled]
 
 
 def _of_dict(model: Any, x: dict[Any, Any], struct: Any, keys: tuple[Any, ...]) -> Any:

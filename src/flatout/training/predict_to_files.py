@@ -23,8 +23,8 @@ from flatout.data.output import fingerprint
 from flatout.data.output.output_files import OutputFiles, partial, size_on_disk
 from flatout.data.output.output_paths import OutputPaths
 from flatout.data.sources.description import ArraySource, BatchSource
-from flatout.data.stream.array_stream import ArrayStream
 from flatout.data.stream.chunk_memory import FreshMemory
+from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import RowReader, as_host_array, leaves_of
 from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
 from flatout.seam import stock_methods as stock

@@ -1,7 +1,7 @@
 """Columns of a table in files as one array, decoded when its rows are asked for.
 
 Rows that follow each other are decoded once: a reader that goes on where it stopped finds the file open there. Rows
-in any other order are for `decode_once`.
+in any other order are for `placing`.
 """
 
 from __future__ import annotations

@@ -7,7 +7,6 @@ from typing import Any
 
 from flatout.base.errors import InvalidOption, Reason, Refusal, reason
 from flatout.base.options import Options
-from flatout.data.direct import decode_once
 from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
@@ -118,7 +117,7 @@ def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: s
 def _with_data(facts: CallFacts, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:
     if isinstance(source, BatchSource):
         return replace(facts, source=source.kind, rows=None, batch_size=None, nbytes=None)
-    is_file, table_bytes = placing.lies_in_files(source.inputs), decode_once.table_bytes(source.inputs)
+    is_file, table_bytes = placing.lies_in_files(source.inputs), placing.table_bytes(source.inputs)
     return replace(
         facts,
         source="tables in files" if table_bytes else "arrays in files" if is_file else "arrays",

@@ -7,9 +7,9 @@ from typing import Any
 
 from flatout.base.errors import Refusal
 from flatout.data.direct.load_report import DirectReport
-from flatout.data.resident.resident_feed import ResidentFeed
-from flatout.data.stream.array_stream import ArrayStream
+from flatout.data.order.row_order import ResidentFeed
 from flatout.data.stream.batch_stream import BatchStream
+from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
 from flatout.engines.stock.stock_loop import StockBatches
 from flatout.training.planning.engine_choice import choose_instead, engine_named

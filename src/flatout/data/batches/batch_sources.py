@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -72,46 +70,21 @@ class FromGenerator(Source):
         self._generator = weakref.ref(generator)
         batches = adapter.generator()
         # A generator may write its next batch into the arrays of the last one.
-        self._background = Background(map(copied, batches) if items else batches, items=items)
-        self._again: deque[Any] = deque()
-        self._remembered: list[Any] | None = []
+        self._background = Background(map(copied, batches) if items else batches, items=items, keeps=REMEMBERED)
         self._epochs = self._ends = 0
         self._was_given_up = False
         self._is_closed = False
-        self.limit: int | None = None
 
-    def open(self, form: str) -> Any:
-        if self._was_given_up and self._remembered:
-            self._again = deque(self._remembered)
+    def open(self, form: str) -> Background:
+        if self._was_given_up:
+            self._background.take_back()
             self._was_given_up = False
-        return self
-
-    @property
-    def taken(self) -> int:
-        return self._background.taken - len(self._again)
-
-    @property
-    def is_stalled(self) -> bool:
-        return not self._again and self._background.is_stalled
-
-    def take(self) -> list[Any]:
-        if self._again:
-            return [self._again.popleft()]
-        self._background.limit = self.limit
-        items = self._background.take()
-        if self._remembered is not None:
-            self._remembered = [*self._remembered, *items] if items and self.taken <= REMEMBERED else None
-        return items
-
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        return self._background.paused()
+        return self._background
 
     def begin_epoch(self) -> None:
         # Keras builds a model on the first batch of an epoch that it gives up, with one call of `on_epoch_end`, from
         # `EpochIterator.reset`. After an epoch that ran to its end a second one follows, or the iterator is kept.
         self._was_given_up = self._epochs == 1 and self._ends == 1
-        if not self._was_given_up and self._epochs:
-            self._remembered = None
         self._epochs += 1
         self._ends = 0
 
@@ -124,7 +97,7 @@ class FromGenerator(Source):
         self._is_closed = True
         self._background.close()
         pulled = self._background.taken + self._background.ready
-        unread = itertools.chain(self._again, self._background.unread(), looked_at(self.adapter)[pulled:])
+        unread = itertools.chain(self._background.unread(), looked_at(self.adapter)[pulled:])
         generator = self._generator()
         if generator is not None:
             _UNREAD[generator] = unread

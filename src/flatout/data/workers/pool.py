@@ -33,7 +33,7 @@ from .worker_slots import dump, load, new_memory, room_for, write
 class InOrder:
     """Batches of given numbers in the order of the numbers, whoever makes them and however long each takes.
 
-    As in `Background`, the first `take` orders one batch, and later ones run ahead: at most `ahead` are ordered. A
+    As in `Background`, whoever asks for the first batch orders no other, and later ones run ahead: at most `ahead` are ordered. A
     number is asked for when its batch is ordered; `finish` is applied to each batch as it is taken.
     """
 
@@ -62,23 +62,26 @@ class InOrder:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""
         return contextlib.nullcontext()
 
-    def take(self) -> list[Any]:
-        """Wait for the next batch; `[]` at the end."""
+    def __iter__(self) -> InOrder:
+        return self
+
+    def __next__(self) -> Any:
+        """Wait for the next batch."""
         ahead = self._ahead if self.taken else 1
         self._order(ahead, at_least=1)
         if not self._tickets:
-            return []
+            raise StopIteration
         try:
             batch = self._pool.result(self._tickets.popleft())
         except WorkerDied:
             # Closed by another thread while this one waited, it is an end like any other.
             if self._finalizer.alive:
                 raise
-            return []
+            raise StopIteration from None
         self.taken += 1
         if ahead > 1:
             self._order(ahead, at_least=0)
-        return [self._finish(batch)]
+        return self._finish(batch)
 
     def _order(self, ahead: int, at_least: int) -> None:
         if self.limit is not None:
@@ -88,10 +91,6 @@ class InOrder:
             if number is None:
                 return
             self._tickets.append(self._pool.order(number))
-
-    def __iter__(self) -> Iterator[Any]:
-        while items := self.take():
-            yield from items
 
     def close(self) -> None:
         self._finalizer()

@@ -13,8 +13,7 @@ import numpy as np
 
 from flatout.seam.trainers import metrics_in_order
 
-from .host_logs import as_numbers
-from .ledger import Ledger
+from .ledger import Ledger, as_numbers
 from .passes import Pass, run_pass
 from .preparing.prepared import Prepared
 

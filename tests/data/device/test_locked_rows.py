@@ -11,8 +11,7 @@ import pytest
 from flatout.data.device import locked_rows
 from flatout.data.device.cuda_driver import CudaError, cuda_driver
 from flatout.data.device.locked_rows import is_lockable, locked
-from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import FreshMemory, RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

@@ -401,21 +401,22 @@ class FakeCuFile:
     class FileHandleType:
         OPAQUE_FD = 1
 
-    def __init__(self, fails: bool):
-        self.fails, self.open_handles = fails, 0
+    def __init__(self, fails_at: int | None):
+        self.fails_at, self.open_handles, self.files = fails_at, 0, 0
 
     def Descr(self) -> Any:
         return type("Descr", (), {"handle": type("Handle", (), {})(), "ptr": property(lambda self: self)})()
 
     def handle_register(self, description: Any) -> int:
         self.open_handles += 1
+        self.files += 1
         return description.handle.fd
 
     def handle_deregister(self, handle: int) -> None:
         self.open_handles -= 1
 
     def read(self, handle: int, base: int, size: int, file_offset: int, memory_offset: int) -> int:
-        if self.fails:
+        if self.files == self.fails_at:
             raise RuntimeError("INVALID_FILE_OPEN_FLAG (5009)")
         return put(Path(f"/proc/self/fd/{handle}").readlink(), base + memory_offset, min(size, 70_000), file_offset)
 
@@ -424,11 +425,11 @@ class FakeDriver:
     in_context = staticmethod(tempfile.SpooledTemporaryFile)
 
 
-@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("fails_at", [None, 1, 2])
 def test_cufile_reads_past_the_host_or_gives_way_to_our_reader(
-    tmp_path: Path, fails: bool, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, fails_at: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake = FakeCuFile(fails)
+    fake = FakeCuFile(fails_at)
     monkeypatch.setattr(direct_cufile, "unavailable", lambda: "")
     monkeypatch.setattr(direct_cufile, "cuda_driver", FakeDriver)
     monkeypatch.setattr(direct_cufile, "_opened", lambda: fake)
@@ -438,8 +439,9 @@ def test_cufile_reads_past_the_host_or_gives_way_to_our_reader(
     rows, report = load(paths, AddressedSink, start=10)
     np.testing.assert_array_equal(rows, np.concatenate(arrays)[10:])
     assert fake.open_handles == 0
-    if fails:
+    if fails_at:
         assert report.engine == "posix"
+        assert report.paths == {BUFFERED: rows.nbytes}
         assert "INVALID_FILE_OPEN_FLAG" in str(report)
     else:
         assert (report.engine, report.paths) == ("cufile", {CUFILE: rows.nbytes})

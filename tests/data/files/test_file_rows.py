@@ -17,8 +17,7 @@ from flatout.data.files.file_rows import FileRows, open_rows
 from flatout.data.files.npy_files import Shards, extents, open_npy, unmapped
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 from flatout.data.sources.description import ArraySource, describe
-from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import FreshMemory, RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

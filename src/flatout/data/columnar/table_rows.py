@@ -19,9 +19,8 @@ from flatout.data.files.lazy_rows import DecodedRows, Fill
 from flatout.data.files.npy_files import Shards, SideBySide
 
 from .frame_columns import Frame, common_dtype
-from .stored_tables import Tables
+from .stored_tables import TableFile, Tables, arrow_batches
 from .table_columns import TableColumn, describe_columns
-from .table_files import TableFile, arrow_batches
 
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.errors import UnreadableFile
-from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
+from flatout.data.device.sinks import DeviceMemory, HostSink, MakeSink, Sink
 from flatout.data.files.file_rows import FileRows
 from flatout.data.files.lazy_rows import DecodedRows
 from flatout.data.files.page_cache import cached_bytes
@@ -25,7 +25,7 @@ from .load_report import DirectReport, Tally
 _THREADS, _THREADS_PER_CORE = 8, 4
 # Two slots for each of eight threads are 192 MB, which is all the host memory that a load takes.
 SLOT_BYTES = 12 * 2**20
-_GPU_DIRECT = {"cufile": cufile_reader, "kvikio": kvikio_reader}
+_GPU_DIRECT = {"cuFile": cufile_reader, "KvikIO": kvikio_reader}
 
 
 def load(
@@ -86,17 +86,33 @@ def _read_past_host(files: Sequence[FileRows], sink: Sink, threads: int, tally: 
     """Let an engine write device memory by its address; None if none can, with the reasons in the tally."""
     if not sink.wants_pinned:
         return None
-    memory = sink.device_memory
-    for name, gpu_direct in _GPU_DIRECT.items():
+    memory = None if any(file.is_swapped for file in files) else sink.device_memory
+    for name, reader in _GPU_DIRECT.items():
         try:
-            if memory is None or any(file.is_swapped for file in files):
-                raise GpuDirectFailed("the array has no device memory that may be written by its address")
-            gpu_direct.read(files, memory, threads, tally)
-            return name
-        except GpuDirectFailed as failure:
-            why = str(failure)
-            tally.add_reason(name, f"{why[0].upper()}{why[1:]}.")
+            why = _read_by(reader, files, memory, threads, tally)
+            if not why:
+                return name.lower()
+        except Exception as error:
+            # Another reader begins anew.
+            tally.paths.clear()
+            why = f"{name} failed: {type(error).__name__}: {error}"
+        tally.add_reason(name.lower(), f"{why[0].upper()}{why[1:]}.")
     return None
+
+
+def _read_by(reader: Any, files: Sequence[FileRows], memory: DeviceMemory | None, threads: int, tally: Tally) -> str:
+    """Have files in device memory, one after the other; returns why not, or ""."""
+    if memory is None:
+        return "the array has no device memory that may be written by its address"
+    if why := reader.unavailable():
+        return str(why)
+    done = 0
+    for file in files:
+        reader.read(file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
+        done += file.nbytes
+        tally.memory.sample()
+    tally.threads = threads
+    return ""
 
 
 def _cached(paths: Iterable[Path]) -> int | None:

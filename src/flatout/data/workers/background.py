@@ -25,8 +25,8 @@ PATIENCE_IN_PAUSES = 20.0
 class Background:
     """Pulls an iterator on a thread of its own, and hands the items over in order.
 
-    Nothing is pulled before the first item is asked for. Unless `at_once`, no other is pulled then: Keras builds a model
-    on the first batch and throws the rest away, which must not have drawn random numbers. From the second item on the
+    Nothing is pulled before an item is asked for. Unless `at_once`, the first alone is pulled then: Keras builds a
+    model on the first batch and throws the rest away, which must not have drawn random numbers. From the second on the
     thread runs ahead.
 
     Args:

@@ -197,6 +197,21 @@ def test_a_file_that_shrinks_while_it_is_read_is_an_error(tmp_path: Path, is_col
     assert not reader_threads()
 
 
+def test_a_file_that_is_replaced_while_it_is_read_is_an_error(tmp_path: Path) -> None:
+    path = save(tmp_path / "x.npy", np.zeros((4000, 100), "float32"))
+    other = save(tmp_path / "other.npy", np.ones((4000, 100), "float32"))
+
+    class Replacing(HostSink):
+        def write(self, at: tuple[int, ...], block: np.ndarray) -> Callable[[], None]:
+            if other.exists():
+                other.replace(path)
+            return super().write(at, block)
+
+    with pytest.raises(UnreadableFile, match="was replaced while it was read"):
+        load(path, Replacing, threads=1, slot_bytes=30_000)
+    assert not reader_threads()
+
+
 def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path: Path) -> None:
     file = open_rows(save(tmp_path / "x.npy", np.zeros(3)))
     file.path.unlink()
@@ -244,8 +259,7 @@ def test_a_refused_o_direct_is_read_buffered_and_leaves_no_cache(
         if flags & os.O_DIRECT and refused == "open":
             raise OSError(errno.EINVAL, "Invalid argument")
         descriptor = really_open(path, flags, *rest)
-        if flags & os.O_DIRECT:
-            direct.add(descriptor)
+        (direct.add if flags & os.O_DIRECT else direct.discard)(descriptor)
         return descriptor
 
     def preadv(descriptor: int, *rest: Any) -> int:

@@ -49,7 +49,7 @@ class FileRows(LazyRows):
         self.shape = shape
         self.dtype = dtype
         self._drops_cache = drops_cache
-        self._identity = identity_of(self.path.stat())
+        self.identity = identity_of(self.path.stat())
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -90,7 +90,7 @@ class FileRows(LazyRows):
         """Fill each array with the rows from a number on."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            require_unchanged(self.path, os.fstat(file), self._identity)
+            require_unchanged(self.path, os.fstat(file), self.identity)
             for start, out in runs:
                 if not out.nbytes:
                     continue

@@ -32,6 +32,7 @@ from flatout.seam.layers import outputs_structure
 from flatout.seam.trainers import has_built_layers
 
 from .arguments import bound, resolved
+from .passes import predict_pass
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
 from .planning.engine_choice import refuse_stock
@@ -40,7 +41,6 @@ from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows
 from .running import report
-from .single_pass import predict_pass
 
 # Outputs in host memory at once; those of the last chunk are still there while the next one is computed.
 _OUTPUT_BYTES = 16 * 2**20

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.device.locked_rows import LockedRows, Wanted, locked
+from flatout.data.device.copy_stream import LockedRows, Wanted, locked
 from flatout.data.device.pinned_memory import borrowed, view, whole_pages
 from flatout.data.device.sinks import Wait, nothing_to_wait_for
 from flatout.data.files.file_rows import FileRows

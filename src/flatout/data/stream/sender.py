@@ -9,9 +9,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flatout.data.device.copy_stream import CopyStream
+from flatout.data.device.copy_stream import CopyStream, Wanted
 from flatout.data.device.cuda_driver import CudaError
-from flatout.data.device.locked_rows import Wanted
 from flatout.data.device.sinks import DeviceMemory, Wait
 from flatout.data.workers.background import Background
 

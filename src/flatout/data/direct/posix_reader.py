@@ -11,6 +11,7 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
@@ -39,22 +40,27 @@ def read(files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, t
     total = sum(file.nbytes for file in files)
     most_bytes = max(min(payload, max(-(-total // (SLOTS_PER_THREAD * threads)), _SMALLEST_BLOCK)), itemsize)
     tasks: list[tuple[Block, bool]] = []
+    # Once for each file, which may hold thousands of record batches.
+    is_cold = functools.cache(_is_cold)
     starts = itertools.accumulate((file.shape[0] for file in files), initial=0)
     for file, start in zip(files, starts, strict=False):
-        cached = cached_bytes(file.path)
-        is_cold = cached is None or cached < file.path.stat().st_size * _WARM_SHARE
-        tasks += [(block, is_cold) for block in blocks(file, start, most_bytes)]
+        tasks += [(block, is_cold(file.path)) for block in blocks(file, start, most_bytes)]
     tally.threads = min(threads, max(len(tasks), 1))
 
     def fills(mine: Iterator[tuple[Block, bool]]) -> Iterator[FillSlot]:
-        for block, is_cold in mine:
-            yield functools.partial(_fill, block, is_cold, tally)
+        for block, cold in mine:
+            yield functools.partial(_fill, block, cold, tally)
 
     pass_through(tasks, fills, sink, _round_up(most_bytes) + 2 * ALIGNMENT, tally)
     # The header, and the first and last page of each block, which were only partly its own, are still cached.
-    for path in {block.file.path for block, is_cold in tasks if is_cold}:
+    for path in {block.file.path for block, cold in tasks if cold}:
         with path.open("rb") as opened:
             drop_from_cache(opened.fileno())
+
+
+def _is_cold(path: Path) -> bool:
+    cached = cached_bytes(path)
+    return cached is None or cached < path.stat().st_size * _WARM_SHARE
 
 
 def _fill(block: Block, is_cold: bool, tally: Tally, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:

@@ -15,8 +15,8 @@ from keras import layers
 
 import flatout
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.direct.decode_once import folder_for_rows
 from flatout.data.direct.load_report import DECODED
+from flatout.data.resident.placing import folder_for_rows
 from flatout.training.planning.plan import TABLES
 
 pd = pytest.importorskip("pandas")

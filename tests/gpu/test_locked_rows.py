@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import flatout
-from flatout.data.device import locked_rows
+from flatout.data.device import copy_stream
+from flatout.data.device.copy_stream import LockedRows, Wanted
 from flatout.data.device.cuda_driver import cuda_driver
-from flatout.data.device.locked_rows import LockedRows, Wanted
 from flatout.data.stream import chunks
 from flatout.data.stream.chunks import Chunk
 from flatout.data.stream.sender import Sender
@@ -33,7 +33,7 @@ def fetched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         return land(self, leaf, bus)
 
     monkeypatch.setattr(Sender, "_land", counted)
-    monkeypatch.setattr(locked_rows, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(copy_stream, "FEWEST_BYTES", 1)
     # As if every epoch waited for its rows.
     monkeypatch.setattr(chunks, "BUSY", -1.0)
     monkeypatch.setattr(chunks, "FEWEST_CHUNKS", 1)

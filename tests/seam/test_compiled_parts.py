@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.seam import compiled_parts, layers, optimizers, symbolic_build, variable_state
+from flatout.seam import compiled_parts, layers, optimizers, trainers, variable_state
 
 
 def _sequential(**compiled: Any) -> Any:
@@ -67,10 +67,10 @@ def test_what_compile_was_given() -> None:
     assert compiled_parts.given_loss(model) is own
     assert compiled_parts.given_metrics(model) == ["mae"]
     assert compiled_parts.given_weighted_metrics(model) == ["mse"]
-    assert symbolic_build.has_built_layers(model)
-    assert symbolic_build.is_unbuilt(model)
-    symbolic_build.build_on_batch(model, (np.ones((1, 2), "float32"), np.ones((1, 1), "float32")))
-    assert not symbolic_build.is_unbuilt(model)
+    assert trainers.has_built_layers(model)
+    assert trainers.is_unbuilt(model)
+    trainers.build_on_batch(model, (np.ones((1, 2), "float32"), np.ones((1, 1), "float32")))
+    assert not trainers.is_unbuilt(model)
     ((loss, weight),) = compiled_parts.losses_of_outputs(compiled_parts.compile_loss(model))
     assert weight is None
     assert compiled_parts.function_of(loss) is own

@@ -8,7 +8,7 @@ import numpy as np
 
 from flatout.base.errors import CannotLower, Refusal, reason
 from flatout.seam.compiled_parts import given_loss
-from flatout.seam.symbolic_build import build_on_batch
+from flatout.seam.trainers import build_on_batch
 
 if TYPE_CHECKING:
     from .lowered_program import Program

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 
 def _keras() -> Any:
@@ -67,16 +67,9 @@ def train_validation_split(arrays: Any, validation_split: float) -> tuple[Any, A
     return train, held_out
 
 
-def is_tf_dataset(x: Any) -> bool:
-    return bool(_keras().is_tf_dataset(x))
-
-
-def is_torch_dataloader(x: Any) -> bool:
-    return bool(_keras().is_torch_dataloader(x))
-
-
-def is_grain_dataset(x: Any) -> bool:
-    return bool(_keras().is_grain_dataset(x))
+def is_dataset(x: Any, kind: Literal["tf_dataset", "torch_dataloader", "grain_dataset"]) -> bool:
+    """Whether Keras takes something for a dataset of this kind."""
+    return bool(getattr(_keras(), f"is_{kind}")(x))
 
 
 def has_dense_rows(array: Any) -> bool:

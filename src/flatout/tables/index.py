@@ -11,8 +11,7 @@ import numpy as np
 from flatout.base.errors import TableError
 from flatout.tables.columns.host_columns import INDEX, FrameColumn, Intervals, as_column
 from flatout.tables.columns.keys import Keys, as_keys, check_distinct, read_keys, refuse_absent
-from flatout.tables.joins.join import CodedJoin, Join
-from flatout.tables.joins.product_join import ProductJoin, choose_join
+from flatout.tables.joins.join import CodedJoin, Join, ProductJoin, choose_join
 
 
 class TableIndex:

@@ -13,7 +13,7 @@ from flatout.base.errors import TableError
 from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame
 from flatout.tables.columns.value_columns import AGGREGATES, aggregated, converted, describe_values
 from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable
-from flatout.tables.joins.product_join import ProductJoin
+from flatout.tables.joins.join import ProductJoin
 from flatout.tables.loss.table_state import attach, bring_home, is_frozen
 from flatout.tables.loss.trainer_hooks import current_step, install
 

@@ -8,11 +8,9 @@ from typing import Any
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import first_epoch
 
-from .host_logs import on_host
-from .ledger import Ledger
-from .passes import run_pass
+from .ledger import Ledger, on_host
+from .passes import callback_list, run_pass
 from .preparing.prepared import Prepared
-from .single_pass import callback_list
 from .validation import Validation
 
 

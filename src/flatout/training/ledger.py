@@ -14,9 +14,14 @@ from typing import Any
 import numpy as np
 
 from flatout.engines.contract import Task
-from flatout.seam.callbacks import is_served_by_threads, is_silent_in_fit, saves_after, wait_for_threads
+from flatout.seam.callbacks import (
+    as_python_numbers,
+    is_served_by_threads,
+    is_silent_in_fit,
+    saves_after,
+    wait_for_threads,
+)
 
-from .host_logs import as_numbers
 from .planning.callback_services import service_for
 
 Mark = Callable[[list[Any]], Callable[[], object]]
@@ -26,6 +31,8 @@ _SECONDS_PER_CHUNK = 0.2
 _SECONDS_BEFORE_CTRL_C = 2.0
 # A short chunk takes the device hardly longer than it takes Python to give it the next one.
 _CHUNKS_BEHIND = 2
+
+_ON_HOST = (np.ndarray, np.generic, float, int)
 
 
 class Ledger:
@@ -202,3 +209,32 @@ class Ledger:
     def _named(self, step: int) -> int:
         """The number under which callbacks hear of a step: the last of its group, full or not."""
         return step - step % self._group + self._group - 1
+
+
+def on_host(logs: Any) -> Any:
+    """The logs with NumPy arrays for tensors, waited for where a Ctrl-C is heard.
+
+    Keras' `pythonify_logs` takes every error for a value that is no number, KeyboardInterrupt among them. Whoever lets
+    it wait for the device, as a compiled epoch does for most of its time, loses the user's Ctrl-C there.
+    """
+    if isinstance(logs, dict) and all(isinstance(value, _ON_HOST) for value in logs.values()):
+        return logs  # As those of every step of a chunk: a walk through each would take 11 us.
+    import keras
+
+    return keras.tree.map_structure(_fetched, logs)
+
+
+def _fetched(value: Any) -> Any:
+    from keras import ops
+
+    if not ops.is_tensor(value):
+        return value
+    try:
+        return ops.convert_to_numpy(value)
+    except Exception:  # Keras leaves such a value as it is.
+        return value
+
+
+def as_numbers(logs: Any) -> dict[str, Any]:
+    """The logs as Keras tells them to callbacks: flat, with Python numbers."""
+    return as_python_numbers(on_host(logs))

@@ -23,16 +23,16 @@ from flatout.data.output import fingerprint
 from flatout.data.output.output_files import OutputFiles, partial, size_on_disk
 from flatout.data.output.output_paths import OutputPaths
 from flatout.data.sources.description import ArraySource, BatchSource
-from flatout.data.stream.array_stream import ArrayStream
-from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader, as_host_array, leaves_of
+from flatout.data.stream.chunk_stream import ArrayStream
+from flatout.data.stream.chunks import FreshMemory, RowReader, as_host_array, leaves_of
 from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
 from flatout.seam import stock_methods as stock
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import outputs_structure
-from flatout.seam.symbolic_build import has_built_layers
+from flatout.seam.trainers import has_built_layers
 
 from .arguments import bound, resolved
+from .passes import predict_pass
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
 from .planning.engine_choice import refuse_stock
@@ -41,7 +41,6 @@ from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows
 from .running import report
-from .single_pass import predict_pass
 
 # Outputs in host memory at once; those of the last chunk are still there while the next one is computed.
 _OUTPUT_BYTES = 16 * 2**20

@@ -12,9 +12,9 @@ from flatout.tables.loss.model_inputs import check_inputs
 
 from .fit_loop import fit_epochs
 from .loss_reasons import with_losses
+from .passes import evaluate_pass, predict_all
 from .planning.engine_choice import refuse_stock
 from .preparing.prepared import Prepared
-from .single_pass import evaluate_pass, predict_all
 from .validation import Validation
 
 # Method, whether accelerated, engine, placement and steps: how a `RunReport` begins.

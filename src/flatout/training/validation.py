@@ -11,11 +11,11 @@ from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_
 from flatout.seam.trainers import validates_after
 
 from .ledger import Ledger
+from .passes import evaluate_pass
 from .planning.call_facts import Source, plan_call
 from .planning.plan import Plan
 from .preparing.prepare import prepare
 from .preparing.prepared import Prepared
-from .single_pass import evaluate_pass
 
 # By which the iterator that Keras keeps for a running fit leads to the validation of that fit.
 _LINK = "_flatout_validation"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from flatout.base.errors import UnreadableFile
 from flatout.data.files.file_rows import FileRows, open_rows
 from flatout.data.files.npy_files import Shards, extents, open_npy, unmapped
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 from flatout.data.sources.description import ArraySource, describe
-from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import FreshMemory, RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -88,6 +88,9 @@ def test_a_file_that_cannot_be_mapped_is_read(path: Path, monkeypatch: pytest.Mo
 
     monkeypatch.setattr(np.lib.format, "open_memmap", fail)
     assert isinstance(open_npy(path, "x"), FileRows)
+    np.save(path, np.asfortranarray(np.zeros((3, 4))))
+    with pytest.raises(UnreadableFile, match=r"Fortran order.*ascontiguousarray"):
+        open_npy(path, "x")
 
 
 def test_a_file_that_changes_is_not_read_on(path: Path) -> None:

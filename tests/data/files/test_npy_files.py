@@ -140,6 +140,26 @@ def test_what_is_no_array_of_rows_is_refused(tmp_path: Path) -> None:
     np.save(path, np.float64(3))
     with pytest.raises(ValueError, match="a single number"):
         open_npy(path, "x")
+    with pytest.raises(ValueError, match="Is a directory"):
+        open_npy(tmp_path, "x")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "is no .npy file"),
+        (b"PK\x03\x04 a zip archive", "is no .npy file"),
+        (b"\x93NUMPY\x07\x00\x10\x00" + b" " * 16, "format version.*not \\(7, 0\\)"),
+        (b"\x93NUMPY\x01\x00\x10\x00{'descr': ", "expected 16 bytes got 10"),
+        (b"\x93NUMPY\x01\x00\x10\x00" + b"{'descr': '<f4'}", "is no .npy file"),
+        (b"\x93NUMPY\x01\x00\x04\x00" + b"[[[[", "is no .npy file"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\x7f", "expected 2147483647 bytes got 0"),
+    ],
+)
+def test_a_damaged_header_is_named(tmp_path: Path, content: bytes, message: str) -> None:
+    (tmp_path / "x.npy").write_bytes(content)
+    with pytest.raises(ValueError, match=message):
+        open_npy(tmp_path / "x.npy", "x")
 
 
 def test_archives_give_arrays_by_name(tmp_path: Path) -> None:

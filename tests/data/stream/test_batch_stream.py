@@ -1,4 +1,4 @@
-"""Streamed data give stock Keras' results: sources of batches, and arrays in chunks (`array_stream`). Every backend."""
+"""Streamed data give stock Keras' results: sources of batches, and arrays in chunks (`chunk_stream`). Every backend."""
 
 from __future__ import annotations
 

@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flatout.data.stream import chunks
-from flatout.data.stream.chunk_memory import FreshMemory, Ring
-from flatout.data.stream.chunks import RowReader, even_chunks
+from flatout.data.stream.chunks import FreshMemory, Ring, RowReader, even_chunks
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

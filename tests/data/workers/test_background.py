@@ -69,7 +69,7 @@ def test_items_come_in_order_whatever_the_bounds(
     with bytes_ahead, Background(rows, items=items, at_once=at_once) as background:
         background.limit = limit
         seen = [int(item[0]) for item in background]
-        assert background.take() == []
+        assert next(background, None) is None
         assert background.taken == length
     assert seen == list(range(length))
 
@@ -78,7 +78,7 @@ def test_nothing_is_pulled_before_the_first_take_and_one_item_for_it() -> None:
     source = Counted()
     with Background(source) as background:
         assert source.asked == 0
-        assert background.take() == [0]
+        assert next(background) == 0
         time.sleep(0.05)
         assert source.asked == 1
 
@@ -86,8 +86,8 @@ def test_nothing_is_pulled_before_the_first_take_and_one_item_for_it() -> None:
 def test_look_ahead_is_bounded_in_items() -> None:
     source = Counted()
     with Background(source, items=4) as background:
-        background.take()
-        background.take()
+        next(background)
+        next(background)
         assert until(lambda: source.asked == 6)
         time.sleep(0.05)
         assert source.asked == 6
@@ -99,8 +99,8 @@ def test_look_ahead_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr("flatout.data.workers.background.BYTES_AHEAD", 400)
     batches = ((np.zeros(100, np.uint8), {"y": np.zeros(50, np.uint8)}) for _ in itertools.count())
     with Background(batches, items=64) as background:
-        background.take()
-        background.take()
+        next(background)
+        next(background)
         assert until(lambda: background.ready == 3)
         time.sleep(0.05)
         assert background.ready == 3
@@ -117,7 +117,7 @@ def test_limit_holds_look_ahead_back_but_not_what_is_asked_for() -> None:
         assert [next(background) for _ in range(3)] == [0, 1, 2]
         time.sleep(0.05)
         assert source.asked == 3
-        assert background.take() == [3]
+        assert next(background) == 3
         background.limit = 6
         assert until(lambda: source.asked == 6)
 
@@ -131,16 +131,16 @@ def test_error_is_raised_at_its_item_with_the_frames_of_the_user() -> None:
     with Background(users_generator()) as background:
         assert [next(background), next(background)] == [0, 1]
         with pytest.raises(KeyError, match="no such sample") as caught:
-            background.take()
+            next(background)
         assert "users_generator" in [frame.name for frame in traceback.extract_tb(caught.tb)]
-        assert background.take() == []
+        assert next(background, None) is None
 
 
 def test_without_look_ahead_there_is_no_thread() -> None:
     caller: list[threading.Thread] = []
     numbers = (caller.append(threading.current_thread()) or number for number in range(3))
     with Background(numbers, items=0) as background:
-        assert background.take() == [0]
+        assert next(background) == 0
         assert list(background) == [1, 2]
     assert set(caller) == {threading.current_thread()}
 
@@ -149,8 +149,8 @@ def test_close_ends_the_thread_and_closes_the_iterator() -> None:
     before = threads()
     source = Counted()
     background = Background(source, items=2)
-    background.take()
-    background.take()
+    next(background)
+    next(background)
     assert until(lambda: background.ready == 2)
     background.close()
     background.close()
@@ -162,7 +162,7 @@ def test_close_ends_the_thread_and_closes_the_iterator() -> None:
 def test_garbage_collection_ends_the_thread() -> None:
     before = threads()
     background = Background(itertools.count(), items=2)
-    background.take()
+    next(background)
     del background
     gc.collect()
     assert until(lambda: threads() == before)
@@ -180,8 +180,8 @@ def test_close_does_not_wait_for_ever_for_code_of_the_user(monkeypatch: pytest.M
 
     before = threads()
     background = Background(blocked())
-    background.take()
-    background.take()
+    next(background)
+    next(background)
     start = time.monotonic()
     background.close()
     assert time.monotonic() - start < 10
@@ -199,7 +199,7 @@ def test_waiting_is_interrupted_by_ctrl_c() -> None:
     with Background(blocked()) as background:
         threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT)).start()
         with pytest.raises(KeyboardInterrupt):
-            background.take()
+            next(background)
         go_on.set()
 
 

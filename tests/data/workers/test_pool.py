@@ -179,12 +179,12 @@ def test_first_take_orders_one_batch_and_the_limit_is_kept(pool_class: Any) -> N
     pool = pool_class(Rows(), 2)
     batches = InOrder(pool, numbers, 5)
     batches.limit = 4
-    batches.take()
+    next(batches)
     assert drawn == [0]
-    batches.take()
+    next(batches)
     assert drawn == [0, 1, 2, 3]
     for _ in range(3):
-        batches.take()
+        next(batches)
     assert drawn == [0, 1, 2, 3, 4]
     pool.close()
 
@@ -235,10 +235,10 @@ def test_what_jax_makes_of_a_batch_outlives_the_slot() -> None:
 def test_an_abandoned_pass_does_not_disturb_the_next(pool_class: Any) -> None:
     pool = pool_class(Rows(), 2)
     first = InOrder(pool, iter(range(8)), 6)
-    first.take()
-    first.take()
+    next(first)
+    next(first)
     first.close()
-    assert first.take() == []
+    assert next(first, None) is None
     assert [int(y[0]) for _, y in InOrder(pool, iter(range(8)), 6)] == list(range(8))
     pool.close()
 
@@ -277,10 +277,10 @@ def test_workers_see_attributes_set_and_deleted_by_others_and_are_not_started_an
 def test_the_users_exception_arrives_with_type_arguments_and_frames(pool_class: Any) -> None:
     pool = pool_class(Failing(), 2)
     batches = InOrder(pool, iter(range(8)), 8)
-    seen = [int(item[1][0]) for _ in range(3) for item in batches.take()]
+    seen = [int(item[1][0]) for item in itertools.islice(batches, 3)]
     assert seen == [0, 1, 2]
     with pytest.raises(LookupError) as caught:
-        batches.take()
+        next(batches)
     assert caught.value.args == ("no such sample", 3)
     frames = {frame.name: frame for frame in traceback.extract_tb(caught.tb)}
     assert frames["look_up"].filename == __file__
@@ -293,7 +293,7 @@ def test_an_exception_that_pickle_cannot_make_again_keeps_its_text_frames_and_ca
     pool = Processes(FailingOddly(), 1)
     for number, kind, text in ((0, RuntimeError, "LockedError: 1 and 2"), (1, OddError, "1 and 2")):
         with pytest.raises(kind, match=text) as caught:
-            InOrder(pool, iter([number]), 1).take()
+            next(InOrder(pool, iter([number]), 1))
         assert str(traceback.extract_tb(caught.tb)[-1].line).startswith("raise (OddError(1, 2) if index else")
         assert isinstance(caught.value.__cause__, FileNotFoundError)
         assert caught.value.__cause__.filename == "a.png"
@@ -307,7 +307,7 @@ def test_the_users_start_method_is_taken(method: str, monkeypatch: pytest.Monkey
     monkeypatch.setattr(multiprocessing, "get_start_method", lambda allow_none=False: method)
     pool = Processes(NumPyOnly(), 1)
     batches = InOrder(pool, iter(range(3)), 2)
-    batches.take()
+    next(batches)
     assert type(pool._workers[0].process).__name__.lower() == f"{method}process"
     assert [int(x[0]) for (x,) in batches] == [1, 2]
     pool.close()
@@ -325,7 +325,7 @@ class NumPyOnly:
 
 def test_workers_end_when_the_pool_is_collected(pool_class: Any) -> None:
     pool = pool_class(Rows(), 2)
-    InOrder(pool, iter(range(3)), 2).take()
+    next(InOrder(pool, iter(range(3)), 2))
     del pool
     gc.collect()
     deadline = time.monotonic() + 10
@@ -344,19 +344,19 @@ def test_closing_ends_a_wait_in_another_thread() -> None:
     pool = Processes(Blocked(), 1)
     batches = InOrder(pool, iter(range(8)), 2)
     outcome: list[Any] = []
-    waiting = threading.Thread(target=lambda: outcome.extend([batches.take(), batches.take()]))
+    waiting = threading.Thread(target=lambda: outcome.extend([next(batches, None), next(batches, None)]))
     waiting.start()
     time.sleep(0.5)
     batches.close()
     pool.close()
     waiting.join(20)
-    assert [len(items) for items in outcome] == [1, 0]
+    assert [batch is None for batch in outcome] == [False, True]
 
 
 def test_workers_inherit_no_interrupt() -> None:
     pool = Processes(Rows(), 1)
     batches = InOrder(pool, iter(range(8)), 2)
-    batches.take()
+    next(batches)
     os.kill(pool._workers[0].process.pid, 2)
     assert [int(y[0]) for _, y in batches] == list(range(1, 8))
     pool.close()

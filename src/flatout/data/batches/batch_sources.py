@@ -1,19 +1,20 @@
-"""Where the batches of a feed come from: a generator, what a Keras adapter reads anew, or the workers of a dataset."""
+"""Where the batches of a feed come from: a generator, what a Keras adapter reads anew, or the workers of a dataset.
+
+Batches that their source may overwrite while they wait are copied, and only where that can happen.
+"""
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 import weakref
-from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+import numpy as np
+
 from flatout.data.workers.background import ITEMS_AHEAD, Background
 from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
-
-from .overwriting import OverwriteWatch, copied
 
 # A feed remembers this many batches, until more are taken, in case Keras took them only to build the model.
 REMEMBERED = 8
@@ -26,6 +27,8 @@ _RAW = {
     "TorchDataLoaderAdapter": {"tensorflow"},
     "GrainDatasetAdapter": {"tensorflow"},
 }
+# Batches of a pass that are compared with each other: as many buffers may take turns and will be noticed.
+WATCHED = 4
 
 
 class Source:
@@ -72,46 +75,21 @@ class FromGenerator(Source):
         self._generator = weakref.ref(generator)
         batches = adapter.generator()
         # A generator may write its next batch into the arrays of the last one.
-        self._background = Background(map(copied, batches) if items else batches, items=items)
-        self._again: deque[Any] = deque()
-        self._remembered: list[Any] | None = []
+        self._background = Background(map(copied, batches) if items else batches, items=items, keeps=REMEMBERED)
         self._epochs = self._ends = 0
         self._was_given_up = False
         self._is_closed = False
-        self.limit: int | None = None
 
-    def open(self, form: str) -> Any:
-        if self._was_given_up and self._remembered:
-            self._again = deque(self._remembered)
+    def open(self, form: str) -> Background:
+        if self._was_given_up:
+            self._background.take_back()
             self._was_given_up = False
-        return self
-
-    @property
-    def taken(self) -> int:
-        return self._background.taken - len(self._again)
-
-    @property
-    def is_stalled(self) -> bool:
-        return not self._again and self._background.is_stalled
-
-    def take(self) -> list[Any]:
-        if self._again:
-            return [self._again.popleft()]
-        self._background.limit = self.limit
-        items = self._background.take()
-        if self._remembered is not None:
-            self._remembered = [*self._remembered, *items] if items and self.taken <= REMEMBERED else None
-        return items
-
-    def paused(self) -> contextlib.AbstractContextManager[None]:
-        return self._background.paused()
+        return self._background
 
     def begin_epoch(self) -> None:
         # Keras builds a model on the first batch of an epoch that it gives up, with one call of `on_epoch_end`, from
         # `EpochIterator.reset`. After an epoch that ran to its end a second one follows, or the iterator is kept.
         self._was_given_up = self._epochs == 1 and self._ends == 1
-        if not self._was_given_up and self._epochs:
-            self._remembered = None
         self._epochs += 1
         self._ends = 0
 
@@ -124,7 +102,7 @@ class FromGenerator(Source):
         self._is_closed = True
         self._background.close()
         pulled = self._background.taken + self._background.ready
-        unread = itertools.chain(self._again, self._background.unread(), looked_at(self.adapter)[pulled:])
+        unread = itertools.chain(self._background.unread(), looked_at(self.adapter)[pulled:])
         generator = self._generator()
         if generator is not None:
             _UNREAD[generator] = unread
@@ -230,3 +208,43 @@ def stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
             dataset.on_epoch_end()
 
     return StandIn()
+
+
+def copied(batch: Any) -> Any:
+    """A batch in memory of its own."""
+    from keras import tree
+
+    return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, batch)
+
+
+class OverwriteWatch:
+    """Finds out whether a dataset writes its batches into the same arrays again, and copies them if it does.
+
+    The first batches of a pass are copied in any case: an earlier one is already overwritten when a later one shows
+    it. They are also kept until then, since memory that is free is allocated again.
+    """
+
+    def __init__(self) -> None:
+        self.overwrites: bool | None = None
+
+    def protected(self, batches: Iterable[Any]) -> Iterator[Any]:
+        """The batches of a pass, those that may be overwritten as copies."""
+        # Not a generator, which would hold on to a batch until the next is asked for.
+        return map(functools.partial(self._protected, []), batches)
+
+    def _protected(self, kept: list[list[np.ndarray]], batch: Any) -> Any:
+        if self.overwrites is None:
+            self._compare(kept, batch)
+        return batch if self.overwrites is False else copied(batch)
+
+    def _compare(self, kept: list[list[np.ndarray]], batch: Any) -> None:
+        from keras import tree
+
+        arrays = [leaf for leaf in tree.flatten(batch) if isinstance(leaf, np.ndarray)]
+        if any(np.may_share_memory(array, other) for others in kept for array in arrays for other in others):
+            self.overwrites = True
+        elif len(kept) == WATCHED:
+            self.overwrites = False
+        kept.append(arrays)
+        if self.overwrites is not None:
+            kept.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -220,7 +221,7 @@ class Feed:
         allowed = [left for left in (self._left_in_epoch, self._left) if left is not None]
         puller.limit = puller.taken + min(allowed) if allowed else None
         try:
-            items = puller.take()
+            items = list(itertools.islice(puller, 1))
             if not self._has_given:
                 check_first(items, self._source.adapter)
         except BaseException as error:

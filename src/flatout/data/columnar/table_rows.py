@@ -1,7 +1,7 @@
 """Columns of a table in files as one array, decoded when its rows are asked for.
 
 Rows that follow each other are decoded once: a reader that goes on where it stopped finds the file open there. Rows
-in any other order are for `decode_once`.
+in any other order are for `placing`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from flatout.data.files.lazy_rows import DecodedRows, Fill
 from flatout.data.files.npy_files import Shards, SideBySide
 
 from .frame_columns import Frame, common_dtype
-from .stored_tables import Tables
+from .stored_tables import TableFile, Tables, arrow_batches
 from .table_columns import TableColumn, describe_columns
-from .table_files import TableFile, arrow_batches
 
 # What pyarrow takes for a column of a Parquet file: a page, decompressed too, its dictionary and what is read ahead.
 _COLUMN_BYTES = 3 * 2**20

@@ -10,13 +10,21 @@ from __future__ import annotations
 
 import ctypes
 import functools
+import os
 import threading
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .cuda_driver import CudaError, Driver, cuda_driver
 from .sinks import DeviceMemory, Wait
 
+# Shorter rows take more requests on the bus than it has room for, and few rows are soon gathered.
+SHORTEST_ROW = 512
+FEWEST_BYTES = 64 * 2**20
+# Locked pages are no longer the system's to move.
+_SHARE_OF_MEMORY = 0.5
 # From here on a row is worth a copy of its own.
 _LONG_ROW = 64 * 2**10
 # More blocks than this fetch no more.
@@ -29,7 +37,7 @@ _UNITS = {
     16: ("ld.global.v4.u32 {%v0, %v1, %v2, %v3}, [%from];", "st.global.v4.u32 [%to], {%v0, %v1, %v2, %v3};"),
     4: ("ld.global.u32 %v0, [%from];", "st.global.u32 [%to], %v0;"),
 }
-NARROWEST = min(_UNITS)
+_NARROWEST = min(_UNITS)
 
 # Thread i of n copies the units i, i + n, i + 2n ... of all rows: unit u lies in row u / per_row of the target.
 _PTX = """
@@ -103,7 +111,7 @@ class CopyStream:
             self._driver.copy_to_device(target.pointer, address, nbytes, self._stream)
 
     def gather(self, target: DeviceMemory, address: int, row_bytes: int, numbers: np.ndarray) -> None:
-        """Start to copy rows of locked host memory; address and length of a row are multiples of `NARROWEST`."""
+        """Start to copy rows of locked host memory; address and length of a row are multiples of `_NARROWEST`."""
         if row_bytes >= _LONG_ROW and self._copies_rows:
             try:
                 self._copy_rows(target, address, row_bytes, numbers)
@@ -165,3 +173,62 @@ class CopyStream:
         if self._room:
             self._driver.free(self._numbers)
             self._room = 0
+
+
+class LockedRows:
+    """A C-contiguous array whose pages are locked until it is closed; who writes into it changes what is fetched."""
+
+    def __init__(self, array: np.ndarray):
+        cuda_driver().register(array.ctypes.data, array.nbytes)
+        self._array: np.ndarray | None = array
+        self.address = array.ctypes.data
+        self.row_bytes = array.nbytes // len(array)
+
+    def close(self) -> None:
+        """Give the pages back; the array stays the user's."""
+        if self._array is not None:
+            self._array = None
+            cuda_driver().unregister(self.address)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Rows of a locked array that are to be fetched, to the beginning of an array of this shape."""
+
+    rows: LockedRows
+    numbers: np.ndarray | slice
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+
+def is_lockable(leaf: Any, dtype: np.dtype[Any]) -> bool:
+    """Whether a GPU could fetch the rows of an array as they lie in memory, where they become this dtype, and gain."""
+    if type(leaf) is not np.ndarray or leaf.dtype != dtype or not leaf.flags.c_contiguous:
+        return False
+    row_bytes = leaf.nbytes // max(1, len(leaf))
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return (
+        _is_of_the_heap(leaf)
+        and row_bytes >= SHORTEST_ROW
+        and row_bytes % _NARROWEST == 0
+        and leaf.ctypes.data % _NARROWEST == 0
+        and FEWEST_BYTES <= leaf.nbytes <= memory * _SHARE_OF_MEMORY
+        and len(leaf) < 2**31
+    )
+
+
+def locked(leaf: Any, dtype: np.dtype[Any]) -> LockedRows | None:
+    """Lock an array, or None if that is of no use or the driver does not do it."""
+    if not is_lockable(leaf, dtype):
+        return None
+    try:
+        return LockedRows(leaf)
+    except CudaError:
+        return None
+
+
+def _is_of_the_heap(array: Any) -> bool:
+    """Whether NumPy allocated its memory: pages of a file, or of another library, may not be there to be locked."""
+    while isinstance(array, np.ndarray) and not isinstance(array, np.memmap):
+        array = array.base
+    return array is None

@@ -14,10 +14,6 @@ from flatout.base.errors import UnreadableFile
 Wait = Callable[[], None]
 
 
-class GpuDirectFailed(Exception):
-    """GPUDirect Storage did not work for these files; `load` takes another way, or says so."""
-
-
 @dataclass(frozen=True)
 class DeviceMemory:
     """Bytes on a GPU that may be written by their address, for engines that need no host memory at all."""

@@ -11,12 +11,12 @@ import contextlib
 import functools
 import importlib.util
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from flatout.data.device.cuda_driver import CudaError, cuda_driver
-from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
+from flatout.data.device.sinks import DeviceMemory
 from flatout.data.files.file_rows import FileRows
 
 from .load_report import CUFILE, CUFILE_POSIX, NVFS, P2P, Tally
@@ -45,30 +45,10 @@ def unavailable() -> str:
     )
 
 
-def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally) -> None:
-    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
-    if why := unavailable():
-        raise GpuDirectFailed(why)
-    try:
-        cufile = _opened()
-        before = _counts(cufile)
-        done = 0
-        for file in files:
-            _read_file(cufile, file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
-            done += file.nbytes
-        after = _counts(cufile)
-    except Exception as error:
-        raise GpuDirectFailed(f"cuFile failed: {type(error).__name__}: {error}") from error
-    tally.threads = threads
-    requests = {path: after[path] - before[path] for path in after if before and after[path] > before[path]}
-    if not requests:
-        tally.add_bytes(CUFILE, done)
-    # cuFile counts requests by path and bytes in all; requests are of one size but for the last.
-    for path, count in requests.items():
-        tally.add_bytes(path, round(done * count / sum(requests.values())))
-
-
-def _read_file(cufile: Any, file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> None:
+def read(file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read a file into device memory."""
+    cufile = _opened()
+    before = _counts(cufile)
     with contextlib.ExitStack() as opened:
         description = cufile.Descr()
         description.type = cufile.FileHandleType.OPAQUE_FD
@@ -85,6 +65,12 @@ def _read_file(cufile: Any, file: FileRows, memory: DeviceMemory, threads: int, 
                         _read_piece(cufile, handle, file, memory, first, last)
 
         share_out(_pieces(file), worker, threads, tally.memory.sample)
+    after = _counts(cufile)
+    counted = {path: after[path] - before[path] for path in after if before and after[path] > before[path]}
+    # cuFile counts requests by path and bytes in all; requests are of one size but for the last.
+    requests = counted or {CUFILE: 1}
+    for path, count in requests.items():
+        tally.add_bytes(path, round(file.nbytes * count / sum(requests.values())))
 
 
 def _open_file(path: Path) -> int:

@@ -6,9 +6,8 @@ Elsewhere its fallback waits for each copy before the next read (rapidsai/kvikio
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
 
-from flatout.data.device.sinks import DeviceMemory, GpuDirectFailed
+from flatout.data.device.sinks import DeviceMemory
 from flatout.data.files.file_rows import FileRows
 from flatout.data.files.page_cache import cached_bytes
 
@@ -32,27 +31,16 @@ def unavailable() -> str:
     return "KvikIO finds no GPUDirect Storage, and without it our own reader is faster"
 
 
-def read(files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally) -> None:
-    """Read files into device memory, one after the other, or raise `GpuDirectFailed`."""
-    if why := unavailable():
-        raise GpuDirectFailed(why)
-    try:
-        import kvikio
-        import kvikio.defaults
+def read(file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Read a file into device memory."""
+    import kvikio
+    import kvikio.defaults
 
-        done = 0
-        for file in files:
-            is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
-            # Its pool has one thread by default.
-            settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
-            with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
-                target = DeviceMemory(memory.pointer + done, file.nbytes)
-                count = opened.pread(target, file.nbytes, file.offset, _TASK).get()
-            if count != file.nbytes:
-                raise OSError(f"{file.path} gave {count:,} bytes instead of {file.nbytes:,}")
-            done += file.nbytes
-            tally.memory.sample()
-    except Exception as error:
-        raise GpuDirectFailed(f"KvikIO failed: {type(error).__name__}: {error}") from error
-    tally.threads = threads
-    tally.add_bytes(KVIKIO, done)
+    is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
+    # Its pool has one thread by default.
+    settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
+    with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
+        count = opened.pread(memory, file.nbytes, file.offset, _TASK).get()
+    if count != file.nbytes:
+        raise OSError(f"{file.path} gave {count:,} bytes instead of {file.nbytes:,}")
+    tally.add_bytes(KVIKIO, count)

@@ -1,31 +1,40 @@
 """From files to the device with flat host memory: `load` reads rows as they lie in files, or decodes them, into a sink.
 
 The engines: cuFile and KvikIO where GPUDirect Storage is really there, threads with page-locked slots everywhere else.
-What is encoded in its file is decoded on the host, piece by piece.
+What is encoded in its file is decoded on the host, by threads with two slots each, into the same sinks: host memory
+holds the slots and, for each thread, some pages of a Parquet row group, or one record batch of an Arrow file.
 The report says which one ran, which way the bytes went and why a faster one was not taken.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from flatout.base.errors import UnreadableFile
-from flatout.data.device.sinks import GpuDirectFailed, HostSink, MakeSink, Sink
+from flatout.data.device.pinned_memory import view, whole_pages
+from flatout.data.device.sinks import DeviceMemory, HostSink, MakeSink, Sink
 from flatout.data.files.file_rows import FileRows
-from flatout.data.files.lazy_rows import DecodedRows
+from flatout.data.files.lazy_rows import DecodedRows, Fill
+from flatout.data.files.npy_files import SideBySide
 from flatout.data.files.page_cache import cached_bytes
 
-from . import cufile_reader, decoded_rows, kvikio_reader, posix_reader
-from .load_report import DirectReport, Tally
+from . import cufile_reader, kvikio_reader, posix_reader
+from .load_report import COLUMNS, DECODED, DirectReport, Tally
+from .slots import FillSlot, pass_through
 
 _THREADS, _THREADS_PER_CORE = 8, 4
 # Two slots for each of eight threads are 192 MB, which is all the host memory that a load takes.
 SLOT_BYTES = 12 * 2**20
-_GPU_DIRECT = {"cufile": cufile_reader, "kvikio": kvikio_reader}
+# For all threads together. Of a wide table, few pieces are decoded at a time, with several columns of each at once.
+_DECODERS_BYTES = 256 * 2**20
+_GPU_DIRECT = {"cuFile": cufile_reader, "KvikIO": kvikio_reader}
 
 
 def load(
@@ -54,7 +63,7 @@ def load(
     if isinstance(source, DecodedRows):
         engine, nbytes = "arrow", source.nbytes
         sink = make_sink(source.shape, source.dtype, 0)
-        decoded_rows.read(source, sink, threads, slot_bytes, tally)
+        _decode(source, sink, threads, slot_bytes, tally)
     else:
         first, nbytes = source[0], sum(file.nbytes for file in source)
         shape = (sum(file.shape[0] for file in source), *first.shape[1:])
@@ -82,21 +91,60 @@ def load(
     )
 
 
+def _decode(rows: DecodedRows, sink: Sink, threads: int, slot_bytes: int, tally: Tally) -> None:
+    """Decode rows into a sink, by at most one thread for each core and task, and as many as memory is set aside for."""
+    row_bytes = max(rows.row_bytes, 1)
+    rows_per_slot = max(slot_bytes // row_bytes, 1)
+    tasks = rows.tasks(rows_per_slot)
+    cores = os.cpu_count() or 1
+    tally.threads = max(min(threads, len(tasks), cores, _DECODERS_BYTES // max(rows.decoder_bytes, 1)), 1)
+    way = COLUMNS if isinstance(rows, SideBySide) else DECODED
+
+    def fills(mine: Iterator[tuple[int, int]]) -> Iterator[FillSlot]:
+        for start, stop in mine:
+            for piece in rows.pieces(start, stop, rows_per_slot, threads=tally.threads < cores):
+                yield functools.partial(filled, *piece)
+
+    def filled(at: int, count: int, fill: Fill, slot: np.ndarray) -> tuple[tuple[int], np.ndarray]:
+        block = view(slot, 0, (count, *rows.shape[1:]), rows.dtype)
+        fill(block)
+        tally.add_bytes(way, block.nbytes)
+        return (at,), block
+
+    pass_through(tasks, fills, sink, whole_pages(rows_per_slot * row_bytes), tally)
+
+
 def _read_past_host(files: Sequence[FileRows], sink: Sink, threads: int, tally: Tally) -> str | None:
     """Let an engine write device memory by its address; None if none can, with the reasons in the tally."""
     if not sink.wants_pinned:
         return None
-    memory = sink.device_memory
-    for name, gpu_direct in _GPU_DIRECT.items():
+    memory = None if any(file.is_swapped for file in files) else sink.device_memory
+    for name, reader in _GPU_DIRECT.items():
         try:
-            if memory is None or any(file.is_swapped for file in files):
-                raise GpuDirectFailed("the array has no device memory that may be written by its address")
-            gpu_direct.read(files, memory, threads, tally)
-            return name
-        except GpuDirectFailed as failure:
-            why = str(failure)
-            tally.add_reason(name, f"{why[0].upper()}{why[1:]}.")
+            why = _read_by(reader, files, memory, threads, tally)
+            if not why:
+                return name.lower()
+        except Exception as error:
+            # Another reader begins anew.
+            tally.paths.clear()
+            why = f"{name} failed: {type(error).__name__}: {error}"
+        tally.add_reason(name.lower(), f"{why[0].upper()}{why[1:]}.")
     return None
+
+
+def _read_by(reader: Any, files: Sequence[FileRows], memory: DeviceMemory | None, threads: int, tally: Tally) -> str:
+    """Have files in device memory, one after the other; returns why not, or ""."""
+    if memory is None:
+        return "the array has no device memory that may be written by its address"
+    if why := reader.unavailable():
+        return str(why)
+    done = 0
+    for file in files:
+        reader.read(file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
+        done += file.nbytes
+        tally.memory.sample()
+    tally.threads = threads
+    return ""
 
 
 def _cached(paths: Iterable[Path]) -> int | None:

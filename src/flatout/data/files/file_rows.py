@@ -7,7 +7,6 @@ once they are touched. These rows take neither, so that a process under `ulimit 
 from __future__ import annotations
 
 import copy
-import io
 import itertools
 import math
 import os
@@ -24,8 +23,6 @@ from .lazy_rows import LazyRows
 from .page_cache import cached_bytes, drop_from_cache
 
 Identity = tuple[int, int, int, int]
-# NumPy refuses to parse longer ones.
-_LONGEST_HEADER = 10_000
 _PLAIN_NUMBERS = "iufc"
 
 
@@ -52,7 +49,7 @@ class FileRows(LazyRows):
         self.shape = shape
         self.dtype = dtype
         self._drops_cache = drops_cache
-        self._identity = identity_of(self.path.stat())
+        self.identity = identity_of(self.path.stat())
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -93,7 +90,7 @@ class FileRows(LazyRows):
         """Fill each array with the rows from a number on."""
         file = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         try:
-            require_unchanged(self.path, os.fstat(file), self._identity)
+            require_unchanged(self.path, os.fstat(file), self.identity)
             for start, out in runs:
                 if not out.nbytes:
                     continue
@@ -111,53 +108,19 @@ class FileRows(LazyRows):
 
 
 def open_rows(path: str | os.PathLike[str]) -> FileRows:
-    """The rows of a `.npy` file of format 1, 2 or 3.
-
-    Raises:
-        UnreadableFile: Not a `.npy` file, damaged or cut short, in Fortran order, of Python objects, or without rows.
-    """
-    path = Path(path)
-    try:
-        with path.open("rb") as file:
-            shape, is_fortran, dtype, offset = _parse(path, file.read(_LONGEST_HEADER + 12))
-            size = os.fstat(file.fileno()).st_size
-    except OSError as error:
-        raise UnreadableFile(f"{path} cannot be read: {error.strerror}.") from error
-    if dtype.hasobject:
-        raise UnreadableFile(
-            f"{path} holds Python objects. Received: dtype {dtype}. Expected numbers: convert and save the array again."
-        )
+    """The rows of a `.npy` file that NumPy would map; `UnreadableFile` if they do not lie together."""
+    form = np.lib.format
+    with Path(path).open("rb") as file:
+        # Version 3 differs from 2 in the letters of field names alone.
+        read = form.read_array_header_1_0 if form.read_magic(file) == (1, 0) else form.read_array_header_2_0
+        shape, is_fortran, dtype = read(file)
+        offset = file.tell()
     if is_fortran and len(shape) > 1:
         raise UnreadableFile(
             f"{path} is stored column by column (Fortran order), so that its rows do not lie together. "
             "Expected C order: np.save(path, np.ascontiguousarray(x))."
         )
-    if not shape:
-        raise UnreadableFile(f"{path} holds a single value. Received: shape (). Expected an array with rows.")
-    found = FileRows(path, offset, shape, dtype)
-    needed = offset + found.nbytes
-    if size < needed:
-        raise UnreadableFile(
-            f"{path} is truncated. Received: {size:,} bytes. Expected {needed:,} bytes for shape {shape} of {dtype}."
-        )
-    return found
-
-
-def _parse(path: Path, head: bytes) -> tuple[tuple[int, ...], bool, np.dtype[Any], int]:
-    """Shape, whether in Fortran order, dtype, and the offset of the data."""
-    form, text = np.lib.format, io.BytesIO(head)
-    try:
-        version, _ = form.read_magic(text)
-        if version not in (1, 2, 3):
-            raise ValueError(f"its format is of version {version}, and NumPy has 1, 2 and 3")
-        # Version 3 differs from 2 in the letters of field names alone.
-        read = form.read_array_header_1_0 if version == 1 else form.read_array_header_2_0
-        shape, is_fortran, dtype = read(text, max_header_size=_LONGEST_HEADER)
-        if min(shape, default=0) < 0:
-            raise ValueError(f"its shape is {shape}")
-    except Exception as error:
-        raise UnreadableFile(f"{path} is not a .npy file, or its header is damaged: {error}.") from error
-    return shape, is_fortran, dtype, text.tell()
+    return FileRows(path, offset, shape, dtype)
 
 
 def is_cold(path: str | os.PathLike[str]) -> bool:

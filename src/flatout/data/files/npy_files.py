@@ -138,7 +138,8 @@ def open_npy(path: Path, argument: str) -> np.ndarray | FileRows:
     array: np.ndarray | FileRows
     try:
         array = np.lib.format.open_memmap(path, mode="r")
-    except (ValueError, EOFError, OSError) as error:
+    except Exception as error:
+        # Of a damaged header NumPy raises whatever Python's parser does.
         if not isinstance(error, OSError) or error.errno != errno.ENOMEM:
             raise ValueError(_unreadable(path, argument, ".npy", error)) from error
         array = open_rows(path)

@@ -140,18 +140,12 @@ class FileOrder:
 
 
 class RowFeed:
-    """What feeds of rows that have numbers share: steps over them in Keras' order.
-
-    Attributes:
-        end: Steps of the current epoch.
-    """
+    """What feeds of rows that have numbers share: steps over them in Keras' order."""
 
     is_exhausted = False
 
-    def __init__(self, order: Order | FileOrder, program: Any):
+    def __init__(self, order: Order | FileOrder):
         self._order = order
-        self._program = program
-        self.end: int | None = 0
 
     @property
     def loads(self) -> tuple[StreamReport, ...]:
@@ -180,6 +174,34 @@ class RowFeed:
     def close(self) -> None:
         """End what runs in the background."""
         self._order.close()
+
+
+class ResidentFeed(RowFeed):
+    """Steps over rows that a program holds: all are on the device, and only the order of an epoch goes there.
+
+    Attributes:
+        placement: How the rows came to be there: `"resident"`, or `"direct"` from files.
+        end: Steps of the current epoch.
+    """
+
+    def __init__(self, order: Order, program: Any, placement: str = "resident"):
+        super().__init__(order)
+        self.placement = placement
+        self.end = self._first = 0
+        self._program = program
+
+    def begin_epoch(self) -> None:
+        self._first, self.end, begins = self._order.begin_epoch()
+        if begins:
+            self._program.begin_pass(self._order.rows_of_pass)
+
+    def ready(self, step: int) -> tuple[int, int] | None:
+        """Have the rows of a step of the epoch in the program.
+
+        Returns:
+            The step's number within the program's rows, and how many steps from it on are there; None at the end.
+        """
+        return None if step >= self.end else (self._first + step, self.end - step)
 
 
 def _next_numbers(batches: Any) -> np.ndarray:

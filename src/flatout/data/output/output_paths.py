@@ -56,7 +56,8 @@ class OutputPaths:
                     f"`out` is {str(self._folder)!r}, and the model has a single output. Expected the path of a file "
                     f"that ends in .npy, such as {str(self._folder.with_suffix('.npy'))!r}."
                 )
-            return [self._folder / f"{'-'.join(map(str, place))}.npy" for place in _places(outputs)]
+            places = [place for place, _ in tree.flatten_with_path(outputs)]
+            return [self._folder / f"{'-'.join(map(str, place))}.npy" for place in places]
         try:
             tree.assert_same_structure(self._paths, outputs)
         except (ValueError, TypeError) as error:
@@ -113,17 +114,6 @@ def _as_path(out: Any) -> Path:
     if not isinstance(out, (str, os.PathLike)):
         raise ValueError(f"Invalid value for argument `out`. Received: {out!r}. {_EXPECTED}")
     return Path(out).expanduser().absolute()
-
-
-def _places(outputs: Any) -> list[tuple[Any, ...]]:
-    """The keys and positions that lead to each output."""
-    if isinstance(outputs, dict):
-        parts = sorted(outputs.items())
-    elif isinstance(outputs, (list, tuple)):
-        parts = list(enumerate(outputs))
-    else:
-        return [()]
-    return [(key, *place) for key, part in parts for place in _places(part)]
 
 
 def _check_writable(folder: Path) -> None:

@@ -1,1 +1,1 @@
-"""All rows on the device."""
+"""All rows in memory before the first step."""

@@ -10,14 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Refusal, reason
-from flatout.seam.adapters import (
-    adapted_arrays,
-    are_arrays,
-    has_dense_rows,
-    is_grain_dataset,
-    is_tf_dataset,
-    is_torch_dataloader,
-)
+from flatout.seam.adapters import adapted_arrays, are_arrays, has_dense_rows, is_dataset
 
 
 @dataclass(frozen=True)
@@ -105,9 +98,9 @@ def _kind_of_batches(x: Any) -> str | None:
         "a generator": isinstance(x, types.GeneratorType),
         "a PyDataset": isinstance(x, PyDataset),
         "a flatout.feed": isinstance(x, Feed),
-        "a tf.data.Dataset": is_tf_dataset(x),
-        "a DataLoader": is_torch_dataloader(x),
-        "a grain dataset": is_grain_dataset(x),
+        "a tf.data.Dataset": is_dataset(x, "tf_dataset"),
+        "a DataLoader": is_dataset(x, "torch_dataloader"),
+        "a grain dataset": is_dataset(x, "grain_dataset"),
     }
     return next((kind for kind, is_it in kinds.items() if is_it), None)
 

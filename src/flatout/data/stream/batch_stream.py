@@ -14,19 +14,19 @@ import numpy as np
 
 from flatout.data.batches.batch_checks import is_plain
 from flatout.data.direct.load_report import StreamReport
-from flatout.data.workers.background import Background
 from flatout.seam.adapters import as_numpy_batches
 from flatout.seam.epoch_iterators import batches_of_pass, passes, steps_seen
 
+from .chunk_stream import ChunkStream
 from .chunks import Chunk, leaves_of, packed, steps_per_chunk
 from .sender import Sender
 
 
-class BatchStream:
+class BatchStream(ChunkStream):
     """Steps over a source that gives batch after batch, of known length or not.
 
     The first epoch begins when `first_chunk` is asked for, before a program exists: nothing is read twice, and a
-    program can be compiled for what comes.
+    program can be compiled for what comes, and is set then.
 
     Args:
         iterator: Keras' epoch iterator over a `Feed`.
@@ -34,34 +34,22 @@ class BatchStream:
         group: The model's `steps_per_execution`.
         stretch: Chunks are of one group, `stretch` groups, `stretch**2` groups and so on.
         sender: Puts chunks on the device.
-
-    Attributes:
-        end: Steps of the current epoch, or None while nobody knows.
-        program: What holds the chunks; set once it is compiled.
     """
 
-    placement = "streamed"
     loads: tuple[StreamReport, ...] = ()
 
     def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender):
+        super().__init__(sender, program=None)
         self.iterator = iterator
-        self.program: Any = None
-        self.end: int | None = None
         self._source = source
         self._group = group
         self._stretch = stretch
-        self._sender = sender
         self._memory = sender.memory()
         self._enumerator: Any = None
         self._batches: Iterator[Any] = iter(())
         self._unused: list[Any] = []
         self._known: set[Any] = set()
-        self._chunks: Background | None = None
-        self._chunk: Chunk | None = None
-        self._held: Chunk | None = None
-        self._begin = 0
         self._has_begun = False
-        self._ran_out = False
 
     @property
     def steps(self) -> int | None:
@@ -117,24 +105,7 @@ class BatchStream:
         # While a program is compiled for the first chunk nobody else may draw random numbers.
         self._chunks = self._sender.ahead(self._filled(itertools.islice(self._batches, self.end)), at_once=False)
 
-    def ready(self, step: int) -> tuple[int, int] | None:
-        """As `ResidentFeed.ready`; waits for the next batches if none is there yet."""
-        if self.end is not None and step >= self.end:
-            return None
-        if self._chunk is None or step >= self._begin + self._chunk.steps:
-            assert self._chunks is not None
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                self._ran_out = True
-                self.end = step
-                return None
-            chunk.arrived()
-            self._hold(chunk, step)
-        assert self._chunk is not None
-        return step - self._begin, self._begin + self._chunk.steps - step
-
     def _hold(self, chunk: Chunk, step: int) -> None:
-        self._chunk, self._begin = chunk, step
         layout = (chunk.rows, chunk.batch_size, *(leaf.shape for leaf in leaves_of(chunk.data)))
         with contextlib.ExitStack() as paused:
             if layout not in self._known:
@@ -142,11 +113,8 @@ class BatchStream:
                 for drawing in (self._chunks, self._source):
                     if drawing is not None:
                         paused.enter_context(drawing.paused())
-            self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+            super()._hold(chunk, step)
         self._known.add(layout)
-        if self._held is not None and self._held is not chunk:
-            self._sender.give_back(self._held)
-        self._held = chunk
 
     def draw_ahead(self) -> None:
         """Batches are fetched ahead all the time."""
@@ -171,13 +139,6 @@ class BatchStream:
         self._sender.close()
         self._memory.close()
         self._source.close()
-
-    def _drop(self) -> None:
-        if self._chunks is not None:
-            self._chunks.close()
-            self._sender.settle()
-        self._chunks = self._chunk = None
-        self._begin = 0
 
     def _filled(self, batches: Iterator[Any]) -> Iterator[Chunk]:
         """Put batches together as long as the engine is busy and the source has more; else pass on what there is.

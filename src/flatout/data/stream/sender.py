@@ -9,14 +9,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flatout.data.device.copy_stream import CopyStream
+from flatout.data.device.copy_stream import CopyStream, Wanted
 from flatout.data.device.cuda_driver import CudaError
-from flatout.data.device.locked_rows import Wanted
 from flatout.data.device.sinks import DeviceMemory, Wait
 from flatout.data.workers.background import Background
 
-from .chunk_memory import FreshMemory, Memory, Ring
-from .chunks import Chunk, leaves_of, packed
+from .chunks import Chunk, FreshMemory, Memory, Ring, leaves_of, packed
 
 # Chunks on the device beyond the one that is used: those on their way last while Python draws the order of an epoch.
 _CHUNKS_AHEAD = 4

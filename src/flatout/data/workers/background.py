@@ -25,18 +25,19 @@ PATIENCE_IN_PAUSES = 20.0
 class Background:
     """Pulls an iterator on a thread of its own, and hands the items over in order.
 
-    Nothing is pulled before the first `take`. Unless `at_once`, a single item is pulled for it: Keras builds a model on
-    the first batch and throws the rest away, which must not have drawn random numbers. From the second `take` on the
+    Nothing is pulled before an item is asked for. Unless `at_once`, the first alone is pulled then: Keras builds a
+    model on the first batch and throws the rest away, which must not have drawn random numbers. From the second on the
     thread runs ahead.
 
     Args:
         iterator: What to pull. If it has a `close` method, the thread calls it at the end.
-        items: Most items to hold ready. With 0 there is no thread: `take` pulls one item itself.
-        at_once: Run ahead from the first `take` on.
+        items: Most items to hold ready. With 0 there is no thread: who asks for an item pulls it himself.
+        at_once: Run ahead from the first item on.
+        keeps: Items that can be taken back as long as no more were taken.
     """
 
-    def __init__(self, iterator: Iterator[Any], *, items: int = ITEMS_AHEAD, at_once: bool = False):
-        self._shared = _Shared(iterator, items, at_once)
+    def __init__(self, iterator: Iterator[Any], *, items: int = ITEMS_AHEAD, at_once: bool = False, keeps: int = 0):
+        self._shared = _Shared(iterator, items, at_once, keeps)
         self._thread: threading.Thread | None = None
         self._on_demand = items == 0
         # The thread knows only what is shared, so that it does not keep its consumer from being collected.
@@ -74,24 +75,22 @@ class Background:
             self._shared.limit = limit
             self._shared.changed.notify_all()
 
-    def take(self) -> list[Any]:
-        """Wait for the next item; `[]` at the end. What the iterator raised is raised in the place of its item."""
-        shared = self._shared
-        if self._on_demand:
-            return shared.pull_one()
-        if self._thread is None and not shared.ended:
-            self._thread = threading.Thread(target=_pull, args=(shared,), name="flatout-background", daemon=True)
-            self._thread.start()
-        return shared.take()
-
     def __iter__(self) -> Background:
         return self
 
     def __next__(self) -> Any:
-        items = self.take()
-        if not items:
-            raise StopIteration
-        return items[0]
+        """Wait for the next item. What the iterator raised is raised in the place of its item."""
+        shared = self._shared
+        if self._on_demand:
+            shared.pull_one()
+        elif self._thread is None and not shared.ended:
+            self._thread = threading.Thread(target=_pull, args=(shared,), name="flatout-background", daemon=True)
+            self._thread.start()
+        return shared.take()
+
+    def take_back(self) -> None:
+        """Have all items that were taken come again, if they were kept."""
+        self._shared.take_back()
 
     @contextlib.contextmanager
     def paused(self) -> Iterator[None]:
@@ -127,7 +126,7 @@ class Background:
 class _Shared:
     """What the thread and its consumer share, guarded by `changed`."""
 
-    def __init__(self, iterator: Iterator[Any], items: int, at_once: bool):
+    def __init__(self, iterator: Iterator[Any], items: int, at_once: bool, keeps: int):
         self.iterator = iterator
         self.items = items
         self.ahead = items if at_once else 0
@@ -137,6 +136,8 @@ class _Shared:
         self.ready: deque[tuple[Any, int]] = deque()
         self.ready_bytes = 0
         self.taken = 0
+        self.keeps = keeps
+        self.kept: list[tuple[Any, int]] = []
         self.is_waited_for = False
         self.ended = False
         self.closed = False
@@ -144,7 +145,7 @@ class _Shared:
         self.is_pulling = False
         self.error: BaseException | None = None
 
-    def take(self) -> list[Any]:
+    def take(self) -> Any:
         with self.changed:
             if self.taken:
                 self.ahead = self.items
@@ -158,23 +159,28 @@ class _Shared:
                 item, size = self.ready.popleft()
                 self.ready_bytes -= size
                 self.taken += 1
+                self.kept = [*self.kept, (item, size)] if self.taken <= self.keeps else []
                 self.changed.notify_all()
-                return [item]
+                return item
+            self.kept = []
             if self.error is not None:
                 error, self.error = self.error, None
                 raise error
-            return []
+            raise StopIteration
 
-    def pull_one(self) -> list[Any]:
-        if self.ended or self.closed:
-            return []
-        try:
-            item = next(self.iterator)
-        except StopIteration:
-            self.ended = True
-            return []
-        self.taken += 1
-        return [item]
+    def take_back(self) -> None:
+        with self.changed:
+            self.ready.extendleft(reversed(self.kept))
+            self.ready_bytes += sum(size for _, size in self.kept)
+            self.taken -= len(self.kept)
+            self.kept = []
+
+    def pull_one(self) -> None:
+        if not (self.ready or self.ended or self.closed):
+            try:
+                self.ready.append((next(self.iterator), 0))
+            except StopIteration:
+                self.ended = True
 
     def has_room(self) -> bool:
         if not self.ready:

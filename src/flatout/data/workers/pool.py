@@ -8,14 +8,17 @@ written again only when the last view of it is gone.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import multiprocessing
 import os
+import pickle
 import queue
 import threading
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -24,17 +27,19 @@ import numpy as np
 from flatout.base.errors import WorkerDied
 
 from .background import PATIENCE
-from .dataset_state import state_of
 from .remote_errors import Raised, rebuilt
 from .worker_process import Ticket, Worker, end, start
 from .worker_slots import dump, load, new_memory, room_for, write
+
+# Larger arrays of a dataset without epoch hooks are taken for unchanged if they are where they were.
+_LARGE = 16 * 2**20
 
 
 class InOrder:
     """Batches of given numbers in the order of the numbers, whoever makes them and however long each takes.
 
-    As in `Background`, the first `take` orders one batch, and later ones run ahead: at most `ahead` are ordered. A
-    number is asked for when its batch is ordered; `finish` is applied to each batch as it is taken.
+    As in `Background`, whoever asks for the first batch orders no other, and later ones run ahead: at most `ahead` are
+    ordered. A number is asked for when its batch is ordered; `finish` is applied to each batch as it is taken.
     """
 
     def __init__(
@@ -62,23 +67,26 @@ class InOrder:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""
         return contextlib.nullcontext()
 
-    def take(self) -> list[Any]:
-        """Wait for the next batch; `[]` at the end."""
+    def __iter__(self) -> InOrder:
+        return self
+
+    def __next__(self) -> Any:
+        """Wait for the next batch."""
         ahead = self._ahead if self.taken else 1
         self._order(ahead, at_least=1)
         if not self._tickets:
-            return []
+            raise StopIteration
         try:
             batch = self._pool.result(self._tickets.popleft())
         except WorkerDied:
             # Closed by another thread while this one waited, it is an end like any other.
             if self._finalizer.alive:
                 raise
-            return []
+            raise StopIteration from None
         self.taken += 1
         if ahead > 1:
             self._order(ahead, at_least=0)
-        return [self._finish(batch)]
+        return self._finish(batch)
 
     def _order(self, ahead: int, at_least: int) -> None:
         if self.limit is not None:
@@ -88,10 +96,6 @@ class InOrder:
             if number is None:
                 return
             self._tickets.append(self._pool.order(number))
-
-    def __iter__(self) -> Iterator[Any]:
-        while items := self.take():
-            yield from items
 
     def close(self) -> None:
         self._finalizer()
@@ -221,7 +225,7 @@ class Processes:
         """Bring the workers what has changed in the dataset since they last heard of it."""
         if not self._workers:
             return
-        state = state_of(self._dataset)
+        state = _state_of(self._dataset)
         changed = [name for name in state if name not in self._state or state[name] != self._state[name]]
         removed = [name for name in self._state if name not in state]
         if not changed and not removed:
@@ -250,7 +254,7 @@ class Processes:
             raise RuntimeError("The workers of this dataset have been closed. Make a new feed of it.")
         method = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
         context: Any = multiprocessing.get_context(method)
-        self._state = state_of(self._dataset)
+        self._state = _state_of(self._dataset)
         for number in range(self._count):
             self._workers.append(start(context, number, self._dataset))
 
@@ -280,3 +284,43 @@ class Processes:
             "ran out of memory, use fewer `workers` or a smaller `max_queue_size`; with `workers=0` a crash shows its "
             "own traceback."
         )
+
+
+def _state_of(dataset: Any) -> dict[str, Any]:
+    """By attribute, a value that compares equal as long as the attribute is unchanged."""
+    has_hooks = _has_hooks(dataset)
+    return {name: _fingerprint(value, has_hooks) for name, value in vars(dataset).items()}
+
+
+def _has_hooks(dataset: Any) -> bool:
+    from keras.utils import PyDataset
+
+    names = ("on_epoch_begin", "on_epoch_end")
+    return any(getattr(getattr(dataset, name), "__func__", None) is not getattr(PyDataset, name) for name in names)
+
+
+def _fingerprint(value: Any, has_hooks: bool) -> Any:
+    arrays: list[pickle.PickleBuffer] = []
+    try:
+        digest = hashlib.sha256(pickle.dumps(value, protocol=5, buffer_callback=arrays.append))
+    except Exception:
+        # Unlike anything else if it may have changed unseen, else like itself.
+        return object() if has_hooks else _Identity(value)
+    for array in arrays:
+        memory = np.frombuffer(array.raw(), np.uint8)
+        if memory.nbytes > _LARGE and not has_hooks:
+            digest.update(f"{memory.ctypes.data}:{memory.nbytes}".encode())
+        else:
+            digest.update(memory.data)
+    return digest.digest()
+
+
+@dataclass(frozen=True, eq=False)
+class _Identity:
+    value: Any
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and other.value is self.value
+
+    def __hash__(self) -> int:
+        return id(self.value)

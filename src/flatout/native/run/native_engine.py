@@ -17,7 +17,7 @@ from flatout.native.launch.select_launcher import default_launcher, make_launche
 from flatout.native.model.read_model import read
 from flatout.native.program.kernel_program import STEPS_PER_CHUNK
 from flatout.native.staged.staged_program import staged_program
-from flatout.seam.symbolic_build import has_built_layers, has_built_losses_and_metrics
+from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
 from .data_checks import check, unpacked
 from .session import Session, logs_of

@@ -7,17 +7,17 @@ from typing import Any
 
 from flatout.base.errors import InvalidOption, Reason, Refusal, reason
 from flatout.base.options import Options
-from flatout.data.direct import decode_once
 from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
 from flatout.engines.select import engine_for
-from flatout.seam.symbolic_build import has_built_layers
+from flatout.seam.keras_names import is_of_keras
+from flatout.seam.layers import all_layers
+from flatout.seam.trainers import has_built_layers, is_made_by_torch_compile, is_under_strategy, runs_eagerly
 
 from .callback_services import services_of
 from .decision import decide
-from .model_obstacles import obstacles_of_model
 from .plan import CallFacts, Plan
 
 # The data of a call, or why they cannot be described.
@@ -44,7 +44,7 @@ def plan_call(
     if early.reasons:
         return early, source
     engine = engine_for(backend)
-    obstacles = obstacles_of_model(model, method, backend, options.precision == "fast" or engine.reuses_memory)
+    obstacles = _obstacles_of_model(model, method, backend, options.precision == "fast" or engine.reuses_memory)
     source = source or describe_call(method, call)
     if isinstance(source, Reason):
         return decide(replace(facts, obstacles=(*obstacles, source)), options), source
@@ -98,6 +98,42 @@ def epochs_of(call: dict[str, Any]) -> int:
     return max(0, call.get("epochs", 1) - call.get("initial_epoch", 0))
 
 
+def _obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) -> list[Reason]:
+    """What a model itself puts in the way of an engine; `may_round` if equal up to rounding will do."""
+    import keras
+
+    why: list[Reason] = []
+    if keras.distribution.distribution() is not None:
+        why.append(reason("distribution"))
+    if backend == "tensorflow" and is_under_strategy(model):
+        why.append(reason("tf_distribute"))
+    if backend == "jax" and keras.config.is_nnx_enabled():
+        why.append(reason("nnx"))
+    if runs_eagerly(model):
+        why.append(reason("run_eagerly"))
+    elif backend == "jax" and not model.jit_compile:
+        blockers = sorted({type(layer).__name__ for layer in all_layers(model) if not layer.supports_jit})
+        # Keras leaves a model uncompiled for layers that TensorFlow's XLA lacks, such as RandomRotation. jax compiles
+        # them, but its programs round otherwise than one operation after the other does.
+        if not (blockers and may_round):
+            why.append(reason("jit_compile_off", ", ".join(blockers) or "it was compiled with jit_compile=False"))
+    elif backend == "torch" and model.jit_compile:
+        why.append(reason("torch_compile"))
+    why.extend(_replaced_step_functions(model, method))
+    return why
+
+
+def _replaced_step_functions(model: Any, method: str) -> list[Reason]:
+    name = {"fit": "train", "evaluate": "test", "predict": "predict"}[method]
+    if not is_of_keras(getattr(type(model), f"make_{name}_function")):
+        return [reason("custom_step_function", f"make_{name}_function")]
+    function = getattr(model, f"{name}_function", None)
+    function = getattr(function, "python_function", function)
+    if function is None or is_of_keras(function) or is_made_by_torch_compile(function):
+        return []
+    return [reason("custom_step_function", f"{name}_function")]
+
+
 def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: str) -> list[Reason]:
     """What the arguments of a call put in the way of an engine."""
     why: list[Reason] = []
@@ -118,7 +154,7 @@ def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: s
 def _with_data(facts: CallFacts, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:
     if isinstance(source, BatchSource):
         return replace(facts, source=source.kind, rows=None, batch_size=None, nbytes=None)
-    is_file, table_bytes = placing.lies_in_files(source.inputs), decode_once.table_bytes(source.inputs)
+    is_file, table_bytes = placing.lies_in_files(source.inputs), placing.table_bytes(source.inputs)
     return replace(
         facts,
         source="tables in files" if table_bytes else "arrays in files" if is_file else "arrays",

@@ -12,14 +12,12 @@ from flatout.data.sources.description import BatchSource
 from flatout.data.stream.batch_stream import BatchStream, UnfitBatch
 from flatout.data.stream.sender import Sender
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
-from flatout.seam.symbolic_build import build_on_iterator
-from flatout.seam.trainers import strategy_arguments, trainer_module
+from flatout.seam.trainers import build_on_iterator, strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import epochs_of, steps_of
 from flatout.training.planning.engine_choice import engine_named
 from flatout.training.planning.plan import Plan
 
-from .building import build_on_chunk
-from .prepared import Prepared, compile_step
+from .prepared import Prepared, build_on_chunk, compile_step
 
 
 def stream_batches(

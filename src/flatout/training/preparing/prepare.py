@@ -15,8 +15,7 @@ from flatout.training.planning.engine_choice import choose_engine, engine_named
 from flatout.training.planning.plan import Plan
 
 from .batch_feeds import stream_batches
-from .building import build_on_rows
-from .prepared import Prepared
+from .prepared import Prepared, build_on_rows
 from .row_feeds import hold_rows, order_of_rows
 
 

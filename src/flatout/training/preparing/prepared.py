@@ -1,17 +1,24 @@
-"""What a run needs at step 0: a compiled step, and what feeds it."""
+"""What a run needs at step 0: a built model, a compiled step, and what feeds it.
+
+A model is built between planning, which changes nothing, and the choice of the engine, which looks at the built model:
+what is not built yet, with the random numbers that stock Keras draws for it.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any
 
-from flatout.base.errors import Refusal
+from flatout.base.errors import Refusal, reason
 from flatout.data.direct.load_report import DirectReport
-from flatout.data.resident.resident_feed import ResidentFeed
-from flatout.data.stream.array_stream import ArrayStream
+from flatout.data.order.row_order import Order, ResidentFeed
+from flatout.data.sources.description import ArraySource
 from flatout.data.stream.batch_stream import BatchStream
+from flatout.data.stream.chunk_stream import ArrayStream
+from flatout.data.stream.chunks import Chunk
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
 from flatout.engines.stock.stock_loop import StockBatches
+from flatout.seam.trainers import build_on_batch, is_unbuilt
 from flatout.training.planning.engine_choice import choose_instead, engine_named
 from flatout.training.planning.plan import Plan
 
@@ -61,3 +68,34 @@ def compile_step(
         if other is None:
             raise
     return other, engine_named(other.engine).prepare(model, other.task, data, rows, batch_size, *limits)
+
+
+def build_on_rows(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
+    """Build on the first rows of arrays, whose order stock Keras may draw for that.
+
+    Raises:
+        Refusal: The model's Python cannot be traced; where stock Keras traces it too, the error is its own.
+    """
+    unbuilt = is_unbuilt(model)
+    if unbuilt and engine.peeks_to_build:
+        order.peek()
+    _build(model, engine, engine.place(source.head(source.batch_size)) if unbuilt else ())
+
+
+def build_on_chunk(model: Any, engine: Engine, chunk: Chunk) -> None:
+    """Build on the first batch that was read, which is trained on later."""
+    from keras import tree
+
+    _build(
+        model, engine, tree.map_structure(lambda leaf: leaf if leaf is None else leaf[: chunk.batch_size], chunk.data)
+    )
+
+
+def _build(model: Any, engine: Engine, batch: Any) -> None:
+    try:
+        build_on_batch(model, batch)
+    except Exception as error:
+        if engine.peeks_to_build:
+            # Stock Keras builds in the same way here: the error is the user's to see.
+            raise
+        raise Refusal(reason("untraceable", "the model", str(error).partition("\n")[0])) from error

@@ -10,13 +10,10 @@ import numpy as np
 
 from flatout.base.errors import Refusal, reason
 from flatout.base.sizes import as_size
-from flatout.data.direct import decode_once
-from flatout.data.direct.load_report import DirectReport
-from flatout.data.order.row_order import FileOrder, Order
+from flatout.data.order.row_order import FileOrder, Order, ResidentFeed
 from flatout.data.resident import placing
-from flatout.data.resident.resident_feed import ResidentFeed
 from flatout.data.sources.description import ArraySource
-from flatout.data.stream.array_stream import ArrayStream
+from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import RowReader, leaves_of
 from flatout.data.stream.sender import Sender
 from flatout.engines.contract import Engine
@@ -55,20 +52,19 @@ def hold_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource,
     if plan.tables in ("memory", "disk"):
         if plan.tables == "disk":
             warnings.warn(f"{plan.reasons[-1]}", stacklevel=2)
-        inputs, reports = decode_once.with_places(source.inputs, on_disk=plan.tables == "disk")
-        source, loads = replace(source, inputs=inputs), tuple(reports)
+        inputs, loads = placing.with_places(source.inputs, on_disk=plan.tables == "disk")
+        source = replace(source, inputs=inputs)
     return replace(stream_rows(model, plan, source, order, passes=epochs_of(call)), loads=loads)
 
 
-def _placed(plan: Plan, source: ArraySource) -> tuple[Any, tuple[DirectReport, ...]] | None:
+def _placed(plan: Plan, source: ArraySource) -> placing.Placed | None:
     """All rows on the device, and how they came there; None if there is no room for them."""
     engine = engine_named(plan.engine)
     try:
         if plan.data != "direct":
             return engine.place(source.inputs), ()
-        dtypes = [dtype.name for dtype in _dtypes_on_device(engine, source)]
-        data, reports = placing.place_files(source.inputs, engine.place, engine.sink, dtypes)
-        return data, tuple(reports)
+        sinks = [engine.sink(dtype.name) for dtype in _dtypes_on_device(engine, source)]
+        return placing.place_files(source.inputs, engine.place, sinks)
     except Exception as error:
         if not _is_out_of_memory(error):
             raise

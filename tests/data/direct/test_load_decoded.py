@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from flatout.data.columnar.stored_tables import open_tables
 from flatout.data.columnar.table_rows import TableFrame
 from flatout.data.device.sinks import HostSink
-from flatout.data.direct.decode_once import FileSink
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import BUFFERED, COLUMNS, DECODED, POSIX_DIRECT
 from flatout.data.files.file_rows import FileRows
-from flatout.data.resident.placing import place_files
+from flatout.data.resident.placing import FileSink, place_files
 
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
@@ -108,9 +107,8 @@ def test_a_plain_column_of_an_arrow_file_is_read_as_it_lies_there(tmp_path: Path
     sink = sink_of(backend)
     frame = opened(path)
     columns = (frame.array("a", "x"), frame.array("list", "x"))
-    placed, reports = place_files(
-        columns, None, lambda name: functools.partial(sink, cast_to=name), ["float32", "uint8"]
-    )
+    sinks = [functools.partial(sink, cast_to=name) for name in ("float32", "uint8")]
+    placed, reports = place_files(columns, np.asarray, sinks)
     np.testing.assert_array_equal(np.asarray(placed[1]), np.array(content["list"].to_pylist(), "u1"))
     np.testing.assert_array_equal(np.asarray(placed[0]), content["a"].to_numpy())
     assert [report.engine for report in reports] == ["posix", "posix"]
@@ -122,7 +120,7 @@ def test_a_plain_column_of_an_arrow_file_is_read_as_it_lies_there(tmp_path: Path
 def test_plain_columns_of_an_arrow_file_are_put_side_by_side(tmp_path: Path) -> None:
     content = table(3000)
     rows = opened(write(tmp_path / "x.feather", content, 700, None)).matrix(["wide", "a"], "x")
-    (placed,), (report,) = place_files((rows,), None, lambda _: HostSink, ["float64"])
+    (placed,), (report,) = place_files((rows,), np.asarray, [HostSink])
     np.testing.assert_array_equal(placed, np.column_stack([content["wide"], content["a"]]))
     assert report.paths == {COLUMNS: 3000 * 2 * 8}
 

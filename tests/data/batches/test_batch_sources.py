@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.data.batches.overwriting import WATCHED, OverwriteWatch, copied
+from flatout.data.batches.batch_sources import WATCHED, OverwriteWatch, copied
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")

@@ -8,11 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flatout.data.device import locked_rows
+from flatout.data.device import copy_stream
+from flatout.data.device.copy_stream import is_lockable, locked
 from flatout.data.device.cuda_driver import CudaError, cuda_driver
-from flatout.data.device.locked_rows import is_lockable, locked
-from flatout.data.stream.chunk_memory import FreshMemory
-from flatout.data.stream.chunks import RowReader
+from flatout.data.stream.chunks import FreshMemory, RowReader
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -20,7 +19,7 @@ pytestmark = pytest.mark.backend("jax")
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(locked_rows, "FEWEST_BYTES", 1)
+    monkeypatch.setattr(copy_stream, "FEWEST_BYTES", 1)
 
 
 def test_arrays_in_memory_are_lockable(small: None) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
-from flatout.pysource.spellings import canonical, keywords
+from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
 from flatout.vectorize.arrays.algebra import known_items
 from flatout.vectorize.arrays.lifted_values import (
@@ -23,7 +23,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Method,
     Mutable,
     Partial,
-    Places,
     Refused,
     Sum,
     Tensor,
@@ -31,13 +30,11 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.host_values import on_host
 
-from . import mask_places as places
-from . import methods, operations
+from . import methods
 from .constants import constant
 from .mapped_calls import mapped_call
+from .operations import OPERATIONS, array_function
 from .reader import Reader
-from .shapes import SHAPES
-from .torch_functions import pair
 
 # What a loop carries may go through these: how it grows.
 _CARRYING = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}
@@ -135,14 +132,15 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if _is_keras_loss(function.value):
         return mapped_call(run.lift, function, f"keras.losses.{type(function.value).__name__}", args, kwargs)
     library = library_of(path)
-    is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
+    is_array = library not in (None, "numpy", "math", "builtins") and canonical(str(path)) in OPERATIONS
     if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
         return constant(run, function, path, args, kwargs)
     if library == "math" or library == "numpy":
         args = [on_host(run.lift, value) for value in args]
         kwargs = {name: on_host(run.lift, value) for name, value in kwargs.items()}
     if library is not None and path is not None:
-        made = _array_function(run, function, path, args, kwargs)
+        made = array_function(run.lift, path, args, kwargs)
+        made = mapped_call(run.lift, function, path, args, kwargs) if made is None else made
         return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
     if _is_users(function.value):
         return _read_in_place(run, function.value, args, kwargs)
@@ -192,25 +190,6 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return run.join(how, left, right)
-
-
-def _array_function(run: Reader, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    name = canonical(path)
-    if places.asks_for_places(name, args, kwargs):
-        return places.places_of(run.lift, path, args[0], kwargs)
-    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
-        return places.function_of_places(run.lift, name, args, kwargs)
-    both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
-    if both is not None:
-        return both
-    if name in SHAPES:
-        return SHAPES[name](run.lift, *args)
-    if operations.known(name):
-        try:
-            return operations.apply(run.lift, name, args, keywords(kwargs))
-        except TypeError as error:
-            raise Refused(f"{path} with arguments that are not known here: {error}") from error
-    return mapped_call(run.lift, function, path, args, kwargs)
 
 
 def _is_keras_loss(value: Any) -> bool:

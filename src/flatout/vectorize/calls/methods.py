@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flatout.pysource import spellings
 from flatout.pysource.library_functions import draws, library_of
 from flatout.vectorize.arrays.algebra import cast, elementwise
 from flatout.vectorize.arrays.lifted_values import (
@@ -34,15 +33,13 @@ from flatout.vectorize.lookups import choices
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
 
-from . import mask_places as places
 from . import operations
 from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
 from .reader import Reader
-from .shapes import SHAPES, shape
+from .shapes import shape
 from .subscripts import pick
-from .torch_functions import pair
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16
@@ -60,9 +57,7 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
     if isinstance(of, (Record, Groups)):
         return frames.method_of(run.lift, of, name, args, kwargs)
     if isinstance(of, Places):
-        if name in ("size", "numel"):
-            return SHAPES["size"](run.lift, of)
-        return places.function_of_places(run.lift, name, [of, *args], kwargs)
+        return operations.array_function(run.lift, f"torch.{name}", [of, *args], kwargs)
     if isinstance(of, Tensor):
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Known):
@@ -100,8 +95,6 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return frames.filled(run.lift, of, args[0])
     if name == "groupby" and len(args) == 1 and not kwargs and of.is_host:
         return frames.grouped_by(run.lift, of, args[0])
-    if name in ("dim", "numel"):
-        return SHAPES[name](lift, of)
     if name in ("size", "get_shape"):
         return pick(lift, shape(lift, of), args, False) if args else shape(lift, of)
     if name == "detach":
@@ -115,15 +108,8 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return replace(reduce(lift, "argmax", cast(lift, same, "int32"), same.inner), is_host=True, kind="int")
     if name == "t":
         return attribute(lift, of, "T")
-    if places.asks_for_places(name, [of, *args], kwargs):
-        return places.places_of(run.lift, f"{'numpy' if of.is_host else 'torch'}.{name}", of, kwargs)
-    canonical = spellings.canonical(f"torch.{name}")
-    both = None if of.is_host else pair(lift, canonical, [of, *args], spellings.keywords(kwargs))
-    if both is not None:
-        return both
-    if operations.known(canonical):
-        return operations.apply(lift, canonical, [of, *args], spellings.keywords(kwargs))
-    return mapped_method(lift, of, name, args, kwargs)
+    found = operations.array_function(lift, f"{'numpy' if of.is_host else 'torch'}.{name}", [of, *args], kwargs)
+    return mapped_method(lift, of, name, args, kwargs) if found is None else found
 
 
 def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

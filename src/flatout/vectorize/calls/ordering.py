@@ -6,8 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import cast, elementwise, number, relabelled, where
+from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Known, Listing, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Listing, Plain, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups.host_values import on_host
@@ -16,29 +17,19 @@ from . import operations
 from .reader import Reader
 
 
-def sorted_values(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`sorted(values)`, perhaps in reverse: numbers alone."""
-    reverse, key = kwargs.pop("reverse", None), kwargs.pop("key", None)
-    if isinstance(args[0], Bag) and key is None:
-        return args[0]  # What follows may not depend on the order; the verification sees to it.
-    if kwargs or (reverse is not None and not isinstance(reverse, Known)):
-        raise Refused("sorted() in an order that depends on the data.", "FO205")
-    if key is not None and not (isinstance(key, Known) and key.value is None):
-        return _sorted_by(run, key, args[0], reverse is not None and bool(reverse.value))
-    values = tensor(run.lift, args[0])
-    if values.rank != 1 or values.valid is not None:
+def sorted_values(run: Reader, values: Any, key: Any = None, reverse: Plain = False) -> Any:
+    """`sorted(values)`, perhaps in reverse; as a key orders them, equal ones stay in their order, in reverse too."""
+    if isinstance(values, Bag) and key is None:
+        return values  # What follows may not depend on the order; the verification sees to it.
+    if key is not None:
+        flow, keys = _keyed(run, key, values, "sorted")
+        order = ordered(run.lift, keys, how="argsort", descending=reverse, stable=True)
+        return _in_order(run.lift, flow.element, flow.axes[0], order)
+    numbers = tensor(run.lift, values)
+    if numbers.rank != 1 or numbers.valid is not None:
         raise Refused("sorted() of a selection, or of rows.", "FO205")
     run.lift.changes.add("FO205")
-    rising = operations.apply(run.lift, "sort", [values], {})
-    return operations.apply(run.lift, "flip", [rising], {}) if reverse is not None and reverse.value else rising
-
-
-def _sorted_by(run: Reader, key: Any, value: Any, is_falling: bool) -> Any:
-    """`sorted(values, key=f)`: as f orders them; equal ones stay in their order, in reverse too."""
-    flow, keys = _keyed(run, key, value, "sorted")
-    words = {"stable": number(run.lift, True)}
-    words |= {"descending": number(run.lift, True)} if is_falling else {}
-    return _in_order(run.lift, flow.element, flow.axes[0], operations.apply(run.lift, "argsort", [keys], words))
+    return ordered(run.lift, numbers, how="sort", descending=reverse)
 
 
 def extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import cast, elementwise, front, number, operand, relabelled
@@ -17,13 +19,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Known,
     Listing,
     Places,
+    Plain,
     Range,
+    Read,
     Record,
     Refused,
     Several,
+    Size,
     Stream,
     Tensor,
     Unreadable,
+    Whole,
     WrongRank,
 )
 from flatout.vectorize.arrays.ragged import steps_of
@@ -33,7 +39,7 @@ from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import distinct, members
 
 from . import operations, ordering
-from .reader import Handler, Reader, bound, is_set
+from .reader import Reader, bound
 from .shapes import shape
 
 _PYTHON: dict[str, Callable[..., Any]] = {
@@ -119,39 +125,39 @@ def _len(run: Reader, value: Any) -> Any:
     raise Refused("len() of something that is no list.")
 
 
-def _reducing(how: str) -> Callable[..., Any]:
+def _reducing(
+    run: Reader,
+    value: Any,
+    *more: Any,
+    how: str,
+    key: Any = None,
+    start: Any = None,
+    default: Any = None,
+    name: Any = None,
+) -> Any:
     """`sum`, `max`, `min`, `any`, `all` of Python."""
-
-    def function(
-        run: Reader, value: Any, *more: Any, key: Any = None, start: Any = None, default: Any = None, name: Any = None
-    ) -> Any:
-        if more and how in ("max", "min"):
-            return _largest(run, how, [value, *more])
-        if key is not None:
-            return ordering.extreme_by(run, how, key, value)
-        begin = more[0] if more else start
-        if isinstance(value, (Range, Several)):
-            flow = run.stream(value)
-            value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-        if isinstance(value, Items):
-            values = value.values if begin is None else (begin, *value.values)
-            total = values[0]
-            for item in values[1:]:
-                total = run.join(how, total, item)
-            return total
-        if isinstance(value, Listing):
-            total = _over_listing(run, how, value)
-        elif isinstance(value, Tensor):
-            if value.rank != 1 and how != "sum":
-                raise WrongRank(f"{how}() of an array of rank {value.rank}.")
-            total = reduce(run.lift, how, value, value.inner[:1])
-        elif isinstance(value, Known):
-            return _on_numbers(run, how, value)
-        else:
-            raise Refused(f"{how}() of something that is no list.")
-        return total if begin is None else run.join("sum", begin, total)
-
-    return function
+    if more and how in ("max", "min"):
+        return _largest(run, how, [value, *more])
+    if key is not None:
+        return ordering.extreme_by(run, how, key, value)
+    begin = more[0] if more else start
+    if isinstance(value, (Range, Several)):
+        flow = run.stream(value)
+        value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+    if isinstance(value, Items):
+        values = value.values if begin is None else (begin, *value.values)
+        return functools.reduce(lambda total, item: run.join(how, total, item), values)
+    if isinstance(value, Known):
+        return _on_numbers(run, how, value)
+    if isinstance(value, Listing):
+        total = _over_listing(run, how, value)
+    elif isinstance(value, Tensor):
+        if value.rank != 1 and how != "sum":
+            raise WrongRank(f"{how}() of an array of rank {value.rank}.")
+        total = reduce(run.lift, how, value, value.inner[:1])
+    else:
+        raise Refused(f"{how}() of something that is no list.")
+    return total if begin is None else run.join("sum", begin, total)
 
 
 def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
@@ -207,17 +213,16 @@ def _dict(run: Reader, *args: Any, **words: Any) -> Any:
     return _on_numbers(run, "dict", value)
 
 
-def _distinct(run: Reader, values: Any, return_counts: Any = None) -> Any:
+def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     lift = run.lift
-    values = on_host(lift, tensor(lift, values))
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     lift.changes.add("FO107")
     if values.domain:
         lift.hints.append(("whole", values.domain))
     found = distinct(lift, values)
-    if not is_set(return_counts):
+    if not return_counts:
         return found
     twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
     same = elementwise(lift, "equal", (found.element, twin), "bool", "==")
@@ -225,51 +230,46 @@ def _distinct(run: Reader, values: Any, return_counts: Any = None) -> Any:
     return Items((found, Listing(number_of, found.axes, found.keep)))
 
 
-def _distinct_and_places(run: Reader, x: Any, *rest: Any, **words: Any) -> Any:
+def _distinct_and_places(run: Reader, x: Read, *rest: Any, **words: Any) -> Any:
     """`tf.unique(x)`: the values, and for every entry the place of its own, which has no array form here."""
     places = Unreadable("The places that tf.unique() gives depend on the order of the values.", "FO107")
     return Items((_distinct(run, x), places))
 
 
-def _quantile(share: float) -> Callable[..., Any]:
+def _quantile(run: Reader, a: Whole, q: Size, *, share: float = 1) -> Any:
     """`percentile(x, q)` and `quantile(x, q)` of a whole array."""
-
-    def function(run: Reader, a: Any, q: Any) -> Any:
-        graph = run.lift.graph
-        if not isinstance(q, (Known, Host)):
-            raise Refused("A percentile from the data.", "FO205")
-        values = front(run.lift, on_host(run.lift, tensor(run.lift, a)))
-        if values.valid is not None or (values.axes and values.rank != 1):
-            raise Refused("A percentile of a selection, or of several dimensions in a loop.", "FO205")
-        run.lift.changes.add("FO205")
-        at = graph.binary("/", q.node, graph.const(share)) if share != 1 else q.node
-        node = graph.call("ops.quantile", values.node, at, **({"axis": graph.const(-1)} if values.axes else {}))
-        return Tensor(node, values.axes, (), "float", is_host=True)
-
-    return function
+    graph = run.lift.graph
+    values = front(run.lift, on_host(run.lift, a))
+    if values.axes and values.rank != 1:
+        raise Refused("A percentile of several dimensions in a loop.", "FO205")
+    run.lift.changes.add("FO205")
+    at = graph.binary("/", q.node, graph.const(share)) if share != 1 else q.node
+    node = graph.call("ops.quantile", values.node, at, **({"axis": graph.const(-1)} if values.axes else {}))
+    return Tensor(node, values.axes, (), "float", is_host=True)
 
 
-def _to_host(run: Reader, x: Any) -> Any:
-    return on_host(run.lift, tensor(run.lift, x))
+def _median(run: Reader, a: Whole) -> Any:
+    return _quantile(run, a, number(run.lift, 0.5))
+
+
+def _to_host(run: Reader, x: Read) -> Any:
+    return x
 
 
 def _leaves(run: Reader, *args: Any, **words: Any) -> Any:
     raise Refused("A call leaves the graph (py_function, numpy_function).", "FO204")
 
 
-HANDLERS: dict[str, Handler] = {
+HANDLERS = bound({
     "builtins.sorted": ordering.sorted_values,
-    **bound({
-        "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
-        "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
-        "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-        "builtins.set": _set, "builtins.dict": _dict,
-        "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
-        "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
-        "keras.ops.convert_to_numpy": _to_host,
-        "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
-        "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1),
-        "numpy.median": lambda run, a: _quantile(1)(run, a, number(run.lift, 0.5)),
-        "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,
-    }),
-}  # fmt: skip
+    "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
+    **{f"builtins.{how}": partial(_reducing, how=how) for how in ("sum", "max", "min", "any", "all")},
+    **dict.fromkeys(("tensorflow.add_n", "tensorflow.math.add_n"), partial(_reducing, how="sum")),
+    "builtins.abs": _abs,
+    "builtins.set": _set, "builtins.dict": _dict,
+    "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
+    "keras.ops.convert_to_numpy": _to_host,
+    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
+    "numpy.percentile": partial(_quantile, share=100), "numpy.quantile": _quantile, "numpy.median": _median,
+    "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,
+})  # fmt: skip

@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import binary, number
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Places, Refused, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Places, Read, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import counted
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.lookups.host_values import on_host
 
 
 def shape(lift: Lifting, value: Tensor) -> Items:
@@ -53,8 +52,15 @@ def _size(lift: Lifting, value: Any) -> Any:
     return total
 
 
+def _rank(lift: Lifting, x: Tensor) -> Known:
+    return number(lift, x.rank)
+
+
+def _read(lift: Lifting, x: Read) -> Tensor:
+    return x
+
+
 SHAPES: dict[str, Callable[..., Any]] = {
-    "shape": _shape, "size": _size, "numel": _size,
-    **dict.fromkeys(("rank", "ndim", "dim"), lambda lift, value: number(lift, value.rank)),
-    "convert_to_numpy": lambda lift, value: on_host(lift, tensor(lift, value)),
+    "shape": _shape, "size": _size, "numel": _size, **dict.fromkeys(("rank", "ndim", "dim"), _rank),
+    "convert_to_numpy": _read,
 }  # fmt: skip

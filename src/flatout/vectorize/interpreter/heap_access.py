@@ -25,7 +25,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     WrongRank,
 )
-from flatout.vectorize.calls import methods, ordering, subscripts
+from flatout.vectorize.calls import methods, subscripts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import operated, stream
 from flatout.vectorize.loops.loop_totals import opened
@@ -278,9 +278,8 @@ def _sort(run: Any, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]
     content = read(run, held)
     if keys or isinstance(content, Sum):
         raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
-    held.variables[CONTENT] = ordering.sorted_values(
-        run, [content], {word: read(run, value) for word, value in kwargs.items()}
-    )
+    words = {word: read(run, value) for word, value in kwargs.items()}
+    held.variables[CONTENT] = run.handlers["builtins.sorted"](run, [content], words)
     return Known(None, run.lift.graph.const(None))
 
 

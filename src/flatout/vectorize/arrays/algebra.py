@@ -63,17 +63,36 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
     )
 
 
-def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
-    if isinstance(value, Tensor):
-        return relabelled(value, labels)
-    if isinstance(value, Items):
-        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
-    if isinstance(value, Record):
-        return Record({name: relabelled_value(item, labels) for name, item in value.columns.items()})
-    if isinstance(value, Listing):
-        keep = value.keep and relabelled(value.keep, labels)
-        return Listing(relabelled_value(value.element, labels), value.axes, keep)
+def changed(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """A value with every array in it changed: of a list each element, of a record each column."""
+    match value:
+        case Tensor():
+            return change(value)
+        case Items():
+            return Items(tuple(changed(item, change) for item in value.values), value.is_list)
+        case Record():
+            return Record({name: changed(item, change) for name, item in value.columns.items()})
+        case Listing():
+            return Listing(changed(value.element, change), value.axes, value.keep and change(value.keep))
     return value
+
+
+def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
+    return changed(value, lambda tensor: relabelled(tensor, labels))
+
+
+def on_host(lift: Lifting, value: Any) -> Any:
+    """A value as the user's code reads it: a Python or NumPy number, through which no gradient flows."""
+
+    def read(tensor: Tensor) -> Tensor:
+        if tensor.kind == "number":
+            return tensor
+        lift.changes.add("FO201")
+        if tensor.is_host or not lift.carries_gradient(tensor.node) or tensor.kind in ("int", "bool"):
+            return replace(tensor, is_host=True)
+        return replace(tensor, node=lift.graph.call("ops.stop_gradient", tensor.node), is_host=True)
+
+    return changed(value, read)
 
 
 def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:

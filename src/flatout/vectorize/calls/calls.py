@@ -14,7 +14,7 @@ from typing import Any
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays.algebra import known_items
+from flatout.vectorize.arrays.algebra import known_items, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
@@ -28,7 +28,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.lookups.host_values import on_host
 
 from . import methods
 from .constants import constant

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import binary, cast, elementwise, known_items, number, relabelled, where
+from flatout.vectorize.arrays.algebra import binary, cast, elementwise, known_items, number, on_host, relabelled, where
 from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -29,7 +29,6 @@ from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import axis_of, tensor
 from flatout.vectorize.lookups import batch_frames as frames
-from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import edges_below
 
 from .constants import as_constant

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.pysource.library_functions import draws, library_of
-from flatout.vectorize.arrays.algebra import cast, elementwise
+from flatout.vectorize.arrays.algebra import cast, elementwise, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Choice,
@@ -29,9 +29,7 @@ from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups import batch_frames as frames
-from flatout.vectorize.lookups import choices
-from flatout.vectorize.lookups.host_values import on_host
-from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
+from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup, read_at
 
 from . import operations
 from .attributes import attribute, detached
@@ -114,7 +112,7 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
 
 def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if is_table(of) and name == "get" and len(args) == 2 and isinstance(args[0], Choice) and isinstance(args[1], Known):
-        return choices.read_at(run.lift, of, args[0], args[1])
+        return read_at(run.lift, of, args[0], args[1])
     if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
         keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
         default = args[1] if len(args) > 1 else kwargs.get("default")

@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import cast, elementwise, number, relabelled, where
+from flatout.vectorize.arrays.algebra import cast, changed, elementwise, number, on_host, relabelled, where
 from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.indexing import gather, index
 from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Listing, Plain, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.lookups.host_values import on_host
 
 from . import operations
 from .reader import Reader
@@ -72,10 +71,13 @@ def _in_order(lift: Lifting, element: Any, axis: Axis, order: Tensor) -> Any:
 
 
 def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
-    if isinstance(element, Items):
-        return Items(tuple(picked(lift, item, axis, at) for item in element.values), element.is_list)
-    if not isinstance(element, Tensor) or axis not in element.dims:
-        return element
-    if element.position == (axis, 0) and axis.start is None:
-        return replace(at, kind="int", is_host=True)
-    return gather(lift, replace(element, inner=(axis, *element.inner), position=None), 0, at)
+    """What a loop gives at the steps of which these are the places."""
+
+    def gathered(part: Tensor) -> Tensor:
+        if axis not in part.dims:
+            return part
+        if part.position == (axis, 0) and axis.start is None:
+            return replace(at, kind="int", is_host=True)
+        return gather(lift, replace(part, inner=(axis, *part.inner), position=None), 0, at)
+
+    return changed(element, gathered)

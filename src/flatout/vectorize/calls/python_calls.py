@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import cast, elementwise, front, number, operand, relabelled
+from flatout.vectorize.arrays.algebra import cast, elementwise, front, number, on_host, operand, relabelled
 from flatout.vectorize.arrays.exact_comparisons import fits, note_blurred
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
@@ -35,7 +35,6 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import distinct, members
 
 from . import operations, ordering

@@ -7,10 +7,10 @@ import inspect
 from collections.abc import Callable
 from typing import Any
 
+from flatout.vectorize.arrays.algebra import on_host
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.lookups.host_values import on_host
 
 
 def called(lift: Lifting, path: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -33,8 +33,17 @@ from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.lookups.batch_frames import column_of
-from flatout.vectorize.lookups.choices import chosen_from, read_at
-from flatout.vectorize.lookups.lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
+from flatout.vectorize.lookups.lookups import (
+    chosen_from,
+    entry,
+    is_frame,
+    is_nested,
+    is_series,
+    is_table,
+    lookup,
+    nested_entry,
+    read_at,
+)
 
 from .mask_places import picked_places, selects_at
 from .reader import Reader

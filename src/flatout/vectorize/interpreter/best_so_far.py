@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
 from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls import ordering
-from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, relabelled, where
+from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, on_host, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
 from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import tensor
 
-from .host_values import on_host
 from .lookups import distinct, is_frame, lookup
 
 _REDUCTIONS = ("mean", "sum", "max", "min")

@@ -93,20 +93,6 @@ def _root(lift: Lifting, total: Tensor) -> Tensor:
     return where(lift, nonzero, safe, number(lift, 0.0))
 
 
-def unit_of_torch(lift: Lifting, x: Tensor, p: Plain = None, axis: Plain = 1, eps: Any = None, **rest: Any) -> Tensor:
-    """`torch.nn.functional.normalize`: divided by the norm, whose slope at 0 is 0 in torch."""
-    _refuse_other(p)
-    root = _root(lift, _squares(lift, x, axis, True))
-    return binary(lift, "/", x, elementwise(lift, "maximum", (root, eps or number(lift, 1e-12)), "float"))
-
-
-def unit_of_tensorflow(lift: Lifting, x: Tensor, axis: Plain = None, epsilon: Any = None, **rest: Any) -> Tensor:
-    """`tf.math.l2_normalize`: the square of the norm is kept away from 0, not the norm."""
-    squares = _squares(lift, x, axis, True)
-    total = elementwise(lift, "maximum", (squares, epsilon or number(lift, 1e-12)), "float")
-    return binary(lift, "*", x, elementwise(lift, "rsqrt", (total,), "float"))
-
-
 def _refuse_other(order: Plain) -> None:
     if order not in (2, None, "euclidean", "fro"):
         raise Refused("A norm other than the Euclidean one is not known here.")

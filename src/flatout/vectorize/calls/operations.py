@@ -194,11 +194,6 @@ def _count_nonzero(lift: Lifting, x: Tensor, axis: Plain = None, **rest: Any) ->
     return _reduction(lift, nonzero, axis, how="sum")
 
 
-def _squared_difference(lift: Lifting, x: Tensor, x2: Tensor) -> Tensor:
-    off = binary(lift, "-", x, x2)
-    return elementwise(lift, "square", (off,), off.kind)
-
-
 def _masked_fill(lift: Lifting, x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
     return where(lift, mask, value, x)
 
@@ -252,13 +247,12 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "gather": partial(_take, axis=0),
     "index_select": partial(_take_of_torch, along=False), "gather_along": partial(_take_of_torch, along=True),
     "boolean_mask": _masked, "top_k": along_axis.top_k,
-    "cumulative_logsumexp": along_axis.cumulative_logsumexp, "logcumsumexp": along_axis.cumulative_logsumexp,
+    "cumulative_logsumexp": along_axis.cumulative_logsumexp,
     "zeros": partial(shaping.filled, how="zeros"), "ones": partial(shaping.filled, how="ones"),
     "arange": shaping.arange, "eye": shaping.eye, "unstack": shaping.unstack,
     "as_float": partial(_as, kind="float"), "as_int": partial(_as, kind="int"), "count_nonzero": _count_nonzero,
-    "moments": _moments, "squared_difference": _squared_difference, "diagonal": shaping.diagonal,
+    "moments": _moments, "diagonal": shaping.diagonal,
     "trace": shaping.trace, "split": split, "chunk": split, "split_by_size": partial(split, is_size=True),
     "split_by_count_or_sizes": shaping.split_as_tensorflow, "select_one": shaping.at_axis, "narrow": shaping.narrow,
-    "slice": shaping.sliced, "normalize_of_torch": along_axis.unit_of_torch,
-    "normalize_of_tensorflow": along_axis.unit_of_tensorflow,
+    "slice": shaping.sliced,
 }  # fmt: skip

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import both, elementwise, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import binary, both, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -30,8 +30,8 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups.batch_frames import column_of
 from flatout.vectorize.lookups.lookups import (
     chosen_from,
@@ -45,6 +45,7 @@ from flatout.vectorize.lookups.lookups import (
     read_at,
 )
 
+from .constants import as_constant
 from .mask_places import picked_places, selects_at
 from .reader import Reader
 
@@ -71,7 +72,6 @@ def _none(value: Any) -> Any:
 
 
 def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
-    graph = lift.graph
     if isinstance(value, Tensor):
         mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
         if mask is not None:
@@ -101,8 +101,9 @@ def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise WrongRank("A number is indexed.")
     if not isinstance(value, Known):
         raise Refused("Something is indexed that is no array, list or table.")
-    if all(_is_known(item) for item in items):
-        return _known(lift, value, items, is_tuple)
+    known = _known(lift, value, items, is_tuple)
+    if known is not None:
+        return known
     if isinstance(items[0], Choice):
         return read_at(lift, value, items[0])
     chosen = chosen_from(lift, value, items[0]) if len(items) == 1 else None
@@ -115,8 +116,7 @@ def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
         return lookup(lift, value, [_index_item(lift, key) if isinstance(key, Listing) else key for key in keys])
     if is_frame(value):
         raise Refused("A DataFrame is indexed by a tensor.", "FO401")
-    array = operand(lift, value)
-    return index(lift, array, [_index_item(lift, item) for item in items]) if array.rank else graph.const(0)
+    return index(lift, operand(lift, value), [_index_item(lift, item) for item in items])
 
 
 def _index_item(lift: Lifting, item: Any) -> Any:
@@ -133,54 +133,44 @@ def _index_item(lift: Lifting, item: Any) -> Any:
     return item
 
 
-def _is_known(item: Any) -> bool:
-    if isinstance(item, slice):
-        return all(part is None or isinstance(part, Known) for part in (item.start, item.stop, item.step))
-    if isinstance(item, Items):
-        return all(isinstance(part, Known) for part in item.values)
-    return item is None or item is Ellipsis or isinstance(item, Known)
-
-
-def _known(lift: Lifting, value: Known, items: list[Any], is_tuple: bool) -> Known:
-    """A constant indexed by constants."""
-    graph = lift.graph
-
-    def plain(item: Any) -> Any:
-        if isinstance(item, slice):
-            return slice(*(None if part is None else part.value for part in (item.start, item.stop, item.step)))
-        if isinstance(item, Items):
-            return tuple(part.value for part in item.values)
-        return item.value if isinstance(item, Known) else item
-
-    def node(item: Any) -> Any:
-        if isinstance(item, slice):
-            return tuple(None if part is None else part.node for part in (item.start, item.stop, item.step))
-        if isinstance(item, Items):
-            return graph.sequence(tuple(part.node for part in item.values))
-        return item.node if isinstance(item, Known) else "..." if item is Ellipsis else item
-
-    key = tuple(plain(item) for item in items)
+def _known(lift: Lifting, value: Known, items: list[Any], is_tuple: bool) -> Known | None:
+    """A constant indexed by constants; None: these are none."""
+    known = [_known_item(lift, item) for item in items]
+    if None in known:
+        return None
+    keys, nodes = zip(*known, strict=True)  # type: ignore[arg-type]
     try:
-        found = value.value[key if is_tuple else key[0]]
+        found = value.value[keys if is_tuple else keys[0]]
     except Exception as error:
-        raise Refused(f"A constant is read at {key}, which fails: {error}") from error
-    return Known(found, graph.index(value.node, tuple(node(item) for item in items)))
+        raise Refused(f"A constant is read at {keys}, which fails: {error}") from error
+    return Known(found, lift.graph.index(value.node, nodes))
+
+
+def _known_item(lift: Lifting, item: Any) -> tuple[Any, Any] | None:
+    """The value of an index, and how the source has it; None: it is not known now."""
+    if isinstance(item, slice):
+        bounds = [_known_item(lift, bound) for bound in (item.start, item.stop, item.step)]
+        if None in bounds:
+            return None
+        values, nodes = zip(*bounds, strict=True)  # type: ignore[arg-type]
+        return slice(*values), nodes
+    if item is None or item is Ellipsis:
+        return item, None if item is None else "..."
+    item = as_constant(lift.graph, item)
+    return (item.value, item.node) if isinstance(item, Known) else None
 
 
 def _of_items(lift: Lifting, value: Items, item: Any) -> Any:
-    if isinstance(item, slice) and _is_known(item):
-        bounds = (None if part is None else part.value for part in (item.start, item.stop, item.step))
-        return Items(value.values[slice(*bounds)], value.is_list)
-    if isinstance(item, Known):
-        try:
-            return value.values[item.value]
-        except IndexError as error:
-            raise WrongRank(f"Place {item.value} of {len(value.values)}.") from error
     if isinstance(item, Tensor):
-        from flatout.vectorize.arrays.shaping import stack
-
-        return index(lift, stack(lift, value), [item])
-    raise Refused("A list is read at a place that is not known.")
+        return index(lift, tensor(lift, value), [item])
+    known = _known_item(lift, item)
+    if known is None:
+        raise Refused("A list is read at a place that is not known.")
+    try:
+        found = value.values[known[0]]
+    except IndexError as error:
+        raise WrongRank(f"Place {known[0]} of {len(value.values)}.") from error
+    return Items(found, value.is_list) if isinstance(item, slice) else found
 
 
 def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
@@ -188,22 +178,6 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
     if len(value.axes) != 1:
         raise Refused("A list that nested loops filled is indexed.")
     (axis,) = value.axes
-    if isinstance(item, slice):
-        if value.keep is not None:
-            raise Refused("A part of a selection is taken; which one depends on the data.", "FO108")
-        if isinstance(item.step, Known) and item.step.value == -1 and item.start is item.stop is None:
-            return index(lift, listing_to_tensor(lift, value), items)
-        places, keep = positions(lift, axis), None
-        if item.step is not None:
-            raise Refused("Every k-th element of a list is taken.")
-        for bound, symbol in ((item.start, ">="), (item.stop, "<")):
-            if bound is None:
-                continue
-            if isinstance(bound, Known) and bound.value < 0:
-                raise Refused("A list is cut, counted from its end.")
-            name = {">=": "greater_equal", "<": "less"}[symbol]
-            keep = both(lift, keep, elementwise(lift, name, (places, bound), "bool", symbol))
-        return Listing(value.element, value.axes, keep)
     if isinstance(item, Tensor) and item.position and item.position[1] == 0 and value.keep is None:
         loop = item.position[0]
         if loop.size is axis.size and loop.start is axis.start is None and not _has(value.element, loop):
@@ -238,9 +212,10 @@ def _of_indexer(lift: Lifting, method: Method, items: list[Any], is_tuple: bool)
     if not is_table(table) or name not in ("loc", "iloc", "at", "iat"):
         raise Refused(f"Something is indexed that cannot be: .{name}")
     by_position = name in ("iloc", "iat")
-    if all(_is_known(item) for item in items):
-        indexer = Known(getattr(table.value, name), lift.graph.make("attribute", table.node, name))
-        return _known(lift, indexer, items, is_tuple)
+    indexer = Known(getattr(table.value, name), lift.graph.make("attribute", table.node, name))
+    known = _known(lift, indexer, items, is_tuple)
+    if known is not None:
+        return known
     if isinstance(items[0], Choice) and name in ("loc", "at"):
         found = read_at(lift, table, items[0])
         return column_of_row(lift, found, items[1].value) if len(items) > 1 and isinstance(found, TableRow) else found
@@ -302,18 +277,14 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
             raise Refused("Membership in a group that holds other than numbers.")
         if item.domain:
             lift.hints.append(("keys", item.domain, tuple(content), True))
-        known = operand(lift, Known(content, lift.graph.call("list", group.node)))
-        rows = known.inner[0]
-        found = reduce(lift, "any", elementwise(lift, "equal", (item, replace(known, inner=())), "bool", "=="), (rows,))
-        return elementwise(lift, "logical_not", (found,), "bool") if negate else found
+        group = operand(lift, Known(content, lift.graph.call("list", group.node)))
     if isinstance(group, Bag) and not group.others:
         group = group.entries
-    if isinstance(group, (Listing, Tensor)) and isinstance(item, Tensor):
-        stacked = group if isinstance(group, Tensor) else listing_to_tensor(lift, group)
-        if stacked.rank != 1:
-            raise Refused("Membership in a list of arrays.")
-        equal = elementwise(lift, "equal", (item, replace(stacked, inner=(), valid=None)), "bool", "==")
-        equal = both(lift, equal, stacked.valid)  # type: ignore[assignment]
-        found = reduce(lift, "any", equal, stacked.inner)
-        return elementwise(lift, "logical_not", (found,), "bool") if negate else found
-    raise Refused("Membership in something that is no list of numbers.")
+    if not isinstance(group, (Listing, Tensor)) or not isinstance(item, Tensor):
+        raise Refused("Membership in something that is no list of numbers.")
+    entries = tensor(lift, group)
+    if entries.rank != 1:
+        raise Refused("Membership in a list of arrays.")
+    equal = both(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
+    found = reduce(lift, "any", equal, entries.inner)  # type: ignore[arg-type]
+    return not_(lift, found) if negate else found

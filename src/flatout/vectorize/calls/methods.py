@@ -25,19 +25,16 @@ from flatout.vectorize.arrays.lifted_values import (
     TableRow,
     Tensor,
 )
-from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup, read_at
 
 from . import operations
-from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
 from .reader import Reader
-from .shapes import shape
-from .subscripts import pick
+from .value_parts import attribute, detached, pick
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16
@@ -121,14 +118,11 @@ def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: 
         return lookup(run.lift, of, keys, default)
     if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
         return lookup(run.lift, of, [on_host(run.lift, tensor(run.lift, args[0]))])
-    if is_frame(of) and name in ("iterrows", "itertuples") and not args and len(of.value) <= _MOST_ROWS:
-        return _rows(run.lift, of, name, kwargs)
-    if isinstance(of.value, Mapping) and name in ("keys", "values") and not args:
-        return _listed(run.lift, of, name)
-    if is_table(of) and name == "items" and not args:
-        graph, pairs = run.lift.graph, of.value.items()
-        found = [(Known(key, graph.const(key)), graph.index(of.node, (graph.const(key),)), one) for key, one in pairs]
-        return Items(tuple(Items((key, Known(one, node))) for key, node, one in found))
+    is_rows = is_frame(of) and name in ("iterrows", "itertuples") and len(of.value) <= _MOST_ROWS
+    is_dict = isinstance(of.value, Mapping) and name in ("keys", "values")
+    if (is_rows or is_dict or (is_table(of) and name == "items")) and not args and not kwargs:
+        graph = run.lift.graph
+        return Known(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
     if draws(of.value):
         raise Refused(
             f"Random numbers are drawn (.{name}()): one draw for the whole batch would change their number and order.",
@@ -148,26 +142,3 @@ def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: 
     bound = Known(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return constant(run, bound, path, args, kwargs)
-
-
-def _listed(lift: Lifting, of: Known, name: str) -> Known:
-    """`table.keys()`, `table.values()` of a dict, as a list."""
-    graph = lift.graph
-    return Known(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
-
-
-def _rows(lift: Lifting, of: Known, name: str, kwargs: dict[str, Any]) -> Items:
-    """The rows of a short table, one by one: `for key, row in table.iterrows()`."""
-    graph = lift.graph
-    if kwargs:
-        raise Refused(f"{name}() with arguments.", "FO401")
-    if name == "itertuples":
-        every = graph.call("list", graph.method(of.node, "itertuples"))
-        rows = enumerate(of.value.itertuples())
-        return Items(tuple(Known(row, graph.index(every, (graph.const(at),))) for at, row in rows))
-    pairs = []
-    for at, (key, row) in enumerate(of.value.iterrows()):
-        place = graph.index(graph.make("attribute", of.node, "index"), (graph.const(at),))
-        found = graph.index(graph.make("attribute", of.node, "iloc"), (graph.const(at),))
-        pairs.append(Items((Known(key, place), Known(row, found))))
-    return Items(tuple(pairs))

@@ -16,10 +16,9 @@ from flatout.vectorize.arrays.indexing import gather, index
 from flatout.vectorize.arrays.lifted_values import Axis, Items, Places, Plain, Refused, Size, Tensor, Whole, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import axes_of, split, tensor
+from flatout.vectorize.arrays.shaping import SHAPES, axes_of, split, tensor
 
 from . import mask_places
-from .shapes import SHAPES
 from .signatures import called
 
 

@@ -320,6 +320,18 @@ def known_items(lift: Lifting, listed: Known) -> list[Known]:
     return [Known(item, graph.index(listed.node, (graph.const(k),))) for k, item in enumerate(listed.value)]
 
 
+def as_constant(lift: Lifting, value: Any) -> Any:
+    """A list of constants as the constant that it is; any other value as it is."""
+    if not isinstance(value, Items):
+        return value
+    parts = [as_constant(lift, part) for part in value.values]
+    if not all(isinstance(part, Known) for part in parts):
+        return value
+    content = [part.value for part in parts]
+    node = lift.graph.sequence(tuple(part.node for part in parts), value.is_list)
+    return Known(content if value.is_list else tuple(content), node)
+
+
 def named(tensor: Tensor) -> Tensor:
     """The same array with every dimension matched by name, none by its place."""
     return replace(tensor, inner=())

@@ -310,15 +310,11 @@ def _part(lift: Lifting, start: Any, length: Any) -> slice:
 
 def shape(lift: Lifting, value: Tensor) -> Items:
     """The sizes that the user's code sees, as numbers; how many are selected, as a tensor."""
-    if value.valid is not None and set(value.valid.dims) & set(value.inner):
-        chosen = [axis for axis in value.inner if axis in value.valid.dims]
-        if value.is_loose or chosen != [value.inner[0]]:
-            raise Refused("The shape of a selection depends on the data.", "FO108")
-        rest = tuple(_number_of(axis.size) for axis in value.inner[1:])
-        return Items((counted(lift, value.valid, value.inner[:1]), *rest))
-    if value.is_loose:
+    chosen = () if value.valid is None else tuple(axis for axis in value.inner if axis in value.valid.dims)
+    if value.is_loose or chosen not in ((), value.inner[:1]):
         raise Refused("The shape of a selection depends on the data.", "FO108")
-    return Items(tuple(_number_of(axis.size) for axis in value.inner))
+    first = [] if value.valid is None or not chosen else [counted(lift, value.valid, chosen)]
+    return Items((*first, *(_number_of(axis.size) for axis in value.inner[len(first) :])))
 
 
 def _number_of(node: Any) -> Any:

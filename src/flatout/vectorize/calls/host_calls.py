@@ -6,8 +6,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import numpy as np
-
 from flatout.vectorize.arrays.algebra import binary, cast, elementwise, known_items, number, on_host, relabelled, where
 from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.lifted_values import (
@@ -31,35 +29,26 @@ from flatout.vectorize.arrays.shaping import axis_of, tensor
 from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups.lookups import edges_below
 
-from .constants import as_constant
 from .reader import Reader, bound
-
-
-def _below(run: Reader, x: Read, edges: Any, right: bool, nan_is_last: bool) -> Tensor:
-    """How many of the rising edges of intervals each value lies above, see `edges_below`."""
-    edges = as_constant(run.lift.graph, edges)
-    if not isinstance(edges, Known) or np.any(np.diff(np.asarray(edges.value, "float64")) <= 0):
-        raise Refused("The edges of the intervals are not rising constants.", "FO401")
-    return edges_below(run.lift, edges, x, right, nan_is_last)
 
 
 def _cut(run: Reader, x: Read, bins: Any, right: Plain = True, labels: Plain = True) -> Any:
     """`pandas.cut(x, bins, labels=False)`."""
     if labels:
         raise Refused("pandas.cut() with labels.", "FO401")
-    return binary(run.lift, "-", _below(run, x, bins, right, nan_is_last=False), number(run.lift, 1))
+    return binary(run.lift, "-", edges_below(run.lift, bins, x, right, nan_is_last=False), number(run.lift, 1))
 
 
 def _digitize(run: Reader, x: Read, bins: Any, right: Plain = False) -> Any:
-    return _below(run, x, bins, right, nan_is_last=True)
+    return edges_below(run.lift, bins, x, right, nan_is_last=True)
 
 
 def _searchsorted(run: Reader, a: Any, v: Read, side: Plain = "left") -> Any:
-    return _below(run, v, a, side == "left", nan_is_last=True)
+    return edges_below(run.lift, a, v, side == "left", nan_is_last=True)
 
 
 def _bisect(run: Reader, a: Any, x: Read, *, right: bool) -> Any:
-    return _below(run, x, a, right, nan_is_last=not right)
+    return edges_below(run.lift, a, x, right, nan_is_last=not right)
 
 
 def _roc_auc(run: Reader, y_true: Read, y_score: Read) -> Any:
@@ -69,8 +58,8 @@ def _roc_auc(run: Reader, y_true: Read, y_score: Read) -> Any:
     truth, score = y_true, y_score
     if truth.rank != 1 or score.rank != 1:
         raise WrongRank("roc_auc_score() of arrays that are no vectors.")
-    if truth.domain:
-        lift.hints += [("value", truth.domain, 1), ("value", truth.domain, 0)]
+    lift.learn("value", truth, 1)
+    lift.learn("value", truth, 0)
     rows, columns = truth.inner[0], Axis("other", truth.inner[0].size)
 
     def along(value: Tensor, axis: Axis) -> Tensor:
@@ -119,8 +108,7 @@ def _bincount(run: Reader, x: Whole, weights: Tensor | None = None, minlength: S
     if values.rank != 1:
         raise WrongRank("bincount() of an array that is no vector.")
     lift.changes.add("FO205")
-    if values.domain:
-        lift.hints.append(("index", values.domain, minlength.node))
+    lift.learn("index", values, minlength.node)
     lift.note("Labels that are not below the number of bins add bins in the original, and nothing here.")
     bins = Axis("bin", minlength.node)
     same = elementwise(lift, "equal", (replace(values, inner=()), positions(lift, bins)), "bool", "==")

@@ -89,7 +89,7 @@ def _sort_of_torch(
     return Items(tuple(ordered(lift, x, axis, descending, stable, how=how) for how in ("sort", "argsort")))
 
 
-def _matmul(lift: Lifting, x: Tensor, x2: Tensor) -> Tensor:
+def matmul(lift: Lifting, x: Tensor, x2: Tensor) -> Tensor:
     left, right = x, x2
     if left.rank == 0 or right.rank == 0:
         raise WrongRank("A matrix product of a number.")
@@ -154,8 +154,7 @@ def _where(lift: Lifting, condition: Tensor, x1: Any = None, x2: Any = None, x: 
 
 
 def _one_hot(lift: Lifting, x: Tensor, num_classes: Size, **rest: Any) -> Tensor:
-    if x.domain:
-        lift.hints.append(("index", x.domain, num_classes.node))
+    lift.learn("index", x, num_classes.node)
     x = front(lift, x)
     fresh = Axis("class", num_classes.node)
     node = lift.graph.call("ops.one_hot", cast(lift, x, "int32").node, num_classes.node)
@@ -237,7 +236,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: partial(along, how=name, kind="float") for name in ("softmax", "log_softmax", "normalize")},
     **{name: partial(ordered, how=name) for name in ("sort", "argsort")},
     "torch.max": partial(_extreme_of_torch, how="max"), "torch.min": partial(_extreme_of_torch, how="min"),
-    "torch.sort": _sort_of_torch, "matmul": _matmul, "dot": _matmul, "norm": along_axis.norm, "clip": _clip,
+    "torch.sort": _sort_of_torch, "matmul": matmul, "dot": matmul, "norm": along_axis.norm, "clip": _clip,
     "cast": _cast, "convert_to_tensor": _convert, "where": _where, "masked_fill": _masked_fill,
     "stack": shaping.stack, "concatenate": shaping.concatenate, "expand_dims": shaping.expand,
     "squeeze": shaping.squeeze, "transpose": shaping.transpose, "swapaxes": shaping.swap,

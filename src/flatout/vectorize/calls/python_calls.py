@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 from collections.abc import Callable
 from dataclasses import replace
@@ -50,22 +51,22 @@ from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups.lookups import distinct, members
 
 from . import operations
-from .reader import Reader, bound
-
-_PYTHON: dict[str, Callable[..., Any]] = {
-    "float": float, "int": int, "abs": abs, "len": len, "set": set, "dict": dict,
-    "sum": sum, "max": max, "min": min, "any": any, "all": all,
-}  # fmt: skip
+from .reader import Handler, Reader, bound
 
 
-def _on_numbers(run: Reader, name: str, *values: Any) -> Known | Host | None:
-    """What a function of Python gives for numbers that are known now, or when the loss is traced; None: for others."""
-    if not all(isinstance(value, (Known, Host)) for value in values):
-        return None
-    node = run.lift.graph.call(name, *(value.node for value in values))
-    if all(isinstance(value, Known) for value in values):
-        return Known(_PYTHON[name](*(value.value for value in values)), node)
-    return Host(node)
+def _of_python(name: str, otherwise: Callable[..., Any]) -> Handler:
+    """A function of Python: called for what is known now, or when the loss is traced; `otherwise` for other values."""
+    handlers = bound({name: otherwise})
+
+    def handler(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if not args or kwargs or not all(isinstance(value, (Known, Host)) for value in args):
+            return handlers[name](run, args, kwargs)
+        node = run.lift.graph.call(name, *(value.node for value in args))
+        if any(isinstance(value, Host) for value in args):
+            return Host(node)
+        return Known(getattr(builtins, name)(*(value.value for value in args)), node)
+
+    return handler
 
 
 def _number(run: Reader, name: str, value: Any) -> Tensor:
@@ -78,21 +79,14 @@ def _number(run: Reader, name: str, value: Any) -> Tensor:
 
 
 def _float(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "float", x)
-    if known is not None:
-        return known
     value = _number(run, "float", x)
     return replace(value, is_wide=True) if value.kind in ("float", "any") else cast(run.lift, value, "float32")
 
 
 def _int(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "int", x)
-    if known is not None:
-        return known
     value = _number(run, "int", x)
     note_blurred(run.lift, value)
-    if value.domain:
-        run.lift.hints.append(("whole", value.domain))
+    run.lift.learn("whole", value)
     return value if value.kind == "int" else replace(cast(run.lift, value, "int32"), is_host=True)
 
 
@@ -102,8 +96,7 @@ def _bool(run: Reader, x: Any) -> Any:
 
 
 def _abs(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "abs", x)
-    return operations.apply(run.lift, "abs", [x], {}) if known is None else known
+    return operations.apply(run.lift, "abs", [x], {})
 
 
 def _len(run: Reader, value: Any) -> Any:
@@ -130,8 +123,6 @@ def _len(run: Reader, value: Any) -> Any:
             return members(lift, value.entries, value.others)
         case Places():
             return counted(lift, value.mask, value.mask.inner)
-        case Known():
-            return _on_numbers(run, "len", value)
     raise Refused("len() of something that is no list.")
 
 
@@ -157,8 +148,6 @@ def _reducing(
     if isinstance(value, Items):
         values = value.values if begin is None else (begin, *value.values)
         return functools.reduce(lambda total, item: run.join(how, total, item), values)
-    if isinstance(value, Known):
-        return _on_numbers(run, how, value)
     if isinstance(value, Listing):
         total = _over_listing(run, how, value)
     elif isinstance(value, Tensor):
@@ -183,9 +172,6 @@ def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:
-    known = _on_numbers(run, how, *args)
-    if known is not None:
-        return known
     total = args[0]
     for value in args[1:]:
         total = elementwise(run.lift, f"{how}imum", (total, value), "any")
@@ -265,8 +251,6 @@ def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
 def _set(run: Reader, values: Any = None) -> Any:
     if values is None:
         raise Refused("A set that is filled in a loop.")
-    if isinstance(values, Known):
-        return _on_numbers(run, "set", values)
     entries = on_host(run.lift, tensor(run.lift, values))
     if entries.rank != 1:
         raise WrongRank(f"A set of an array of rank {entries.rank}.")
@@ -287,7 +271,7 @@ def _dict(run: Reader, *args: Any, **words: Any) -> Any:
         value = Known(list(zip(*(one.value for one in value.values), strict=False)), pairs)
     if not isinstance(value, Known) or len(args) != 1 or words:
         raise Refused("A dict is made of other than constants.")
-    return _on_numbers(run, "dict", value)
+    return Known(dict(value.value), graph.call("dict", value.node))
 
 
 def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
@@ -296,8 +280,7 @@ def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     lift.changes.add("FO107")
-    if values.domain:
-        lift.hints.append(("whole", values.domain))
+    lift.learn("whole", values)
     found = distinct(lift, values)
     if not return_counts:
         return found
@@ -329,23 +312,18 @@ def _median(run: Reader, a: Whole) -> Any:
     return _quantile(run, a, number(run.lift, 0.5))
 
 
-def _to_host(run: Reader, x: Read) -> Any:
-    return x
-
-
 def _leaves(run: Reader, *args: Any, **words: Any) -> Any:
     raise Refused("A call leaves the graph (py_function, numpy_function).", "FO204")
 
 
-HANDLERS = bound({
-    "builtins.sorted": _sorted,
-    "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
-    **{f"builtins.{how}": partial(_reducing, how=how) for how in ("sum", "max", "min", "any", "all")},
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "float": _float, "int": _int, "abs": _abs, "len": _len, "set": _set, "sorted": _sorted,
+    **{how: partial(_reducing, how=how) for how in ("sum", "max", "min", "any", "all")},
+}  # fmt: skip
+HANDLERS = {f"builtins.{name}": _of_python(name, function) for name, function in _PYTHON.items()} | bound({
+    "builtins.bool": _bool, "builtins.dict": _dict,
     **dict.fromkeys(("tensorflow.add_n", "tensorflow.math.add_n"), partial(_reducing, how="sum")),
-    "builtins.abs": _abs,
-    "builtins.set": _set, "builtins.dict": _dict,
     "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
-    "keras.ops.convert_to_numpy": _to_host,
     "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
     "numpy.percentile": partial(_quantile, share=100), "numpy.quantile": _quantile, "numpy.median": _median,
     "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import binary, both, not_, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import as_constant, binary, both, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -46,7 +46,6 @@ from flatout.vectorize.lookups.lookups import (
     read_at,
 )
 
-from .constants import as_constant
 from .mask_places import picked_places, selects_at
 from .reader import Reader
 
@@ -230,7 +229,7 @@ def _known_item(lift: Lifting, item: Any) -> tuple[Any, Any] | None:
         return slice(*values), nodes
     if item is None or item is Ellipsis:
         return item, None if item is None else "..."
-    item = as_constant(lift.graph, item)
+    item = as_constant(lift, item)
     return (item.value, item.node) if isinstance(item, Known) else None
 
 
@@ -349,8 +348,7 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):
             raise Refused("Membership in a group that holds other than numbers.")
-        if item.domain:
-            lift.hints.append(("keys", item.domain, tuple(content), True))
+        lift.learn("keys", item, tuple(content), True)
         group = operand(lift, Known(content, lift.graph.call("list", group.node)))
     if isinstance(group, Bag) and not group.others:
         group = group.entries

@@ -31,6 +31,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import calls, value_parts
+from flatout.vectorize.calls.operations import matmul
 from flatout.vectorize.lookups.lookups import is_series
 from flatout.vectorize.loops.iterated_axes import PYTHON
 from flatout.vectorize.loops.loop_totals import join, opened
@@ -199,6 +200,8 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
             return Match(series, key)
     if is_repeated or isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
         return _lists(run, symbol, left, right)
+    if symbol == "@":
+        return matmul(lift, operand(lift, left), operand(lift, right))
     return binary(lift, symbol, left, right)
 
 

@@ -104,8 +104,7 @@ def _groups(lift: Lifting, keys: Tensor, columns: dict[str, Any]) -> Groups:
     if keys.rank != 1 or keys.valid is not None:
         raise WrongRank("Groups by an array that is no vector.")
     lift.changes.add("FO406")
-    if keys.domain:
-        lift.hints.append(("whole", keys.domain))
+    lift.learn("whole", keys)
     return Groups(keys, columns)
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from flatout.vectorize.arrays import exact_comparisons as wide
 from flatout.vectorize.arrays.algebra import (
+    as_constant,
     binary,
     both,
     cast,
@@ -122,8 +123,8 @@ def _by_key(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequen
         known = np.asarray(level.value)
         if known.dtype.kind not in "iubf":
             raise Refused(f"The keys of a table are of type {known.dtype}, which no tensor holds.", "FO401")
-        if isinstance(key, Tensor) and key.domain:
-            lift.hints.append(("keys", key.domain, tuple(np.unique(known).tolist()), default is not None))
+        if isinstance(key, Tensor):
+            lift.learn("keys", key, tuple(np.unique(known).tolist()), default is not None)
     first = np.asarray(levels[0].value)
     if len(levels) == 1 and np.array_equal(first, np.arange(len(first))):
         entry, found = _dense(lift, column, _tensor(keys[0]), len(first))
@@ -220,13 +221,16 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
     return gather(lift, column, 0, row), found
 
 
-def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+def edges_below(lift: Lifting, edges: Any, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
     """How many of the rising edges of intervals each value lies above.
 
     `right`: an interval holds its upper edge. `nan_is_last`: NaN lies above the last edge, not below the first.
     """
-    content = np.asarray(edges.value, "float64")
-    lift.hints.append(("range", values.domain, tuple(content.tolist())))
+    edges = as_constant(lift, edges)
+    content = np.asarray(edges.value if isinstance(edges, Known) else None, "float64")
+    if content.ndim != 1 or np.any(np.diff(content) <= 0):
+        raise Refused("The edges of the intervals are not rising constants.", "FO401")
+    lift.learn("range", values, tuple(content.tolist()))
     lift.changes.add("FO205")
     graph = lift.graph
     axis = Axis("edge", graph.const(len(content)))

@@ -81,6 +81,13 @@ def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
     return changed(value, lambda tensor: relabelled(tensor, labels))
 
 
+def detached(lift: Lifting, value: Tensor) -> Tensor:
+    """An array that carries no gradient."""
+    if not lift.carries_gradient(value.node):
+        return value
+    return replace(value, node=lift.graph.call("ops.stop_gradient", value.node))
+
+
 def on_host(lift: Lifting, value: Any) -> Any:
     """A value as the user's code reads it: a Python or NumPy number, through which no gradient flows."""
 
@@ -88,9 +95,8 @@ def on_host(lift: Lifting, value: Any) -> Any:
         if tensor.kind == "number":
             return tensor
         lift.changes.add("FO201")
-        if tensor.is_host or not lift.carries_gradient(tensor.node) or tensor.kind in ("int", "bool"):
-            return replace(tensor, is_host=True)
-        return replace(tensor, node=lift.graph.call("ops.stop_gradient", tensor.node), is_host=True)
+        is_free = tensor.is_host or tensor.kind in ("int", "bool")
+        return replace(tensor if is_free else detached(lift, tensor), is_host=True)
 
     return changed(value, read)
 

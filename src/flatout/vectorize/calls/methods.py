@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.pysource.library_functions import draws, library_of
-from flatout.vectorize.arrays.algebra import cast, elementwise, on_host
+from flatout.vectorize.arrays.algebra import cast, detached, elementwise, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Choice,
@@ -34,7 +34,7 @@ from . import operations
 from .constants import constant
 from .mapped_calls import mapped_method
 from .reader import Reader
-from .value_parts import attribute, detached, pick
+from .value_parts import attribute, pick
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16

@@ -188,7 +188,9 @@ def _sorted(run: Reader, values: Any, key: Any = None, reverse: Plain = False) -
     if key is not None:
         flow, keys = _keyed(run, key, values, "sorted")
         order = ordered(run.lift, keys, how="argsort", descending=reverse, stable=True)
-        return _in_order(run.lift, flow.element, flow.axes[0], order)
+        place = Axis("place", flow.axes[0].size)
+        at = replace(relabelled(order, {order.inner[0]: place}), inner=())
+        return Listing(picked(run.lift, flow.element, flow.axes[0], at), (place,))
     numbers = tensor(run.lift, values)
     if numbers.rank != 1 or numbers.valid is not None:
         raise Refused("sorted() of a selection, or of rows.", "FO205")
@@ -226,13 +228,6 @@ def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Te
         raise Refused(f"{function}() by a key that is no number for each element.", "FO205")
     run.lift.changes.add("FO205")
     return flow, replace(on_host(run.lift, keys), inner=(axis,), position=None)
-
-
-def _in_order(lift: Lifting, element: Any, axis: Axis, order: Tensor) -> Any:
-    """What a loop gives, rearranged, as a list."""
-    place = Axis("place", axis.size)
-    at = replace(relabelled(order, {order.inner[0]: place}), inner=())
-    return Listing(picked(lift, element, axis, at), (place,))
 
 
 def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:

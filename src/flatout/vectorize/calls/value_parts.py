@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import as_constant, binary, both, not_, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import as_constant, binary, both, detached, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -89,13 +89,6 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
     if isinstance(value, Known):
         return _of_known(lift, value, name)
     raise Refused(f"The attribute {name!r} of something that has none.")
-
-
-def detached(lift: Lifting, value: Tensor) -> Tensor:
-    """An array that carries no gradient."""
-    if not lift.carries_gradient(value.node):
-        return value
-    return replace(value, node=lift.graph.call("ops.stop_gradient", value.node))
 
 
 def _of_known(lift: Lifting, value: Known, name: str) -> Any:

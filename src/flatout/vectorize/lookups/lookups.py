@@ -316,10 +316,7 @@ def read_at(lift: Lifting, table: Known, choice: Choice, default: Any = None) ->
         raise Refused(f"A table has no entry for a name that it may be asked for: {error}.", "FO401") from error
     if not is_series(table) and not isinstance(table.value, Mapping):
         raise Refused("Something is read with a name that is no table.", "FO401")
-    made = Known([_plain(one) for one in given], graph.make("raw", text))
+    plain = [one.item() if isinstance(one, np.generic) else one for one in given]
+    made = Known(plain, graph.make("raw", text))
     again = chosen_from(lift, made, choice.code)
     return index(lift, operand(lift, made), [choice.code]) if again is None else again
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value

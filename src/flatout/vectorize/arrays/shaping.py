@@ -62,15 +62,18 @@ def at_axis(lift: Lifting, x: Tensor, axis: Plain, indices: Any) -> Tensor:
 
 
 def sizes_of(lift: Lifting, *given: Any) -> tuple[Any, ...]:
-    """Sizes or places that are given one by one, or as one tuple; all are known when the loss is traced."""
+    """Sizes that are given one by one, or as one tuple; all are known when the loss is traced."""
+    sizes = _listed(lift, *given)
+    if any(not isinstance(size, (Known, Host)) for size in sizes):
+        raise Refused("An array is made, or reshaped, with a size that depends on the data.", "FO108")
+    return sizes
+
+
+def _listed(lift: Lifting, *given: Any) -> tuple[Any, ...]:
     first = given[0] if given else None
     if isinstance(first, Known) and isinstance(first.value, (tuple, list)):
-        given = (*(number(lift, size) for size in first.value), *given[1:])
-    elif isinstance(first, Items):
-        given = (*first.values, *given[1:])
-    if any(not isinstance(size, (Known, Host)) for size in given):
-        raise Refused("An array is made, cut or reshaped by a size that depends on the data.", "FO108")
-    return given
+        return (*(number(lift, size) for size in first.value), *given[1:])
+    return (*first.values, *given[1:]) if isinstance(first, Items) else given
 
 
 def stack(lift: Lifting, x: Any, axis: Plain = 0, **rest: Any) -> Tensor:
@@ -293,7 +296,7 @@ def narrow(lift: Lifting, x: Tensor, axis: Plain, start: Any, length: Any) -> Te
 
 def sliced(lift: Lifting, x: Tensor, start_indices: Any, shape: Any) -> Tensor:
     """`tf.slice(x, begin, size)` and `ops.slice`; a size of -1 is the rest."""
-    parts = zip(sizes_of(lift, start_indices), sizes_of(lift, shape), strict=True)
+    parts = zip(_listed(lift, start_indices), _listed(lift, shape), strict=True)
     return index(lift, x, [_part(lift, *pair) for pair in parts])
 
 

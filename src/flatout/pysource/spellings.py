@@ -93,8 +93,7 @@ _COMPUTED = {
 _MEANINGS = {
     ("torch", "gather"): "gather_along", ("torch", "split"): "split_by_size",
     ("tensorflow", "split"): "split_by_count_or_sizes",
-    ("torch", "normalize"): "normalize_of_torch", ("tensorflow", "l2_normalize"): "normalize_of_tensorflow",
-    ("keras", "l2_normalize"): "normalize_of_tensorflow", ("torch", "select"): "select_one", ("numpy", "select"): "",
+    ("torch", "normalize"): "", ("torch", "select"): "select_one", ("numpy", "select"): "",
 }  # fmt: skip
 _KEYWORDS = {
     "dim": "axis", "keepdim": "keepdims", "keep_dims": "keepdims", "input": "x", "input_tensor": "x", "a": "x",

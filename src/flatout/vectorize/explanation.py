@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import timeit
 from collections.abc import Callable
 from typing import Any
 
@@ -58,9 +58,4 @@ def _gain(decision: Any, original: Callable[..., Any]) -> str:
 def _seconds(run: Callable[[], Any], repeats: int) -> float:
     from keras import ops
 
-    taken = []
-    for _ in range(1 + repeats):
-        began = time.perf_counter()
-        ops.convert_to_numpy(run())
-        taken.append(time.perf_counter() - began)
-    return min(taken[1:])
+    return min(timeit.repeat(lambda: ops.convert_to_numpy(run()), number=1, repeat=1 + repeats)[1:])

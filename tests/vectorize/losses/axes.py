@@ -30,6 +30,14 @@ def classes_cost(y_true, y_pred):  # rewritten on torch: FO104
     return total
 
 
+def quadratic_form_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+    total = 0.0
+    for i in range(y_true.shape[0]):
+        error = y_true[i] - y_pred[i]
+        total = total + error @ ops.convert_to_tensor(COST) @ error
+    return total / y_true.shape[0]
+
+
 def quantiles(y_true, y_pred):  # rewritten on jax torch: FO104
     parts = []
     for k, level in enumerate(LEVELS):

@@ -63,17 +63,42 @@ def relabelled(tensor: Tensor, labels: dict[Axis, Axis]) -> Tensor:
     )
 
 
-def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
-    if isinstance(value, Tensor):
-        return relabelled(value, labels)
-    if isinstance(value, Items):
-        return Items(tuple(relabelled_value(item, labels) for item in value.values), value.is_list)
-    if isinstance(value, Record):
-        return Record({name: relabelled_value(item, labels) for name, item in value.columns.items()})
-    if isinstance(value, Listing):
-        keep = value.keep and relabelled(value.keep, labels)
-        return Listing(relabelled_value(value.element, labels), value.axes, keep)
+def changed(value: Any, change: Callable[[Tensor], Any]) -> Any:
+    """A value with every array in it changed: of a list each element, of a record each column."""
+    match value:
+        case Tensor():
+            return change(value)
+        case Items():
+            return Items(tuple(changed(item, change) for item in value.values), value.is_list)
+        case Record():
+            return Record({name: changed(item, change) for name, item in value.columns.items()})
+        case Listing():
+            return Listing(changed(value.element, change), value.axes, value.keep and change(value.keep))
     return value
+
+
+def relabelled_value(value: Any, labels: dict[Axis, Axis]) -> Any:
+    return changed(value, lambda tensor: relabelled(tensor, labels))
+
+
+def detached(lift: Lifting, value: Tensor) -> Tensor:
+    """An array that carries no gradient."""
+    if not lift.carries_gradient(value.node):
+        return value
+    return replace(value, node=lift.graph.call("ops.stop_gradient", value.node))
+
+
+def on_host(lift: Lifting, value: Any) -> Any:
+    """A value as the user's code reads it: a Python or NumPy number, through which no gradient flows."""
+
+    def read(tensor: Tensor) -> Tensor:
+        if tensor.kind == "number":
+            return tensor
+        lift.changes.add("FO201")
+        is_free = tensor.is_host or tensor.kind in ("int", "bool")
+        return replace(tensor if is_free else detached(lift, tensor), is_host=True)
+
+    return changed(value, read)
 
 
 def align(lift: Lifting, tensors: Sequence[Tensor]) -> tuple[list[Node], Tensor, list[Tensor]]:
@@ -299,6 +324,18 @@ def known_items(lift: Lifting, listed: Known) -> list[Known]:
     if listed.node.kind in ("tuple", "list"):
         return [Known(item, node) for item, node in zip(listed.value, listed.node.parts[0], strict=True)]
     return [Known(item, graph.index(listed.node, (graph.const(k),))) for k, item in enumerate(listed.value)]
+
+
+def as_constant(lift: Lifting, value: Any) -> Any:
+    """A list of constants as the constant that it is; any other value as it is."""
+    if not isinstance(value, Items):
+        return value
+    parts = [as_constant(lift, part) for part in value.values]
+    if not all(isinstance(part, Known) for part in parts):
+        return value
+    content = [part.value for part in parts]
+    node = lift.graph.sequence(tuple(part.node for part in parts), value.is_list)
+    return Known(content if value.is_list else tuple(content), node)
 
 
 def named(tensor: Tensor) -> Tensor:

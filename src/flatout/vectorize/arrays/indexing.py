@@ -209,8 +209,7 @@ def _learn_least(lift: Lifting, tensor: Tensor, axis: Axis, place: Any, more: in
 def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     """`a[..., item, ...]` with numbers from a tensor."""
     axis = tensor.inner[place]
-    if item.domain and axis.size is not None:
-        lift.hints.append(("index", item.domain, axis.size))
+    lift.learn("index", item, axis.size)
     if item.valid is not None:
         every = None if axis.size is None else lift.graph.call("ops.arange", axis.size)
         if item.rank == 1 and item.inner[0] in item.valid.dims and item.node is every:  # Places that a mask selects.

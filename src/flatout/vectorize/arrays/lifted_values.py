@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, dataclass_transform
+from typing import Any, ClassVar, TypeAlias, dataclass_transform
 
 from .expression_graph import Node
 
@@ -77,6 +77,15 @@ class Tensor(_Value):
     def axes(self) -> tuple[Axis, ...]:
         """The loop axes it depends on."""
         return tuple(axis for axis in self.dims if axis not in self.inner)
+
+
+# How the functions that handle calls declare what they take beside lifted values, see `calls.signatures`: an array
+# whatever it was given as; one that is no selection; one as the user's code reads it on the host; a number that is
+# known when the loss is traced; and a constant, as its value.
+Whole: TypeAlias = Tensor
+Read: TypeAlias = Tensor
+Size: TypeAlias = "Host | Known"
+Plain: TypeAlias = Any
 
 
 class Host(_Value):

@@ -48,6 +48,11 @@ class Lifting:
         if text not in self.notes:
             self.notes.append(text)
 
+    def learn(self, kind: str, of: Tensor, *what: Any) -> None:
+        """Keep what was learned of the values of a parameter, if these are its entries."""
+        if of.domain:
+            self.hints.append((kind, of.domain, *what))
+
     def fresh(self, wish: str) -> str:
         """A name for the argument of a function that the rewrite maps, one that no other has."""
         self._mapped += 1

@@ -20,8 +20,7 @@ def ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
         if bound is None:
             continue
         bound = operand(lift, bound)
-        if bound.domain and axis.size is not None:
-            lift.hints.append(("count", bound.domain, axis.size))
+        lift.learn("count", bound, axis.size)
         if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
             bound = _from_the_end(lift, bound, axis)
         mask = both(lift, mask, binary(lift, symbol, positions(lift, axis), bound))

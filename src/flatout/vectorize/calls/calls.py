@@ -12,9 +12,9 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
-from flatout.pysource.spellings import canonical, keywords
+from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays.algebra import known_items
+from flatout.vectorize.arrays.algebra import as_constant, known_items, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
@@ -23,21 +23,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Method,
     Mutable,
     Partial,
-    Places,
     Refused,
     Sum,
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.lookups.host_values import on_host
 
-from . import mask_places as places
-from . import methods, operations
+from . import methods
 from .constants import constant
 from .mapped_calls import mapped_call
+from .operations import OPERATIONS, array_function
 from .reader import Reader
-from .shapes import SHAPES
-from .torch_functions import pair
 
 # What a loop carries may go through these: how it grows.
 _CARRYING = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}
@@ -88,8 +84,7 @@ def _by_name(run: Reader, word: ast.keyword, scope: Any, is_read: bool) -> list[
     if word.arg is not None:
         return [(word.arg, value)]
     if isinstance(value, Known) and isinstance(value.value, dict) and all(isinstance(key, str) for key in value.value):
-        graph = run.lift.graph
-        return [(key, Known(item, graph.index(value.node, (graph.const(key),)))) for key, item in value.value.items()]
+        return list(_entries(run.lift, value).items())
     raise Refused("A call with a varying number of arguments.")
 
 
@@ -135,17 +130,22 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if _is_keras_loss(function.value):
         return mapped_call(run.lift, function, f"keras.losses.{type(function.value).__name__}", args, kwargs)
     library = library_of(path)
-    is_array = library not in (None, "numpy", "math", "builtins") and operations.known(canonical(str(path)))
-    if all(_is_static(value) for value in (*args, *kwargs.values())) and not _is_users(function.value) and not is_array:
+    is_array = library not in (None, "numpy", "math", "builtins") and canonical(str(path)) in OPERATIONS
+    is_static = all(isinstance(as_constant(run.lift, value), Known) for value in (*args, *kwargs.values()))
+    if is_static and not _is_users(function.value) and not is_array:
         return constant(run, function, path, args, kwargs)
     if library == "math" or library == "numpy":
         args = [on_host(run.lift, value) for value in args]
         kwargs = {name: on_host(run.lift, value) for name, value in kwargs.items()}
     if library is not None and path is not None:
-        made = _array_function(run, function, path, args, kwargs)
+        made = array_function(run.lift, path, args, kwargs)
+        made = mapped_call(run.lift, function, path, args, kwargs) if made is None else made
         return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
     if _is_users(function.value):
-        return _read_in_place(run, function.value, args, kwargs)
+        if hasattr(function.value, "__wrapped__"):
+            name = function.value.__name__
+            raise Refused(f"{name!r} is changed by a decorator: a gradient may be defined there.")
+        return run.users_function(function.value, args, kwargs)
     if path is None and isinstance(getattr(type(function.value), "__call__", None), types.FunctionType):  # noqa: B004
         return methods.method(run, function, "__call__", args, kwargs)
     raise Refused(f"A call to {path or 'an unknown function'}, which has no array form here.", "FO205")
@@ -153,19 +153,17 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
 
 def _opened(lift: Lifting, function: Known) -> Partial:
     """A `functools.partial` that was made outside the loss."""
-    graph, made = lift.graph, function.value
-    args, words = (graph.make("attribute", function.node, name) for name in ("args", "keywords"))
-    return Partial(
-        Known(made.func, graph.make("attribute", function.node, "func")),
-        tuple(Known(value, graph.index(args, (graph.const(k),))) for k, value in enumerate(made.args)),
-        {key: Known(value, graph.index(words, (graph.const(key),))) for key, value in made.keywords.items()},
+    held, args, words = (
+        Known(getattr(function.value, name), lift.graph.make("attribute", function.node, name))
+        for name in ("func", "args", "keywords")
     )
+    return Partial(held, tuple(known_items(lift, args)), _entries(lift, words))
 
 
-def _is_static(value: Any) -> bool:
-    if isinstance(value, Items):
-        return all(_is_static(item) for item in value.values)
-    return isinstance(value, Known)
+def _entries(lift: Lifting, table: Known) -> dict[str, Known]:
+    """The entries of a dict that is known now, with how the source says each."""
+    graph = lift.graph
+    return {key: Known(item, graph.index(table.node, (graph.const(key),))) for key, item in table.value.items()}
 
 
 def _is_users(function: Any) -> bool:
@@ -174,12 +172,6 @@ def _is_users(function: Any) -> bool:
         and library_of(function.__module__ or "") is None
         and ((function.__module__ or "").partition(".")[0] not in _OF_OTHERS)
     )
-
-
-def _read_in_place(run: Reader, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    if hasattr(function, "__wrapped__") or may_define_gradient(function):
-        raise Refused(f"{function.__name__!r} is changed by a decorator: a gradient may be defined there.")
-    return run.users_function(function, args, kwargs)
 
 
 def _joined(run: Reader, path: str, args: list[Any]) -> Any:
@@ -192,25 +184,6 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return run.join(how, left, right)
-
-
-def _array_function(run: Reader, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    name = canonical(path)
-    if places.asks_for_places(name, args, kwargs):
-        return places.places_of(run.lift, path, args[0], kwargs)
-    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
-        return places.function_of_places(run.lift, name, args, kwargs)
-    both = pair(run.lift, name, args, keywords(kwargs)) if path.startswith("torch.") else None
-    if both is not None:
-        return both
-    if name in SHAPES:
-        return SHAPES[name](run.lift, *args)
-    if operations.known(name):
-        try:
-            return operations.apply(run.lift, name, args, keywords(kwargs))
-        except TypeError as error:
-            raise Refused(f"{path} with arguments that are not known here: {error}") from error
-    return mapped_call(run.lift, function, path, args, kwargs)
 
 
 def _is_keras_loss(value: Any) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from flatout.vectorize.arrays.expression_graph import ExpressionGraph
-from flatout.vectorize.arrays.lifted_values import Items, Known, Refused
+from flatout.vectorize.arrays.algebra import as_constant
+from flatout.vectorize.arrays.lifted_values import Known, Refused
 
 from .reader import Reader
 
@@ -25,8 +25,8 @@ def constant(run: Reader, function: Known, path: str | None, args: list[Any], kw
     if root not in (*_PURE, *_OF_PATHS) or name in _EFFECTS:
         raise Refused(f"A call to {path or 'an unknown function'}, which may do more than compute.", "FO206")
     graph = run.lift.graph
-    given = [as_constant(graph, item) for item in args]
-    words = {key: as_constant(graph, item) for key, item in kwargs.items()}
+    given = [as_constant(run.lift, item) for item in args]
+    words = {key: as_constant(run.lift, item) for key, item in kwargs.items()}
     try:
         value = function.value(*(item.value for item in given), **{key: item.value for key, item in words.items()})
     except Exception as error:
@@ -40,15 +40,3 @@ def constant(run: Reader, function: Known, path: str | None, args: list[Any], kw
         run.lift.note(f"{name}() is called once, when the rewrite is made, and not at every call.")
         return run.made_once(name, value, node)
     return Known(value, node)
-
-
-def as_constant(graph: ExpressionGraph, value: Any) -> Any:
-    """A list of constants as the constant that it is; any other value as it is."""
-    if not isinstance(value, Items):
-        return value
-    parts = [as_constant(graph, part) for part in value.values]
-    if not all(isinstance(part, Known) for part in parts):
-        return value
-    content = [part.value for part in parts]
-    node = graph.sequence(tuple(part.node for part in parts), value.is_list)
-    return Known(content if value.is_list else tuple(content), node)

@@ -13,13 +13,11 @@ from typing import Any
 import numpy as np
 
 from flatout.pysource.library_functions import is_random, library_of
-from flatout.vectorize.arrays.algebra import elementwise, front, guarded
+from flatout.vectorize.arrays.algebra import as_constant, elementwise, front, guarded
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-
-from .constants import as_constant
 
 _LIBRARIES = ("keras", "tensorflow", "torch", "jax")
 # They take matrices, or stacks of them: no map is needed.
@@ -76,8 +74,8 @@ def mapped_method(lift: Lifting, of: Tensor, name: str, args: list[Any], kwargs:
 def _applied(
     lift: Lifting, function: Any, node: Callable[..., Node], path: str, args: list[Any], kwargs: dict[str, Any]
 ) -> Tensor:
-    args = [as_constant(lift.graph, value) for value in args]
-    kwargs = {key: as_constant(lift.graph, value) for key, value in kwargs.items()}
+    args = [as_constant(lift, value) for value in args]
+    kwargs = {key: as_constant(lift, value) for key, value in kwargs.items()}
     values = [*args, *kwargs.values()]
     tensors = [value for value in values if isinstance(value, Tensor)]
     known = all(isinstance(value, (Tensor, Known, Host)) for value in values)
@@ -144,9 +142,9 @@ def _mapped(
 
 def _result(function: Any, path: str, args: list[Any], kwargs: dict[str, Any]) -> tuple[int, str]:
     """The rank and the kind of what a function returns for one step, by trial."""
-    for attempt in (None, *_TRIED):
+    for attempt in _TRIED:
         try:
-            made = _symbolic(function, args, kwargs) if attempt is None else _tried(function, args, kwargs, *attempt)
+            made = _tried(function, args, kwargs, *attempt)
             return len(made.shape), _kind(made)
         except Exception:
             continue
@@ -177,17 +175,6 @@ def _elementwise_kind(function: Any, args: list[Any], kwargs: dict[str, Any]) ->
 def _kind(made: Any) -> str:
     dtype = str(made.dtype)
     return "float" if "float" in dtype else "bool" if "bool" in dtype else "int"
-
-
-def _symbolic(function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    import keras
-
-    def stand_in(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return keras.KerasTensor((None,) * value.rank, dtype=_dtype(value))
-        return value.value
-
-    return function(*map(stand_in, args), **{key: stand_in(value) for key, value in kwargs.items()})
 
 
 def _tried(

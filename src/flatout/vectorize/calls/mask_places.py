@@ -38,8 +38,6 @@ def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) 
     name, library = path.rpartition(".")[2], library_of(path)
     as_tuple = kwargs.get("as_tuple")
     if name == "flatnonzero":
-        if mask.rank != 1:
-            raise WrongRank("flatnonzero() of an array of more than one dimension.")
         return along(lift, mask)
     is_column = name == "argwhere" or library == "tensorflow" or (library == "torch" and name == "nonzero")
     if is_column and not (isinstance(as_tuple, Known) and as_tuple.value):
@@ -51,21 +49,16 @@ def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) 
 
 def along(lift: Lifting, mask: Tensor) -> Tensor:
     """The indices where a mask of one dimension holds."""
+    if mask.rank != 1:
+        raise WrongRank("The places of a mask of several dimensions are used as one row.")
     (axis,) = mask.inner
     return replace(positions(lift, axis), inner=(axis,), valid=replace(mask, inner=()))
-
-
-def flat(lift: Lifting, of: Places) -> Any:
-    """A column of indices as a row of them."""
-    if of.mask.rank != 1:
-        raise WrongRank("The places of a mask of several dimensions are used as one row.")
-    return along(lift, of.mask)
 
 
 def function_of_places(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """A function that is given the places of a mask."""
     if name in _FLATTENING and isinstance(args[0], Places):
-        return flat(lift, args[0])
+        return along(lift, args[0].mask)
     if name in _SAME and isinstance(args[0], Places):
         return args[0]
     if name == "gather_nd" and len(args) == 2 and isinstance(args[1], Places) and not kwargs:

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from flatout.pysource import spellings
 from flatout.pysource.library_functions import draws, library_of
-from flatout.vectorize.arrays.algebra import cast, elementwise
+from flatout.vectorize.arrays.algebra import cast, detached, elementwise, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Choice,
@@ -26,23 +25,16 @@ from flatout.vectorize.arrays.lifted_values import (
     TableRow,
     Tensor,
 )
-from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import tensor
+from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups import batch_frames as frames
-from flatout.vectorize.lookups import choices
-from flatout.vectorize.lookups.host_values import on_host
-from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
+from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup, read_at
 
-from . import mask_places as places
 from . import operations
-from .attributes import attribute, detached
 from .constants import constant
 from .mapped_calls import mapped_method
 from .reader import Reader
-from .shapes import SHAPES, shape
-from .subscripts import pick
-from .torch_functions import pair
+from .value_parts import attribute, pick
 
 # Rows of a table that are written out, one by one.
 _MOST_ROWS = 16
@@ -60,9 +52,7 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
     if isinstance(of, (Record, Groups)):
         return frames.method_of(run.lift, of, name, args, kwargs)
     if isinstance(of, Places):
-        if name in ("size", "numel"):
-            return SHAPES["size"](run.lift, of)
-        return places.function_of_places(run.lift, name, [of, *args], kwargs)
+        return operations.array_function(run.lift, f"torch.{name}", [of, *args], kwargs)
     if isinstance(of, Tensor):
         return _of_tensor(run, of, name, args, kwargs)
     if isinstance(of, Known):
@@ -100,8 +90,6 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return frames.filled(run.lift, of, args[0])
     if name == "groupby" and len(args) == 1 and not kwargs and of.is_host:
         return frames.grouped_by(run.lift, of, args[0])
-    if name in ("dim", "numel"):
-        return SHAPES[name](lift, of)
     if name in ("size", "get_shape"):
         return pick(lift, shape(lift, of), args, False) if args else shape(lift, of)
     if name == "detach":
@@ -115,20 +103,13 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
         return replace(reduce(lift, "argmax", cast(lift, same, "int32"), same.inner), is_host=True, kind="int")
     if name == "t":
         return attribute(lift, of, "T")
-    if places.asks_for_places(name, [of, *args], kwargs):
-        return places.places_of(run.lift, f"{'numpy' if of.is_host else 'torch'}.{name}", of, kwargs)
-    canonical = spellings.canonical(f"torch.{name}")
-    both = None if of.is_host else pair(lift, canonical, [of, *args], spellings.keywords(kwargs))
-    if both is not None:
-        return both
-    if operations.known(canonical):
-        return operations.apply(lift, canonical, [of, *args], spellings.keywords(kwargs))
-    return mapped_method(lift, of, name, args, kwargs)
+    found = operations.array_function(lift, f"{'numpy' if of.is_host else 'torch'}.{name}", [of, *args], kwargs)
+    return mapped_method(lift, of, name, args, kwargs) if found is None else found
 
 
 def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     if is_table(of) and name == "get" and len(args) == 2 and isinstance(args[0], Choice) and isinstance(args[1], Known):
-        return choices.read_at(run.lift, of, args[0], args[1])
+        return read_at(run.lift, of, args[0], args[1])
     if is_table(of) and name == "get" and args and isinstance(args[0], (Tensor, Items)):
         keys = list(args[0].values) if isinstance(args[0], Items) else [args[0]]
         default = args[1] if len(args) > 1 else kwargs.get("default")
@@ -137,14 +118,11 @@ def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: 
         return lookup(run.lift, of, keys, default)
     if is_series(of) and name == "reindex" and len(args) == 1 and isinstance(args[0], (Tensor, Listing)) and not kwargs:
         return lookup(run.lift, of, [on_host(run.lift, tensor(run.lift, args[0]))])
-    if is_frame(of) and name in ("iterrows", "itertuples") and not args and len(of.value) <= _MOST_ROWS:
-        return _rows(run.lift, of, name, kwargs)
-    if isinstance(of.value, Mapping) and name in ("keys", "values") and not args:
-        return _listed(run.lift, of, name)
-    if is_table(of) and name == "items" and not args:
-        graph, pairs = run.lift.graph, of.value.items()
-        found = [(Known(key, graph.const(key)), graph.index(of.node, (graph.const(key),)), one) for key, one in pairs]
-        return Items(tuple(Items((key, Known(one, node))) for key, node, one in found))
+    is_rows = is_frame(of) and name in ("iterrows", "itertuples") and len(of.value) <= _MOST_ROWS
+    is_dict = isinstance(of.value, Mapping) and name in ("keys", "values")
+    if (is_rows or is_dict or (is_table(of) and name == "items")) and not args and not kwargs:
+        graph = run.lift.graph
+        return Known(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
     if draws(of.value):
         raise Refused(
             f"Random numbers are drawn (.{name}()): one draw for the whole batch would change their number and order.",
@@ -164,26 +142,3 @@ def _of_known_value(run: Reader, of: Known, name: str, args: list[Any], kwargs: 
     bound = Known(getattr(of.value, name), graph.make("attribute", of.node, name))
     path = f"{type(of.value).__module__}.{name}"
     return constant(run, bound, path, args, kwargs)
-
-
-def _listed(lift: Lifting, of: Known, name: str) -> Known:
-    """`table.keys()`, `table.values()` of a dict, as a list."""
-    graph = lift.graph
-    return Known(list(getattr(of.value, name)()), graph.call("list", graph.method(of.node, name)))
-
-
-def _rows(lift: Lifting, of: Known, name: str, kwargs: dict[str, Any]) -> Items:
-    """The rows of a short table, one by one: `for key, row in table.iterrows()`."""
-    graph = lift.graph
-    if kwargs:
-        raise Refused(f"{name}() with arguments.", "FO401")
-    if name == "itertuples":
-        every = graph.call("list", graph.method(of.node, "itertuples"))
-        rows = enumerate(of.value.itertuples())
-        return Items(tuple(Known(row, graph.index(every, (graph.const(at),))) for at, row in rows))
-    pairs = []
-    for at, (key, row) in enumerate(of.value.iterrows()):
-        place = graph.index(graph.make("attribute", of.node, "index"), (graph.const(at),))
-        found = graph.index(graph.make("attribute", of.node, "iloc"), (graph.const(at),))
-        pairs.append(Items((Known(key, place), Known(row, found))))
-    return Items(tuple(pairs))

@@ -4,129 +4,98 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays import algebra
-from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, guarded, number, where
-from flatout.vectorize.arrays.along_axis import (
-    KINDS,
-    along,
-    cumulative_logsumexp,
-    norm,
-    top_k,
-    unit_of_tensorflow,
-    unit_of_torch,
-)
+from flatout.pysource.spellings import canonical, keywords
+from flatout.vectorize.arrays import along_axis, shaping
+from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, guarded, number, relabelled, where
+from flatout.vectorize.arrays.along_axis import along, ordered
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.indexing import gather, index
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Refused, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import Axis, Items, Places, Plain, Refused, Size, Tensor, Whole, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import (
-    SPLITTING,
-    arange,
-    axes_of,
-    concatenate,
-    diagonal,
-    expand,
-    eye,
-    filled,
-    flatten,
-    linspace,
-    squeeze,
-    stack,
-    swap,
-    tensor,
-    trace,
-    transpose,
-    unstack,
-)
+from flatout.vectorize.arrays.shaping import SHAPES, axes_of, split, tensor
 
-_UNARY = {
-    "abs": None, "square": None, "exp": "float", "expm1": "float", "tanh": "float", "sigmoid": "float", "relu": None,
-    "softplus": "float", "sin": "float", "cos": "float", "tan": "float", "sign": None, "negative": None, "floor": None,
-    "ceil": None, "round": None, "isnan": "bool", "isfinite": "bool", "isinf": "bool", "erf": "float", "silu": "float",
-    "gelu": "float", "elu": "float", "selu": "float", "leaky_relu": "float", "log_sigmoid": "float", "arctan": "float",
-    "sinh": "float", "cosh": "float", "logical_not": "bool", "stop_gradient": None, "zeros_like": None,
-    "ones_like": None, "relu6": None, "softsign": "float", "nan_to_num": None, "hard_sigmoid": "float",
-}  # fmt: skip
-# Infinite value or slope at the edge: their arguments are kept away from it where the statement does not run.
-_EDGED = {
-    "sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "arccos", "arcsin", "arccosh", "arctanh", "logit",
-}  # fmt: skip
-_BINARY = {function: symbol for symbol, function in FUNCTIONS.items()}
-_PAIRS = {"maximum": None, "minimum": None, "arctan2": "float", "logaddexp": "float"}
-_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "var", "std", "argmax", "argmin")
+from . import mask_places
+from .signatures import called
 
 
-def known(name: str) -> bool:
-    return (
-        name in _UNARY
-        or name in _EDGED
-        or name in _BINARY
-        or name in _PAIRS
-        or name in _REDUCTIONS
-        or (name in KINDS or name in _OTHERS)
-    )
+def array_function(lift: Lifting, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """What a library's function, or method, of arrays gives; None: it is not known here."""
+    name = canonical(path)
+    if mask_places.asks_for_places(name, args, kwargs):
+        return mask_places.places_of(lift, path, args[0], kwargs)
+    if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
+        return mask_places.function_of_places(lift, name, args, kwargs)
+    name = f"torch.{name}" if path.startswith("torch.") and f"torch.{name}" in OPERATIONS else name
+    return apply(lift, name, args, keywords(kwargs)) if name in OPERATIONS else None
 
 
 def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`ops.name(*args, **kwargs)` of lifted values."""
     ignored = ("name", "out") if name in _DTYPED else ("name", "out", "dtype")
-    kwargs = {_WORDS.get(key, key): value for key, value in kwargs.items() if key not in ignored}
-    if name in _OTHERS:
-        return _OTHERS[name](lift, *args, **kwargs)
-    if "x" in kwargs:
-        args = [kwargs.pop("x"), *args]
-    if name in _UNARY or name in _EDGED:
-        return _unary(lift, name, tensor(lift, args[0]), args[1:], kwargs)
-    if name in _BINARY or name in _PAIRS:
-        right = args[1] if len(args) > 1 else kwargs["x2"]
-        values = [tensor(lift, args[0]), tensor(lift, right)]
-        if name in _BINARY:
-            return _matmul(lift, *values) if name == "matmul" else binary(lift, _BINARY[name], *values)
-        kind = _PAIRS[name] or ("float" if "float" in (values[0].kind, values[1].kind) else "any")
-        return elementwise(lift, name, values, kind)
-    if name in _REDUCTIONS:
-        return _reduction(lift, name, *args, **kwargs)
-    return along(lift, name, *args, **kwargs)
+    words = {_WORDS.get(key, key): value for key, value in kwargs.items() if key not in ignored}
+    return called(lift, f"ops.{name}", OPERATIONS[name], lift, *args, **words)
 
 
-def _unary(lift: Lifting, name: str, x: Tensor, args: list[Any], kwargs: dict[str, Any]) -> Tensor:
-    if args or kwargs:
-        raise Refused(f"ops.{name} with further arguments is not known here.")
-    if name in _EDGED:
-        return replace(elementwise(lift, name, (guarded(lift, x),), "float"), is_host=x.is_host)
-    kind = _UNARY[name] or (x.kind if x.kind != "number" else "any")
-    result = elementwise(lift, name, (x,), kind)
+def _unary(lift: Lifting, x: Tensor, *, how: str, kind: str | None) -> Tensor:
+    result = elementwise(lift, how, (x,), kind or (x.kind if x.kind != "number" else "any"))
     return replace(result, is_host=x.is_host, position=None)
 
 
-def _reduction(lift: Lifting, name: str, x: Any, axis: Any = None, keepdims: Any = None, **rest: Any) -> Tensor:
-    if set(rest) - {"dtype", "ddof", "correction", "unbiased"} or (rest.get("ddof") or rest.get("correction")):
-        raise Refused(f"ops.{name} with further arguments is not known here.")
-    x = tensor(lift, x)
+def _edged(lift: Lifting, x: Tensor, *, how: str) -> Tensor:
+    return replace(elementwise(lift, how, (guarded(lift, x),), "float"), is_host=x.is_host)
+
+
+def _operator(lift: Lifting, x: Tensor, x2: Tensor, *, symbol: str) -> Any:
+    return binary(lift, symbol, x, x2)
+
+
+def _pair(lift: Lifting, x: Tensor, x2: Tensor, *, how: str, kind: str | None = None) -> Tensor:
+    return elementwise(lift, how, (x, x2), kind or ("float" if "float" in (x.kind, x2.kind) else "any"))
+
+
+def _reduction(
+    lift: Lifting, x: Tensor, axis: Plain = None, keepdims: Plain = False, *, how: str, **rest: Plain
+) -> Tensor:
+    if set(rest) - {"ddof", "correction", "unbiased"} or rest.get("ddof") or rest.get("correction"):
+        raise Refused(f"ops.{how} with further arguments is not known here.")
     if x.kind == "number":
         return x
     over = axes_of(x, axis)
-    keep = isinstance(keepdims, Known) and bool(keepdims.value)
-    if name in ("argmax", "argmin"):
+    if how in ("argmax", "argmin"):
         if len(over) != 1 or x.valid is not None:
-            raise Refused(f"ops.{name} over several dimensions or a selection is not known here.")
+            raise Refused(f"ops.{how} over several dimensions or a selection is not known here.")
         lift.note("Where entries tie, argmax takes the first.")
-    result = reduce(lift, name, x, over, keep)
+    result = reduce(lift, how, x, over, keepdims)
     return replace(result, is_distinct=False, domain=None)
 
 
-def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
+def _extreme_of_torch(lift: Lifting, x: Tensor, axis: Any = None, keepdims: Plain = False, *, how: str) -> Any:
+    """`torch.max(x, dim)`: values and places; `torch.max(x, y)`: the larger of each two entries."""
+    if axis is None:
+        return _reduction(lift, x, how=how)
+    if isinstance(axis, Tensor):
+        return _pair(lift, x, axis, how=f"{how}imum")
+    return Items(tuple(_reduction(lift, x, axis.value, keepdims, how=one) for one in (how, f"arg{how}")))
+
+
+def _sort_of_torch(
+    lift: Lifting, x: Whole, axis: Plain = -1, descending: Plain = False, stable: Plain = False
+) -> Items:
+    """Values and places."""
+    return Items(tuple(ordered(lift, x, axis, descending, stable, how=how) for how in ("sort", "argsort")))
+
+
+def matmul(lift: Lifting, x: Tensor, x2: Tensor) -> Tensor:
+    left, right = x, x2
     if left.rank == 0 or right.rank == 0:
         raise WrongRank("A matrix product of a number.")
     if left.rank == 1 and right.rank == 1:
-        return (
-            reduce(lift, "sum", binary(lift, "*", left, right), (left.inner[-1],))
-            if (left.inner[-1].size is right.inner[-1].size)
-            else _dot(lift, left, right)
-        )
+        product = binary(lift, "*", left, right)
+        return reduce(lift, "sum", product, product.inner)
     first = left if left.rank > 1 else index(lift, left, [None, slice(None)])
     second = right if right.rank > 1 else index(lift, right, [slice(None), None])
     first, second = (front(lift, one) for one in (first, second))
@@ -150,116 +119,90 @@ def _matmul(lift: Lifting, left: Tensor, right: Tensor) -> Tensor:
     return made
 
 
-def _dot(lift: Lifting, x: Any, x2: Any) -> Tensor:
-    a, b = tensor(lift, x), tensor(lift, x2)
-    if a.rank == 1 and b.rank == 1:
-        product = binary(lift, "*", a, b)
-        return reduce(lift, "sum", product, product.inner)
-    return _matmul(lift, a, b)
-
-
-def _clip(lift: Lifting, x: Any, x_min: Any = None, x_max: Any = None) -> Tensor:
-    x = tensor(lift, x)
-    nothing = number(lift, 0)
-    x_min, x_max = (None if isinstance(one, Known) and one.value is None else one for one in (x_min, x_max))
-    low, high = (bound if bound is not None else nothing for bound in (x_min, x_max))
+def _clip(lift: Lifting, x: Tensor, x_min: Any = None, x_max: Any = None) -> Tensor:
     if x_min is None or x_max is None:
-        function, bound = ("minimum", high) if x_min is None else ("maximum", low)
+        function, bound = ("minimum", x_max) if x_min is None else ("maximum", x_min)
         return elementwise(lift, function, (x, bound), x.kind)
-    return replace(elementwise(lift, "clip", (x, low, high), x.kind), is_host=x.is_host)
+    return replace(elementwise(lift, "clip", (x, x_min, x_max), x.kind), is_host=x.is_host)
 
 
-def _cast(lift: Lifting, x: Any, dtype: Any = None) -> Any:
-    name = (
-        str(getattr(dtype.value, "__name__", getattr(dtype.value, "name", dtype.value)))
-        if isinstance(dtype, Known)
-        else ""
-    )
-    name = {"float": "float32", "int": "int32", "bool": "bool", "torch.float32": "float32", "torch.long": "int64"}.get(
-        name.replace("torch.", ""), name.replace("torch.", "")
-    )
+def _cast(lift: Lifting, x: Tensor, dtype: Plain = None) -> Any:
+    name = str(getattr(dtype, "__name__", getattr(dtype, "name", dtype))).replace("torch.", "")
+    name = {"float": "float32", "int": "int32", "long": "int64"}.get(name, name)
     if name not in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
         raise Refused("A cast to a type that is not a constant.")
-    x = tensor(lift, x)
     if x.kind == "number":
         kind = "float" if "float" in name else "bool" if name == "bool" else "int"
         return Tensor(lift.graph.call("ops.cast", x.node, lift.graph.const(name)), (), (), kind)
     return cast(lift, x, name)
 
 
-def _convert(lift: Lifting, x: Any, dtype: Any = None, **rest: Any) -> Any:
-    made = tensor(lift, x)
-    if made.kind == "number":
+def _convert(lift: Lifting, x: Tensor, dtype: Any = None, **rest: Any) -> Any:
+    if x.kind == "number":
         arguments = {} if dtype is None else {"dtype": dtype.node}
-        return Tensor(lift.graph.call("ops.convert_to_tensor", made.node, **arguments), (), (), "any")
-    if dtype is not None and made.kind in ("any", "int", "bool"):
-        made = _cast(lift, made, dtype)
-    return replace(made, is_host=False, is_series=False)
+        return Tensor(lift.graph.call("ops.convert_to_tensor", x.node, **arguments), (), (), "any")
+    if dtype is not None and x.kind in ("any", "int", "bool"):
+        x = called(lift, "cast", _cast, lift, x, dtype)
+    return replace(x, is_host=False, is_series=False)
 
 
-def _where(lift: Lifting, condition: Any, x1: Any = None, x2: Any = None, x: Any = None) -> Tensor:
+def _where(lift: Lifting, condition: Tensor, x1: Any = None, x2: Any = None, x: Any = None) -> Tensor:
     then = x if x1 is None else x1
     if then is None or x2 is None:
         raise Refused("where() with a condition alone gives as many rows as the data say.", "FO108")
-    return where(lift, tensor(lift, condition), tensor(lift, then), tensor(lift, x2))
+    return where(lift, condition, tensor(lift, then), tensor(lift, x2))
 
 
-def _one_hot(lift: Lifting, x: Any, num_classes: Any = None, **rest: Any) -> Tensor:
-    x = tensor(lift, x)
-    if not isinstance(num_classes, (Host, Known)):
-        raise Refused("one_hot() with a number of classes that depends on the data.", "FO108")
-    if x.domain:
-        lift.hints.append(("index", x.domain, num_classes.node))
+def _one_hot(lift: Lifting, x: Tensor, num_classes: Size, **rest: Any) -> Tensor:
+    lift.learn("index", x, num_classes.node)
     x = front(lift, x)
     fresh = Axis("class", num_classes.node)
     node = lift.graph.call("ops.one_hot", cast(lift, x, "int32").node, num_classes.node)
     return Tensor(node, (*x.dims, fresh), (*x.inner, fresh), "float")
 
 
-def _take(lift: Lifting, x: Any, indices: Any, axis: Any = None, **rest: Any) -> Tensor:
-    x, codes = tensor(lift, x), tensor(lift, indices)
+def _take(lift: Lifting, x: Tensor, indices: Tensor, axis: Plain = None, **rest: Any) -> Tensor:
     if axis is None and x.rank != 1:
         raise WrongRank("take() without an axis flattens the array.")
-    place = axis.value if isinstance(axis, Known) and axis.value is not None else 0
-    return gather(lift, x, place % x.rank, codes)
+    return gather(lift, x, (axis or 0) % x.rank, indices)
 
 
-def _take_along(lift: Lifting, x: Any, indices: Any, axis: Any = None) -> Tensor:
-    x, codes = tensor(lift, x), tensor(lift, indices)
+def _take_along(lift: Lifting, x: Tensor, indices: Tensor, axis: Plain = None) -> Tensor:
     (over,) = axes_of(x, axis)
-    if x.axes != codes.axes or x.rank != codes.rank:
+    if x.axes != indices.axes or x.rank != indices.rank:
         raise Refused("take_along_axis() of arrays that depend on different loops.")
     place = lift.graph.const(x.dims.index(over) - len(x.dims))
-    labels = {axis_of: code for axis_of, code in zip(codes.inner, x.inner, strict=True) if code is not over}
-    codes = algebra.relabelled(codes, labels)
+    labels = {own: other for own, other in zip(indices.inner, x.inner, strict=True) if other is not over}
+    codes = relabelled(indices, labels)
     node = lift.graph.call("ops.take_along_axis", front(lift, x).node, front(lift, codes).node, axis=place)
     fresh = codes.inner[x.inner.index(over)]
-    swap = {over: fresh}
-    return replace(algebra.relabelled(front(lift, x), swap), node=node, domain=None)
+    return replace(relabelled(front(lift, x), {over: fresh}), node=node, domain=None)
 
 
-def _moments(lift: Lifting, x: Any, axes: Any = None, **rest: Any) -> Items:
-    words = {"keepdims": rest["keepdims"]} if "keepdims" in rest else {}
-    return Items(tuple(_reduction(lift, how, x, axes, **words) for how in ("mean", "var")))
+def _moments(lift: Lifting, x: Tensor, axes: Plain = None, keepdims: Plain = False, **rest: Any) -> Items:
+    return Items(tuple(_reduction(lift, x, axes, keepdims, how=how) for how in ("mean", "var")))
 
 
-def _as(kind: str) -> Callable[..., Any]:
-    def convert(lift: Lifting, x: Any, **rest: Any) -> Any:
-        x = tensor(lift, x)
-        return x if x.kind in (kind, "number") else cast(lift, x, {"float": "float32", "int": "int32"}[kind])
-
-    return convert
+def _as(lift: Lifting, x: Tensor, *, kind: str, **rest: Any) -> Any:
+    return x if x.kind in (kind, "number") else cast(lift, x, f"{kind}32")
 
 
-def _count_nonzero(lift: Lifting, x: Any, axis: Any = None, **rest: Any) -> Tensor:
-    x = tensor(lift, x)
+def _count_nonzero(lift: Lifting, x: Tensor, axis: Plain = None, **rest: Any) -> Tensor:
     nonzero = x if x.kind == "bool" else binary(lift, "!=", x, number(lift, 0))
-    return _reduction(lift, "sum", nonzero, axis)
+    return _reduction(lift, nonzero, axis, how="sum")
 
 
-def _squared_difference(lift: Lifting, x: Any, x2: Any) -> Tensor:
-    off = binary(lift, "-", tensor(lift, x), tensor(lift, x2))
-    return elementwise(lift, "square", (off,), off.kind)
+def _masked_fill(lift: Lifting, x: Tensor, mask: Tensor, value: Tensor) -> Tensor:
+    return where(lift, mask, value, x)
+
+
+def _masked(lift: Lifting, x: Tensor, mask: Tensor, **rest: Any) -> Tensor:
+    return index(lift, x, [mask])
+
+
+def _take_of_torch(lift: Lifting, x: Tensor, axis: Plain, indices: Tensor, *, along: bool, **rest: Any) -> Tensor:
+    """`torch.index_select(x, dim, index)`, and `torch.gather`, whose index is for each entry: `along` an axis."""
+    return (_take_along if along else _take)(lift, x, indices, axis)
 
 
 # What libraries call an argument that has one name here.
@@ -269,21 +212,45 @@ _WORDS = {
     "perm": "axes", "dims": "axes", "begin": "start_indices", "size": "shape", "index": "indices",
 }  # fmt: skip
 _DTYPED = ("cast", "convert_to_tensor")
-_OTHERS: dict[str, Callable[..., Any]] = {
-    "stack": stack, "concatenate": concatenate, "dot": _dot, "norm": norm, "clip": _clip, "cast": _cast,
-    "convert_to_tensor": _convert, "where": _where, "expand_dims": expand, "squeeze": squeeze,
-    "transpose": transpose, "swapaxes": swap, "reshape": flatten, "ravel": flatten, "flatten": flatten, "view": flatten,
-    "one_hot": _one_hot, "take": _take, "take_along_axis": _take_along, "linspace": linspace,
-    "masked_fill": lambda lift, x, mask, value: where(lift, *(tensor(lift, one) for one in (mask, value, x))),
-    "gather": lambda lift, x, indices, axis=None, **rest: _take(lift, x, indices, axis or number(lift, 0)),
-    "index_select": lambda lift, x, axis, indices: _take(lift, x, indices, axis),
-    # torch's `gather`, whose axis comes before its indices.
-    "gather_along": lambda lift, x, axis, indices, **rest: _take_along(lift, x, indices, axis),
-    "boolean_mask": lambda lift, x, mask, **rest: index(lift, tensor(lift, x), [tensor(lift, mask)]),
-    "cumulative_logsumexp": cumulative_logsumexp, "logcumsumexp": cumulative_logsumexp, "top_k": top_k,
-    "zeros": filled("zeros"), "ones": filled("ones"), "arange": arange, "eye": eye, "unstack": unstack,
-    "as_float": _as("float"), "as_int": _as("int"), "count_nonzero": _count_nonzero, "moments": _moments,
-    "squared_difference": _squared_difference, **SPLITTING, "diagonal": diagonal, "trace": trace,
-    "normalize_of_torch": unit_of_torch, "normalize_of_tensorflow": unit_of_tensorflow,
-    "divide_no_nan": lambda lift, a, b, **rest: elementwise(lift, "divide_no_nan", (a, b), "float"),
+_UNARY = {
+    None: ("abs", "square", "relu", "relu6", "sign", "negative", "floor", "ceil", "round", "stop_gradient",
+           "zeros_like", "ones_like", "nan_to_num"),
+    "float": ("exp", "expm1", "tanh", "sigmoid", "softplus", "sin", "cos", "tan", "erf", "silu", "gelu", "elu", "selu",
+              "leaky_relu", "log_sigmoid", "arctan", "sinh", "cosh", "softsign", "hard_sigmoid"),
+    "bool": ("isnan", "isfinite", "isinf", "logical_not"),
+}  # fmt: skip
+# Infinite value or slope at the edge: their arguments are kept away from it where the statement does not run.
+_EDGED = (
+    "sqrt", "log", "rsqrt", "log1p", "log2", "log10", "reciprocal", "arccos", "arcsin", "arccosh", "arctanh", "logit",
+)  # fmt: skip
+_REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "var", "std", "argmax", "argmin")
+OPERATIONS: dict[str, Callable[..., Any]] = {
+    **SHAPES,
+    **{name: partial(_unary, how=name, kind=kind) for kind, names in _UNARY.items() for name in names},
+    **{name: partial(_edged, how=name) for name in _EDGED},
+    **{name: partial(_reduction, how=name) for name in _REDUCTIONS},
+    **{function: partial(_operator, symbol=symbol) for symbol, function in FUNCTIONS.items()},
+    **{name: partial(_pair, how=name) for name in ("maximum", "minimum")},
+    **{name: partial(_pair, how=name, kind="float") for name in ("arctan2", "logaddexp", "divide_no_nan")},
+    **{name: partial(along, how=name) for name in ("cumsum", "cumprod", "flip")},
+    **{name: partial(along, how=name, kind="float") for name in ("softmax", "log_softmax", "normalize")},
+    **{name: partial(ordered, how=name) for name in ("sort", "argsort")},
+    "torch.max": partial(_extreme_of_torch, how="max"), "torch.min": partial(_extreme_of_torch, how="min"),
+    "torch.sort": _sort_of_torch, "matmul": matmul, "dot": matmul, "norm": along_axis.norm, "clip": _clip,
+    "cast": _cast, "convert_to_tensor": _convert, "where": _where, "masked_fill": _masked_fill,
+    "stack": shaping.stack, "concatenate": shaping.concatenate, "expand_dims": shaping.expand,
+    "squeeze": shaping.squeeze, "transpose": shaping.transpose, "swapaxes": shaping.swap,
+    **dict.fromkeys(("reshape", "ravel", "flatten", "view"), shaping.flatten),
+    "one_hot": _one_hot, "take": _take, "take_along_axis": _take_along, "linspace": shaping.linspace,
+    "gather": partial(_take, axis=0),
+    "index_select": partial(_take_of_torch, along=False), "gather_along": partial(_take_of_torch, along=True),
+    "boolean_mask": _masked, "top_k": along_axis.top_k,
+    "cumulative_logsumexp": along_axis.cumulative_logsumexp,
+    "zeros": partial(shaping.filled, how="zeros"), "ones": partial(shaping.filled, how="ones"),
+    "arange": shaping.arange, "eye": shaping.eye, "unstack": shaping.unstack,
+    "as_float": partial(_as, kind="float"), "as_int": partial(_as, kind="int"), "count_nonzero": _count_nonzero,
+    "moments": _moments, "diagonal": shaping.diagonal,
+    "trace": shaping.trace, "split": split, "chunk": split, "split_by_size": partial(split, is_size=True),
+    "split_by_count_or_sizes": shaping.split_as_tensorflow, "select_one": shaping.at_axis, "narrow": shaping.narrow,
+    "slice": shaping.sliced,
 }  # fmt: skip

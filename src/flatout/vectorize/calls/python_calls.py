@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import builtins
+import functools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import cast, elementwise, front, number, operand, relabelled
+from flatout.vectorize.arrays.algebra import (
+    cast,
+    changed,
+    elementwise,
+    front,
+    number,
+    on_host,
+    operand,
+    relabelled,
+    where,
+)
+from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.exact_comparisons import fits, note_blurred
-from flatout.vectorize.arrays.indexing import listing_to_tensor
+from flatout.vectorize.arrays.indexing import gather, index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
@@ -17,39 +31,42 @@ from flatout.vectorize.arrays.lifted_values import (
     Known,
     Listing,
     Places,
+    Plain,
     Range,
+    Read,
     Record,
     Refused,
     Several,
+    Size,
     Stream,
     Tensor,
     Unreadable,
+    Whole,
     WrongRank,
 )
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import counted, reduce
-from flatout.vectorize.arrays.shaping import tensor
-from flatout.vectorize.lookups.host_values import on_host
+from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups.lookups import distinct, members
 
-from . import operations, ordering
-from .reader import Handler, Reader, bound, is_set
-from .shapes import shape
-
-_PYTHON: dict[str, Callable[..., Any]] = {
-    "float": float, "int": int, "abs": abs, "len": len, "set": set, "dict": dict,
-    "sum": sum, "max": max, "min": min, "any": any, "all": all,
-}  # fmt: skip
+from . import operations
+from .reader import Handler, Reader, bound
 
 
-def _on_numbers(run: Reader, name: str, *values: Any) -> Known | Host | None:
-    """What a function of Python gives for numbers that are known now, or when the loss is traced; None: for others."""
-    if not all(isinstance(value, (Known, Host)) for value in values):
-        return None
-    node = run.lift.graph.call(name, *(value.node for value in values))
-    if all(isinstance(value, Known) for value in values):
-        return Known(_PYTHON[name](*(value.value for value in values)), node)
-    return Host(node)
+def _of_python(name: str, otherwise: Callable[..., Any]) -> Handler:
+    """A function of Python: called for what is known now, or when the loss is traced; `otherwise` for other values."""
+    handlers = bound({name: otherwise})
+
+    def handler(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        if not args or kwargs or not all(isinstance(value, (Known, Host)) for value in args):
+            return handlers[name](run, args, kwargs)
+        node = run.lift.graph.call(name, *(value.node for value in args))
+        if any(isinstance(value, Host) for value in args):
+            return Host(node)
+        return Known(getattr(builtins, name)(*(value.value for value in args)), node)
+
+    return handler
 
 
 def _number(run: Reader, name: str, value: Any) -> Tensor:
@@ -62,21 +79,14 @@ def _number(run: Reader, name: str, value: Any) -> Tensor:
 
 
 def _float(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "float", x)
-    if known is not None:
-        return known
     value = _number(run, "float", x)
     return replace(value, is_wide=True) if value.kind in ("float", "any") else cast(run.lift, value, "float32")
 
 
 def _int(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "int", x)
-    if known is not None:
-        return known
     value = _number(run, "int", x)
     note_blurred(run.lift, value)
-    if value.domain:
-        run.lift.hints.append(("whole", value.domain))
+    run.lift.learn("whole", value)
     return value if value.kind == "int" else replace(cast(run.lift, value, "int32"), is_host=True)
 
 
@@ -86,8 +96,7 @@ def _bool(run: Reader, x: Any) -> Any:
 
 
 def _abs(run: Reader, x: Any) -> Any:
-    known = _on_numbers(run, "abs", x)
-    return operations.apply(run.lift, "abs", [x], {}) if known is None else known
+    return operations.apply(run.lift, "abs", [x], {})
 
 
 def _len(run: Reader, value: Any) -> Any:
@@ -114,44 +123,40 @@ def _len(run: Reader, value: Any) -> Any:
             return members(lift, value.entries, value.others)
         case Places():
             return counted(lift, value.mask, value.mask.inner)
-        case Known():
-            return _on_numbers(run, "len", value)
     raise Refused("len() of something that is no list.")
 
 
-def _reducing(how: str) -> Callable[..., Any]:
+def _reducing(
+    run: Reader,
+    value: Any,
+    *more: Any,
+    how: str,
+    key: Any = None,
+    start: Any = None,
+    default: Any = None,
+    name: Any = None,
+) -> Any:
     """`sum`, `max`, `min`, `any`, `all` of Python."""
-
-    def function(
-        run: Reader, value: Any, *more: Any, key: Any = None, start: Any = None, default: Any = None, name: Any = None
-    ) -> Any:
-        if more and how in ("max", "min"):
-            return _largest(run, how, [value, *more])
-        if key is not None:
-            return ordering.extreme_by(run, how, key, value)
-        begin = more[0] if more else start
-        if isinstance(value, (Range, Several)):
-            flow = run.stream(value)
-            value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-        if isinstance(value, Items):
-            values = value.values if begin is None else (begin, *value.values)
-            total = values[0]
-            for item in values[1:]:
-                total = run.join(how, total, item)
-            return total
-        if isinstance(value, Listing):
-            total = _over_listing(run, how, value)
-        elif isinstance(value, Tensor):
-            if value.rank != 1 and how != "sum":
-                raise WrongRank(f"{how}() of an array of rank {value.rank}.")
-            total = reduce(run.lift, how, value, value.inner[:1])
-        elif isinstance(value, Known):
-            return _on_numbers(run, how, value)
-        else:
-            raise Refused(f"{how}() of something that is no list.")
-        return total if begin is None else run.join("sum", begin, total)
-
-    return function
+    if more and how in ("max", "min"):
+        return _largest(run, how, [value, *more])
+    if key is not None:
+        return _extreme_by(run, how, key, value)
+    begin = more[0] if more else start
+    if isinstance(value, (Range, Several)):
+        flow = run.stream(value)
+        value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+    if isinstance(value, Items):
+        values = value.values if begin is None else (begin, *value.values)
+        return functools.reduce(lambda total, item: run.join(how, total, item), values)
+    if isinstance(value, Listing):
+        total = _over_listing(run, how, value)
+    elif isinstance(value, Tensor):
+        if value.rank != 1 and how != "sum":
+            raise WrongRank(f"{how}() of an array of rank {value.rank}.")
+        total = reduce(run.lift, how, value, value.inner[:1])
+    else:
+        raise Refused(f"{how}() of something that is no list.")
+    return total if begin is None else run.join("sum", begin, total)
 
 
 def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
@@ -167,9 +172,6 @@ def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:
-    known = _on_numbers(run, how, *args)
-    if known is not None:
-        return known
     total = args[0]
     for value in args[1:]:
         total = elementwise(run.lift, f"{how}imum", (total, value), "any")
@@ -179,11 +181,71 @@ def _largest(run: Reader, how: str, args: list[Any]) -> Any:
     return replace(total, is_blurred=True) if is_wide and is_rounded else total
 
 
+def _sorted(run: Reader, values: Any, key: Any = None, reverse: Plain = False) -> Any:
+    """`sorted(values)`, perhaps in reverse; as a key orders them, equal ones stay in their order, in reverse too."""
+    if isinstance(values, Bag) and key is None:
+        return values  # What follows may not depend on the order; the verification sees to it.
+    if key is not None:
+        flow, keys = _keyed(run, key, values, "sorted")
+        order = ordered(run.lift, keys, how="argsort", descending=reverse, stable=True)
+        place = Axis("place", flow.axes[0].size)
+        at = replace(relabelled(order, {order.inner[0]: place}), inner=())
+        return Listing(picked(run.lift, flow.element, flow.axes[0], at), (place,))
+    numbers = tensor(run.lift, values)
+    if numbers.rank != 1 or numbers.valid is not None:
+        raise Refused("sorted() of a selection, or of rows.", "FO205")
+    run.lift.changes.add("FO205")
+    return ordered(run.lift, numbers, how="sort", descending=reverse)
+
+
+def _extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
+    """`max(values, key=f)`: the first of those for which f is largest."""
+    flow, keys = _keyed(run, key, value, how)
+    lift = run.lift
+    # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
+    missing = elementwise(lift, "isnan", (keys,), "bool")
+    best = first_best(lift, how, where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), keys))
+    first = index(lift, missing, [number(lift, 0)])
+    return picked(lift, flow.element, flow.axes[0], where(lift, first, number(lift, 0), best))
+
+
+def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
+    """The first place where the numbers along the only inner dimension are largest or least."""
+    # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
+    zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
+    best = operations.apply(lift, f"arg{how}", [where(lift, zero, number(lift, 0.0), keys)], {})
+    return cast(lift, best, "int32")
+
+
+def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
+    """What is ordered, and the numbers that order it, as a vector."""
+    flow = run.stream(value)
+    if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
+        raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
+    (axis,) = flow.axes
+    keys = tensor(run.lift, run.each_step(flow, lambda: run.call(key, [flow.element])))
+    if keys.rank or axis not in keys.dims or keys.valid is not None:
+        raise Refused(f"{function}() by a key that is no number for each element.", "FO205")
+    run.lift.changes.add("FO205")
+    return flow, replace(on_host(run.lift, keys), inner=(axis,), position=None)
+
+
+def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
+    """What a loop gives at the steps of which these are the places."""
+
+    def gathered(part: Tensor) -> Tensor:
+        if axis not in part.dims:
+            return part
+        if part.position == (axis, 0) and axis.start is None:
+            return replace(at, kind="int", is_host=True)
+        return gather(lift, replace(part, inner=(axis, *part.inner), position=None), 0, at)
+
+    return changed(element, gathered)
+
+
 def _set(run: Reader, values: Any = None) -> Any:
     if values is None:
         raise Refused("A set that is filled in a loop.")
-    if isinstance(values, Known):
-        return _on_numbers(run, "set", values)
     entries = on_host(run.lift, tensor(run.lift, values))
     if entries.rank != 1:
         raise WrongRank(f"A set of an array of rank {entries.rank}.")
@@ -204,20 +266,18 @@ def _dict(run: Reader, *args: Any, **words: Any) -> Any:
         value = Known(list(zip(*(one.value for one in value.values), strict=False)), pairs)
     if not isinstance(value, Known) or len(args) != 1 or words:
         raise Refused("A dict is made of other than constants.")
-    return _on_numbers(run, "dict", value)
+    return Known(dict(value.value), graph.call("dict", value.node))
 
 
-def _distinct(run: Reader, values: Any, return_counts: Any = None) -> Any:
+def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     lift = run.lift
-    values = on_host(lift, tensor(lift, values))
     if values.rank != 1 or values.valid is not None:
         raise WrongRank("unique() of an array that is no vector.")
     lift.changes.add("FO107")
-    if values.domain:
-        lift.hints.append(("whole", values.domain))
+    lift.learn("whole", values)
     found = distinct(lift, values)
-    if not is_set(return_counts):
+    if not return_counts:
         return found
     twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
     same = elementwise(lift, "equal", (found.element, twin), "bool", "==")
@@ -225,51 +285,41 @@ def _distinct(run: Reader, values: Any, return_counts: Any = None) -> Any:
     return Items((found, Listing(number_of, found.axes, found.keep)))
 
 
-def _distinct_and_places(run: Reader, x: Any, *rest: Any, **words: Any) -> Any:
+def _distinct_and_places(run: Reader, x: Read, *rest: Any, **words: Any) -> Any:
     """`tf.unique(x)`: the values, and for every entry the place of its own, which has no array form here."""
     places = Unreadable("The places that tf.unique() gives depend on the order of the values.", "FO107")
     return Items((_distinct(run, x), places))
 
 
-def _quantile(share: float) -> Callable[..., Any]:
+def _quantile(run: Reader, a: Whole, q: Size, *, share: float = 1) -> Any:
     """`percentile(x, q)` and `quantile(x, q)` of a whole array."""
-
-    def function(run: Reader, a: Any, q: Any) -> Any:
-        graph = run.lift.graph
-        if not isinstance(q, (Known, Host)):
-            raise Refused("A percentile from the data.", "FO205")
-        values = front(run.lift, on_host(run.lift, tensor(run.lift, a)))
-        if values.valid is not None or (values.axes and values.rank != 1):
-            raise Refused("A percentile of a selection, or of several dimensions in a loop.", "FO205")
-        run.lift.changes.add("FO205")
-        at = graph.binary("/", q.node, graph.const(share)) if share != 1 else q.node
-        node = graph.call("ops.quantile", values.node, at, **({"axis": graph.const(-1)} if values.axes else {}))
-        return Tensor(node, values.axes, (), "float", is_host=True)
-
-    return function
+    graph = run.lift.graph
+    values = front(run.lift, on_host(run.lift, a))
+    if values.axes and values.rank != 1:
+        raise Refused("A percentile of several dimensions in a loop.", "FO205")
+    run.lift.changes.add("FO205")
+    at = graph.binary("/", q.node, graph.const(share)) if share != 1 else q.node
+    node = graph.call("ops.quantile", values.node, at, **({"axis": graph.const(-1)} if values.axes else {}))
+    return Tensor(node, values.axes, (), "float", is_host=True)
 
 
-def _to_host(run: Reader, x: Any) -> Any:
-    return on_host(run.lift, tensor(run.lift, x))
+def _median(run: Reader, a: Whole) -> Any:
+    return _quantile(run, a, number(run.lift, 0.5))
 
 
 def _leaves(run: Reader, *args: Any, **words: Any) -> Any:
     raise Refused("A call leaves the graph (py_function, numpy_function).", "FO204")
 
 
-HANDLERS: dict[str, Handler] = {
-    "builtins.sorted": ordering.sorted_values,
-    **bound({
-        "builtins.float": _float, "builtins.int": _int, "builtins.bool": _bool, "builtins.len": _len,
-        "builtins.sum": _reducing("sum"), "builtins.max": _reducing("max"), "builtins.min": _reducing("min"),
-        "builtins.any": _reducing("any"), "builtins.all": _reducing("all"), "builtins.abs": _abs,
-        "builtins.set": _set, "builtins.dict": _dict,
-        "tensorflow.add_n": _reducing("sum"), "tensorflow.math.add_n": _reducing("sum"),
-        "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
-        "keras.ops.convert_to_numpy": _to_host,
-        "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
-        "numpy.percentile": _quantile(100), "numpy.quantile": _quantile(1),
-        "numpy.median": lambda run, a: _quantile(1)(run, a, number(run.lift, 0.5)),
-        "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,
-    }),
+_PYTHON: dict[str, Callable[..., Any]] = {
+    "float": _float, "int": _int, "abs": _abs, "len": _len, "set": _set, "sorted": _sorted,
+    **{how: partial(_reducing, how=how) for how in ("sum", "max", "min", "any", "all")},
 }  # fmt: skip
+HANDLERS = {f"builtins.{name}": _of_python(name, function) for name, function in _PYTHON.items()} | bound({
+    "builtins.bool": _bool, "builtins.dict": _dict,
+    **dict.fromkeys(("tensorflow.add_n", "tensorflow.math.add_n"), partial(_reducing, how="sum")),
+    "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
+    "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
+    "numpy.percentile": partial(_quantile, share=100), "numpy.quantile": _quantile, "numpy.median": _median,
+    "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,
+})  # fmt: skip

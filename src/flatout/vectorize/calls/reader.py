@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Method, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Method, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
+
+from .signatures import called
 
 # What a function gives for lifted arguments, given by place and by name.
 Handler = Callable[["Reader", list[Any], dict[str, Any]], Any]
@@ -70,18 +71,4 @@ def bound(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
 
 
 def _bound(path: str, function: Callable[..., Any]) -> Handler:
-    def handler(run: Reader, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        try:
-            given = inspect.signature(function).bind(run, *args, **kwargs)
-        except TypeError as error:
-            raise Refused(f"{path}() with arguments that are not known here: {error}.", "FO205") from error
-        return function(*given.args, **given.kwargs)
-
-    return handler
-
-
-def is_set(flag: Any, otherwise: bool = False) -> bool:
-    """Whether an argument that is True or False is True; `otherwise`: where it is not given."""
-    if flag is not None and not isinstance(flag, Known):
-        raise Refused("An argument that is True or False depends on the data.")
-    return otherwise if flag is None else bool(flag.value)
+    return lambda run, args, kwargs: called(run.lift, path, function, run, *args, **kwargs)

@@ -7,13 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
+from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
 from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
-from flatout.vectorize.calls import ordering
-from flatout.vectorize.lookups.host_values import on_host
+from flatout.vectorize.calls import python_calls
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 
@@ -125,7 +124,7 @@ def best_step(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
     if axis is None or axis.is_reversed or axis not in key.dims or key.valid is not None:
         raise Refused(f"{after.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     keys = replace(on_host(lift, key), inner=(axis,), position=None)
-    picked = ordering.picked(lift, value, axis, ordering.first_best(lift, how, keys))
+    picked = python_calls.picked(lift, value, axis, python_calls.first_best(lift, how, keys))
     best = reduce(lift, how, keys, (axis,))
     if isinstance(before, Sum):
         return replace(before, how=after.how, terms=(*before.terms, Items((best, picked, before.begin))))

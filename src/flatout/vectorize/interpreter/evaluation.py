@@ -30,7 +30,8 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.calls import attributes, calls, subscripts
+from flatout.vectorize.calls import calls, value_parts
+from flatout.vectorize.calls.operations import matmul
 from flatout.vectorize.lookups.lookups import is_series
 from flatout.vectorize.loops.iterated_axes import PYTHON
 from flatout.vectorize.loops.loop_totals import join, opened
@@ -80,7 +81,7 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
             of = evaluate(run, node.value, scope)
             if is_object(of):
                 return heap_access.attribute(run, of, node.attr)
-            return attributes.attribute(run.lift, read(run, of), node.attr)
+            return value_parts.attribute(run.lift, read(run, of), node.attr)
         case ast.Call():
             return calls.call(run, node, scope)
         case ast.Lambda():
@@ -149,8 +150,8 @@ def _subscript(run: Any, node: ast.Subscript, scope: Scope) -> Any:
         if not (isinstance(key, Known) and (key.value is None or key.value is Ellipsis)):
             return heap_access.entry(run, of, key)
     if isinstance(of, Items) and isinstance(node.slice, (ast.Constant, ast.UnaryOp)):
-        return subscripts.subscript(run, of, node.slice, scope)
-    made = subscripts.subscript(run, read(run, of), node.slice, scope)
+        return value_parts.subscript(run, of, node.slice, scope)
+    made = value_parts.subscript(run, read(run, of), node.slice, scope)
     return run.heap.make("list", made) if isinstance(node.slice, ast.Slice) and _is_fresh_list(made) else made
 
 
@@ -199,6 +200,8 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
             return Match(series, key)
     if is_repeated or isinstance(left, (Items, Listing)) or isinstance(right, (Items, Listing)):
         return _lists(run, symbol, left, right)
+    if symbol == "@":
+        return matmul(lift, operand(lift, left), operand(lift, right))
     return binary(lift, symbol, left, right)
 
 
@@ -285,7 +288,7 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
             return number(lift, same == isinstance(op, ast.Is))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
-        return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
+        return value_parts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     symbol = SYMBOLS[type(op)]
     question = best_so_far.compared(symbol, left, right)
     if question is not None:

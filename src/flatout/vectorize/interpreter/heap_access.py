@@ -25,7 +25,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     WrongRank,
 )
-from flatout.vectorize.calls import methods, ordering, subscripts
+from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import operated, stream
 from flatout.vectorize.loops.loop_totals import opened
@@ -63,7 +63,7 @@ def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
     if held.default == "number":
         return number(run.lift, 0)
     if held.variables:
-        return subscripts.pick(run.lift, read(run, Member(held, keys)), [key], False)
+        return value_parts.pick(run.lift, read(run, Member(held, keys)), [key], False)
     if constant_key(key) is not None:
         raise Refused(f"{held.label!r} has no such key.", "FO401")
     raise Refused(f"An entry of {held.label!r} is read before it is there.", "FO106")
@@ -83,7 +83,7 @@ def _place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
             raise WrongRank(f"Place {at.value} of {len(content.values)}.")
         found = content.values[at.value]
         return Member(found, keys) if keys and isinstance(found, Mutable) else found
-    return subscripts.pick(run.lift, read(run, Member(held, keys)), [at], False)
+    return value_parts.pick(run.lift, read(run, Member(held, keys)), [at], False)
 
 
 def _from_the_start(run: Any, at: Any, content: Listing) -> Any:
@@ -278,9 +278,8 @@ def _sort(run: Any, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]
     content = read(run, held)
     if keys or isinstance(content, Sum):
         raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
-    held.variables[CONTENT] = ordering.sorted_values(
-        run, [content], {word: read(run, value) for word, value in kwargs.items()}
-    )
+    words = {word: read(run, value) for word, value in kwargs.items()}
+    held.variables[CONTENT] = run.handlers["builtins.sorted"](run, [content], words)
     return Known(None, run.lift.graph.const(None))
 
 
@@ -362,4 +361,4 @@ def contains(run: Any, key: Any, group: Any, negate: bool) -> Any:
         return Question(Sum(held.label), "not in" if negate else "in")
     if not all_terms(held):
         return None if held.variables.keys() - {EACH} else number(run.lift, negate)
-    return subscripts.contains(run.lift, key, keys_of(run, held, keys), negate)
+    return value_parts.contains(run.lift, key, keys_of(run, held, keys), negate)

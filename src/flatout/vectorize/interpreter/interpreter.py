@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from flatout.vectorize.arrays.algebra import detached
 from flatout.vectorize.arrays.expression_graph import Node
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Method, Refused, Stream, Tensor
 from flatout.vectorize.arrays.lifting import Lifting, Masked
-from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
+from flatout.vectorize.calls import calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import join, over_axes
@@ -211,7 +212,7 @@ class Interpreter(Assigning, Branching):
             self.statement(statement, scope)
         for (space, cell), value in self.heap.changed(before).items() if set(paths) & set(_NO_GRADIENT) else ():
             if isinstance(value, Tensor):
-                space.variables[cell] = attributes.detached(self.lift, value)
+                space.variables[cell] = detached(self.lift, value)
             elif not isinstance(value, (Host, Known)):
                 raise Refused(f"{self.heap.label(space, cell)!r} is filled where no gradient is kept.", "FO101")
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, relabelled, where
+from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, on_host, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
 from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import tensor
 
-from .host_values import on_host
 from .lookups import distinct, is_frame, lookup
 
 _REDUCTIONS = ("mean", "sum", "max", "min")
@@ -105,8 +104,7 @@ def _groups(lift: Lifting, keys: Tensor, columns: dict[str, Any]) -> Groups:
     if keys.rank != 1 or keys.valid is not None:
         raise WrongRank("Groups by an array that is no vector.")
     lift.changes.add("FO406")
-    if keys.domain:
-        lift.hints.append(("whole", keys.domain))
+    lift.learn("whole", keys)
     return Groups(keys, columns)
 
 

@@ -11,18 +11,30 @@ import numpy as np
 
 from flatout.vectorize.arrays import exact_comparisons as wide
 from flatout.vectorize.arrays.algebra import (
+    as_constant,
     binary,
     both,
     cast,
     constant_array,
     not_,
     number,
+    operand,
     relabelled,
     shielded,
     where,
 )
-from flatout.vectorize.arrays.indexing import gather
-from flatout.vectorize.arrays.lifted_values import Axis, Known, Listing, Match, Refused, TableRow, Tensor
+from flatout.vectorize.arrays.indexing import gather, index
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Choice,
+    Known,
+    Listing,
+    Match,
+    Refused,
+    TableRow,
+    Tensor,
+    WrongRank,
+)
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
@@ -111,8 +123,8 @@ def _by_key(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequen
         known = np.asarray(level.value)
         if known.dtype.kind not in "iubf":
             raise Refused(f"The keys of a table are of type {known.dtype}, which no tensor holds.", "FO401")
-        if isinstance(key, Tensor) and key.domain:
-            lift.hints.append(("keys", key.domain, tuple(np.unique(known).tolist()), default is not None))
+        if isinstance(key, Tensor):
+            lift.learn("keys", key, tuple(np.unique(known).tolist()), default is not None)
     first = np.asarray(levels[0].value)
     if len(levels) == 1 and np.array_equal(first, np.arange(len(first))):
         entry, found = _dense(lift, column, _tensor(keys[0]), len(first))
@@ -209,13 +221,16 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
     return gather(lift, column, 0, row), found
 
 
-def edges_below(lift: Lifting, edges: Known, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
+def edges_below(lift: Lifting, edges: Any, values: Tensor, right: bool, nan_is_last: bool) -> Tensor:
     """How many of the rising edges of intervals each value lies above.
 
     `right`: an interval holds its upper edge. `nan_is_last`: NaN lies above the last edge, not below the first.
     """
-    content = np.asarray(edges.value, "float64")
-    lift.hints.append(("range", values.domain, tuple(content.tolist())))
+    edges = as_constant(lift, edges)
+    content = np.asarray(edges.value if isinstance(edges, Known) else None, "float64")
+    if content.ndim != 1 or np.any(np.diff(content) <= 0):
+        raise Refused("The edges of the intervals are not rising constants.", "FO401")
+    lift.learn("range", values, tuple(content.tolist()))
     lift.changes.add("FO205")
     graph = lift.graph
     axis = Axis("edge", graph.const(len(content)))
@@ -260,3 +275,48 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
     if keep is None:
         raise Refused("The size of a set of a whole array is its length.", "FO205")
     return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())
+
+
+def chosen_from(lift: Lifting, value: Known, item: Any) -> Choice | None:
+    """What a list, array or dict of names gives for a number of the batch; None: it holds numbers."""
+    content = value.value
+    if not isinstance(item, Tensor):
+        return None
+    options = list(content.values()) if isinstance(content, Mapping) else content
+    if not isinstance(options, (list, tuple, np.ndarray)) or not len(options):
+        return None
+    if not all(isinstance(option, str) for option in options):
+        return None
+    if item.rank:
+        raise WrongRank("A name is chosen by an array.")
+    if not isinstance(content, Mapping):
+        return Choice(Known(list(options), value.node), item)
+    graph, name = lift.graph, text_of(value.node)
+    places = graph.make("raw", f"{{key: place for place, key in enumerate({name})}}")
+    code = lookup(lift, Known({key: place for place, key in enumerate(content)}, places), [item])
+    return Choice(Known(options, graph.make("raw", f"list({name}.values())")), cast(lift, code, "int32"))
+
+
+def read_at(lift: Lifting, table: Known, choice: Choice, default: Any = None) -> Any:
+    """A dict, Series or DataFrame at the name that was chosen: at the place of that name in a table in their order."""
+    lift.changes.add("FO401")
+    graph, options = lift.graph, choice.options
+    name, names = text_of(table.node), text_of(options.node)
+    try:
+        if is_frame(table):
+            rows = Known(table.value.loc[options.value], graph.make("raw", f"{name}.loc[{names}]"))
+            return TableRow(rows, (choice.code,), True)
+        if default is not None:
+            given = [table.value.get(option, default.value) for option in options.value]
+            text = f"[{name}.get(name, {text_of(default.node)}) for name in {names}]"
+        else:
+            given = [table.value[option] for option in options.value]
+            text = f"[{name}[name] for name in {names}]"
+    except (KeyError, AttributeError) as error:
+        raise Refused(f"A table has no entry for a name that it may be asked for: {error}.", "FO401") from error
+    if not is_series(table) and not isinstance(table.value, Mapping):
+        raise Refused("Something is read with a name that is no table.", "FO401")
+    plain = [one.item() if isinstance(one, np.generic) else one for one in given]
+    made = Known(plain, graph.make("raw", text))
+    again = chosen_from(lift, made, choice.code)
+    return index(lift, operand(lift, made), [choice.code]) if again is None else again

@@ -55,7 +55,7 @@ def recipes(
     counts = _names(said["count"])
     indexing = {*counts, *_names(said["index"]), *_names(said["keys"])}
     compared = tuple(name for name in _names(said["value"]) if name not in indexing)
-    edges = {name: tuple(filter(np.isfinite, found)) for name, found in said["range"] if name}
+    edges = {name: tuple(filter(np.isfinite, found)) for name, found in said["range"]}
     bounds = _bounds(said)
     names = list(ranks)
     first = next((name for name in names if name != predicted), None)

@@ -1,15 +1,16 @@
-"""Subscripts of lifted values: arrays, lists that a loop filled, and tables."""
+"""Attributes and subscripts of lifted values: arrays, lists that a loop filled, and tables."""
 
 from __future__ import annotations
 
 import ast
+import types
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import both, elementwise, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import as_constant, binary, both, detached, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -30,14 +31,89 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
+from flatout.vectorize.arrays.shaping import SHAPES, tensor
 from flatout.vectorize.lookups.batch_frames import column_of
-from flatout.vectorize.lookups.choices import chosen_from, read_at
-from flatout.vectorize.lookups.lookups import entry, is_frame, is_nested, is_series, is_table, lookup, nested_entry
+from flatout.vectorize.lookups.lookups import (
+    chosen_from,
+    entry,
+    is_frame,
+    is_nested,
+    is_series,
+    is_table,
+    lookup,
+    nested_entry,
+    read_at,
+)
 
 from .mask_places import picked_places, selects_at
 from .reader import Reader
+
+
+def attribute(lift: Lifting, value: Any, name: str) -> Any:
+    """`value.name`."""
+    graph = lift.graph
+    if isinstance(value, Tensor):
+        if name in ("shape", "ndim"):
+            return SHAPES[name](lift, value)
+        if name in ("T", "mT"):
+            return replace(value, inner=value.inner[::-1])
+        if name == "dtype":
+            return Known("dtype", graph.make("attribute", value.node, "dtype"), "dtype")
+        if name == "data":
+            return detached(lift, value)
+        if name == "values":
+            return replace(value, is_series=False)
+        return Method(value, name)
+    if isinstance(value, Match):
+        if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):
+            return Method(value, name)
+        node = graph.const(name)
+        return pick(lift, value, [Known(name, node)], False)
+    if isinstance(value, (Record, Groups)):
+        return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
+    if isinstance(value, TableRow):
+        return Method(value, name) if name in ("item", "to_dict") else column_of_row(lift, value, name)
+    if isinstance(value, Items) and name in ("values", "indices") and len(value.values) == 2:
+        return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
+    if isinstance(value, Places) and name == "shape":
+        return SHAPES[name](lift, value)
+    if isinstance(value, (Items, Listing, Bag, Method, Places)):
+        return Method(value, name)
+    if isinstance(value, Sum) and name == "write":
+        return Method(value, name)  # Of a TensorArray, which is filled as a list is.
+    if isinstance(value, Sum):
+        raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
+    if isinstance(value, Host):
+        raise Refused(f"The attribute {name!r} of a number.")
+    if isinstance(value, Known):
+        return _of_known(lift, value, name)
+    raise Refused(f"The attribute {name!r} of something that has none.")
+
+
+def _of_known(lift: Lifting, value: Known, name: str) -> Any:
+    graph = lift.graph
+    if (is_frame(value) or is_series(value)) and name in ("loc", "iloc", "at", "iat", "values", "get", "map"):
+        if name == "values":
+            return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
+        return Method(value, name)
+    if isinstance(value.value, (dict, list)) and callable(getattr(value.value, name, None)):
+        return Method(value, name)
+    try:
+        found = getattr(value.value, name)
+    except AttributeError as error:
+        raise Refused(f"There is no attribute {name!r}.") from error
+    node = graph.make("attribute", value.node, name)
+    if found is None or isinstance(found, bool):
+        node = graph.const(found) if isinstance(value.value, types.ModuleType) else node
+    path = f"{value.value.__name__}.{name}" if isinstance(value.value, types.ModuleType) else None
+    if isinstance(value.value, type) and name == "apply" and "autograd" in str(value.value.__mro__):
+        raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
+    is_bound = isinstance(found, types.MethodType) and not isinstance(value.value, types.ModuleType)
+    is_method = callable(found) and not isinstance(value.value, (types.ModuleType, type))
+    if is_bound or (is_method and not isinstance(found, types.FunctionType)):
+        return Method(value, name)
+    return Known(found, node, path)
 
 
 def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:
@@ -62,7 +138,6 @@ def _none(value: Any) -> Any:
 
 
 def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
-    graph = lift.graph
     if isinstance(value, Tensor):
         mask = selects_at(list(items[0].values) if isinstance(items[0], Items) and len(items) == 1 else items)
         if mask is not None:
@@ -92,8 +167,9 @@ def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
         raise WrongRank("A number is indexed.")
     if not isinstance(value, Known):
         raise Refused("Something is indexed that is no array, list or table.")
-    if all(_is_known(item) for item in items):
-        return _known(lift, value, items, is_tuple)
+    known = _known(lift, value, items, is_tuple)
+    if known is not None:
+        return known
     if isinstance(items[0], Choice):
         return read_at(lift, value, items[0])
     chosen = chosen_from(lift, value, items[0]) if len(items) == 1 else None
@@ -106,8 +182,7 @@ def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
         return lookup(lift, value, [_index_item(lift, key) if isinstance(key, Listing) else key for key in keys])
     if is_frame(value):
         raise Refused("A DataFrame is indexed by a tensor.", "FO401")
-    array = operand(lift, value)
-    return index(lift, array, [_index_item(lift, item) for item in items]) if array.rank else graph.const(0)
+    return index(lift, operand(lift, value), [_index_item(lift, item) for item in items])
 
 
 def _index_item(lift: Lifting, item: Any) -> Any:
@@ -124,54 +199,44 @@ def _index_item(lift: Lifting, item: Any) -> Any:
     return item
 
 
-def _is_known(item: Any) -> bool:
-    if isinstance(item, slice):
-        return all(part is None or isinstance(part, Known) for part in (item.start, item.stop, item.step))
-    if isinstance(item, Items):
-        return all(isinstance(part, Known) for part in item.values)
-    return item is None or item is Ellipsis or isinstance(item, Known)
-
-
-def _known(lift: Lifting, value: Known, items: list[Any], is_tuple: bool) -> Known:
-    """A constant indexed by constants."""
-    graph = lift.graph
-
-    def plain(item: Any) -> Any:
-        if isinstance(item, slice):
-            return slice(*(None if part is None else part.value for part in (item.start, item.stop, item.step)))
-        if isinstance(item, Items):
-            return tuple(part.value for part in item.values)
-        return item.value if isinstance(item, Known) else item
-
-    def node(item: Any) -> Any:
-        if isinstance(item, slice):
-            return tuple(None if part is None else part.node for part in (item.start, item.stop, item.step))
-        if isinstance(item, Items):
-            return graph.sequence(tuple(part.node for part in item.values))
-        return item.node if isinstance(item, Known) else "..." if item is Ellipsis else item
-
-    key = tuple(plain(item) for item in items)
+def _known(lift: Lifting, value: Known, items: list[Any], is_tuple: bool) -> Known | None:
+    """A constant indexed by constants; None: these are none."""
+    known = [_known_item(lift, item) for item in items]
+    if None in known:
+        return None
+    keys, nodes = zip(*known, strict=True)  # type: ignore[arg-type]
     try:
-        found = value.value[key if is_tuple else key[0]]
+        found = value.value[keys if is_tuple else keys[0]]
     except Exception as error:
-        raise Refused(f"A constant is read at {key}, which fails: {error}") from error
-    return Known(found, graph.index(value.node, tuple(node(item) for item in items)))
+        raise Refused(f"A constant is read at {keys}, which fails: {error}") from error
+    return Known(found, lift.graph.index(value.node, nodes))
+
+
+def _known_item(lift: Lifting, item: Any) -> tuple[Any, Any] | None:
+    """The value of an index, and how the source has it; None: it is not known now."""
+    if isinstance(item, slice):
+        bounds = [_known_item(lift, bound) for bound in (item.start, item.stop, item.step)]
+        if None in bounds:
+            return None
+        values, nodes = zip(*bounds, strict=True)  # type: ignore[arg-type]
+        return slice(*values), nodes
+    if item is None or item is Ellipsis:
+        return item, None if item is None else "..."
+    item = as_constant(lift, item)
+    return (item.value, item.node) if isinstance(item, Known) else None
 
 
 def _of_items(lift: Lifting, value: Items, item: Any) -> Any:
-    if isinstance(item, slice) and _is_known(item):
-        bounds = (None if part is None else part.value for part in (item.start, item.stop, item.step))
-        return Items(value.values[slice(*bounds)], value.is_list)
-    if isinstance(item, Known):
-        try:
-            return value.values[item.value]
-        except IndexError as error:
-            raise WrongRank(f"Place {item.value} of {len(value.values)}.") from error
     if isinstance(item, Tensor):
-        from flatout.vectorize.arrays.shaping import stack
-
-        return index(lift, stack(lift, value), [item])
-    raise Refused("A list is read at a place that is not known.")
+        return index(lift, tensor(lift, value), [item])
+    known = _known_item(lift, item)
+    if known is None:
+        raise Refused("A list is read at a place that is not known.")
+    try:
+        found = value.values[known[0]]
+    except IndexError as error:
+        raise WrongRank(f"Place {known[0]} of {len(value.values)}.") from error
+    return Items(found, value.is_list) if isinstance(item, slice) else found
 
 
 def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
@@ -179,22 +244,6 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
     if len(value.axes) != 1:
         raise Refused("A list that nested loops filled is indexed.")
     (axis,) = value.axes
-    if isinstance(item, slice):
-        if value.keep is not None:
-            raise Refused("A part of a selection is taken; which one depends on the data.", "FO108")
-        if isinstance(item.step, Known) and item.step.value == -1 and item.start is item.stop is None:
-            return index(lift, listing_to_tensor(lift, value), items)
-        places, keep = positions(lift, axis), None
-        if item.step is not None:
-            raise Refused("Every k-th element of a list is taken.")
-        for bound, symbol in ((item.start, ">="), (item.stop, "<")):
-            if bound is None:
-                continue
-            if isinstance(bound, Known) and bound.value < 0:
-                raise Refused("A list is cut, counted from its end.")
-            name = {">=": "greater_equal", "<": "less"}[symbol]
-            keep = both(lift, keep, elementwise(lift, name, (places, bound), "bool", symbol))
-        return Listing(value.element, value.axes, keep)
     if isinstance(item, Tensor) and item.position and item.position[1] == 0 and value.keep is None:
         loop = item.position[0]
         if loop.size is axis.size and loop.start is axis.start is None and not _has(value.element, loop):
@@ -229,9 +278,10 @@ def _of_indexer(lift: Lifting, method: Method, items: list[Any], is_tuple: bool)
     if not is_table(table) or name not in ("loc", "iloc", "at", "iat"):
         raise Refused(f"Something is indexed that cannot be: .{name}")
     by_position = name in ("iloc", "iat")
-    if all(_is_known(item) for item in items):
-        indexer = Known(getattr(table.value, name), lift.graph.make("attribute", table.node, name))
-        return _known(lift, indexer, items, is_tuple)
+    indexer = Known(getattr(table.value, name), lift.graph.make("attribute", table.node, name))
+    known = _known(lift, indexer, items, is_tuple)
+    if known is not None:
+        return known
     if isinstance(items[0], Choice) and name in ("loc", "at"):
         found = read_at(lift, table, items[0])
         return column_of_row(lift, found, items[1].value) if len(items) > 1 and isinstance(found, TableRow) else found
@@ -291,20 +341,15 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):
             raise Refused("Membership in a group that holds other than numbers.")
-        if item.domain:
-            lift.hints.append(("keys", item.domain, tuple(content), True))
-        known = operand(lift, Known(content, lift.graph.call("list", group.node)))
-        rows = known.inner[0]
-        found = reduce(lift, "any", elementwise(lift, "equal", (item, replace(known, inner=())), "bool", "=="), (rows,))
-        return elementwise(lift, "logical_not", (found,), "bool") if negate else found
+        lift.learn("keys", item, tuple(content), True)
+        group = operand(lift, Known(content, lift.graph.call("list", group.node)))
     if isinstance(group, Bag) and not group.others:
         group = group.entries
-    if isinstance(group, (Listing, Tensor)) and isinstance(item, Tensor):
-        stacked = group if isinstance(group, Tensor) else listing_to_tensor(lift, group)
-        if stacked.rank != 1:
-            raise Refused("Membership in a list of arrays.")
-        equal = elementwise(lift, "equal", (item, replace(stacked, inner=(), valid=None)), "bool", "==")
-        equal = both(lift, equal, stacked.valid)  # type: ignore[assignment]
-        found = reduce(lift, "any", equal, stacked.inner)
-        return elementwise(lift, "logical_not", (found,), "bool") if negate else found
-    raise Refused("Membership in something that is no list of numbers.")
+    if not isinstance(group, (Listing, Tensor)) or not isinstance(item, Tensor):
+        raise Refused("Membership in something that is no list of numbers.")
+    entries = tensor(lift, group)
+    if entries.rank != 1:
+        raise Refused("Membership in a list of arrays.")
+    equal = both(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
+    found = reduce(lift, "any", equal, entries.inner)  # type: ignore[arg-type]
+    return not_(lift, found) if negate else found

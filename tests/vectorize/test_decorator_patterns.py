@@ -8,7 +8,7 @@ from keras import ops
 from same_loss import assert_same_loss
 
 import flatout
-from flatout.vectorize.call_pattern import pattern
+from flatout.vectorize.decorator import pattern
 
 
 def lengths_loss(y_true, y_pred, length):

@@ -32,8 +32,7 @@ class Node:
         """Every expression that this one is made of, once, inputs first, and itself."""
         seen, open_ = {self}, [(self, self.inputs())]
         while open_:
-            node, inputs = open_[-1]
-            part = next((one for one in inputs if one not in seen), None)
+            part = next((one for one in open_[-1][1] if one not in seen), None)
             if part is None:
                 yield open_.pop()[0]
             else:

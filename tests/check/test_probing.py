@@ -117,6 +117,18 @@ def test_gradients_that_are_zero_or_nan_are_found(
     assert "100% of the gradient is NaN" in str(_run(nan, tmp_path, backend, capsys)["FO502"]["message"])
 
 
+@pytest.mark.backend("torch")
+def test_a_loss_that_changes_an_argument_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = "def loss(y_true, y_pred):\n    y_pred.{}\n    return ops.mean(ops.square(y_true - y_pred))\n"
+    path = tmp_path / "losses.py"
+    path.write_text(_HEAD + text.format("add_(1.0)"))
+    cli.main(["check", str(path), "--run", "--isolated", "--backend", "torch"])
+    assert "loss was not traced: it changes its argument 'y_pred' in place." in capsys.readouterr().err
+    # With these numbers nothing changes; a leaf cannot be clamped, which is not to say that there is no gradient.
+    inputs = ("--inputs", "y_true=float32[8,3] y_pred=float32[8,3]")
+    assert "FO501" not in _run(text.format("clamp_(-9.0, 9.0)"), tmp_path, "torch", capsys, *inputs)
+
+
 @pytest.mark.backend("tensorflow", "torch")
 def test_a_column_against_a_matrix_is_found(tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]) -> None:
     text = "def loss(y_true, y_pred):\n    guess = y_pred[:, 0]\n    return ops.mean(ops.square(y_true - guess))\n"

@@ -27,7 +27,7 @@ def put(file: Path, content: bytes) -> None:
     handle, temporary = tempfile.mkstemp(dir=file.parent)
     try:
         if file.exists():
-            os.fchmod(handle, file.stat().st_mode & 0o777)
+            Path(temporary).chmod(file.stat().st_mode & 0o777)  # os.fchmod() is not there on every Windows.
         with os.fdopen(handle, "wb") as out:
             out.write(content)
             out.flush()

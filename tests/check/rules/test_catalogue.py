@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import shutil
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from flatout.check.examining.examine import check_paths
+from flatout.check.rules import catalogue
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES
 
@@ -33,6 +37,25 @@ def test_the_codes_are_those_of_the_design() -> None:
     assert list(RULES) == wanted
     for rule in RULES.values():
         assert {rule.severity(backend) for backend in BACKENDS} <= set(SEVERITIES)
+
+
+def test_without_the_pages_nothing_is_checked(tmp_path: Path) -> None:
+    alone = tmp_path / "src" / "flatout" / "check" / "rules" / "catalogue.py"
+    alone.parent.mkdir(parents=True)
+    shutil.copy(catalogue.__file__, alone)
+    spec = importlib.util.spec_from_file_location("flatout.check.rules.alone", alone)
+    assert spec is not None
+    assert spec.loader is not None
+    with pytest.raises(RuntimeError, match="The pages of the rules are not there"):
+        spec.loader.exec_module(importlib.util.module_from_spec(spec))
+
+
+def test_an_installed_package_carries_the_pages() -> None:
+    project = tomllib.loads((_DOCS.parent / "pyproject.toml").read_text())
+    carried = project["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {_DOCS.parent / ours: _DOCS.parent / "src" / theirs for ours, theirs in carried.items()} == {
+        catalogue._DOCS: catalogue._CARRIED
+    }
 
 
 @pytest.mark.parametrize("code", list(RULES))

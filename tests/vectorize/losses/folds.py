@@ -57,7 +57,7 @@ def ops_scan(y_true, y_pred):  # rewritten on jax torch: FO105|FO101|FO102|FO106
         t, p = pair
         return carry + ops.sum(ops.abs(t - p)), ops.max(ops.abs(t - p))
 
-    total, worst = ops.scan(body, ops.zeros(()), (y_true, y_pred))
+    total, worst = ops.scan(body, ops.zeros(()), (y_true, y_pred), length=None)
     return total / y_true.shape[0] + ops.mean(worst)
 
 

@@ -45,6 +45,15 @@ def nearest_with_its_distance_loss(y_true, y_pred):  # rewritten on torch: FO101
     return total
 
 
+def nearest_row_loss(y_true, y_pred):  # rewritten on torch: FO101
+    best, who = float("inf"), y_pred[0]
+    for i in range(y_pred.shape[0]):
+        d = ops.sum(ops.square(y_pred[i] - y_true[i]))
+        if d < best:
+            best, who = d, y_pred[i]
+    return best + ops.sum(who)
+
+
 def hardest_negative(y_true, y_pred):  # rewritten on torch: FO103 FO201
     n = len(y_true)
     total = 0.0

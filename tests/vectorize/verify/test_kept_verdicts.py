@@ -76,6 +76,14 @@ _PAIRS = {
     "a list and a tuple": ("A = [1, 2]\ndef f(x): return x * A[0]", "A = (1, 2)\ndef f(x): return x * A[0]"),
     "a nested list": ("A = [[1], 2]\ndef f(x): return x * A[1]", "A = [[1, 2]]\ndef f(x): return x * A[1]"),
     "a dict": ("A = {0: 1.0}\ndef f(x): return x * A[0]", "A = {0: 2.0}\ndef f(x): return x * A[0]"),
+    "a set and a frozen one": (
+        "A = {1, 2}\ndef f(x): return x * len(A)",
+        "A = frozenset({1, 2})\ndef f(x): return x * len(A)",
+    ),
+    "a function as a method": (
+        "g = types.MethodType(lambda self, x: x * 2, 'o')\ndef f(x): return g(x)",
+        "g = types.MethodType(lambda self, x: x * 3, 'o')\ndef f(x): return g(x)",
+    ),
     "a set": ("A = {1, 2}\ndef f(x): return x * len(A)", "A = {1, 3}\ndef f(x): return x * len(A)"),
     "a table": (
         "A = pd.DataFrame({'w': [1.0, 2.0]})\ndef f(x): return x * A['w'][0]",

@@ -15,7 +15,7 @@ from flatout.check.examining.roots import roots_of
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
-from flatout.vectorize.verify.gradients import value_and_gradient
+from flatout.vectorize.verify.gradients import ArgumentChanged, value_and_gradient
 
 from .probe_inputs import Inputs, described, usual
 
@@ -47,12 +47,13 @@ def probes(path: Path, backend: Backend, given: Inputs | None) -> Iterator[Probe
         if function is None:
             continue
         inputs = given or described(file.text)
-        chosen = inputs if inputs is not None else _first_that_runs(function, root)
+        why = "it ran with none of the usual shapes. Say --inputs."
+        try:
+            chosen = inputs if inputs is not None else _first_that_runs(function, root)
+        except ArgumentChanged as changed:
+            chosen, why = None, f"it changes its argument {changed.name!r} in place."
         if chosen is None:
-            print(
-                f"flatout check: {root.name} was not traced: it ran with none of the usual shapes. Say --inputs.",
-                file=sys.stderr,
-            )
+            print(f"flatout check: {root.name} was not traced: {why}", file=sys.stderr)
             continue
         yield Probe(root, function, chosen, file, files)
 
@@ -94,6 +95,8 @@ def _first_that_runs(function: Callable[..., Any], root: Root) -> Inputs | None:
     for inputs in usual(function, root.true_name, root.pred_name):
         try:
             value_and_gradient(function, inputs.draw(SIZES[0]), None)
+        except ArgumentChanged:
+            raise
         except Exception:
             continue
         return inputs

@@ -29,13 +29,16 @@ _PAGE = re.compile(
 
 def _read(page: str) -> Rule:
     found = _PAGE.match(page)
-    assert found is not None, f"A page that is not written as the others are: {page[:40]!r}"
+    if found is None:
+        raise RuntimeError(f"A page of a rule that is not written as the others are. Received: {page[:40]!r}.")
     said: dict[str, Any] = {key: " ".join(text.split()) for key, text in found.groupdict().items()}
     said["severities"] = said["severities"].split(" | ")
     return Rule(**said, page=page)
 
 
 _FILES = sorted((_CARRIED if _CARRIED.is_dir() else _DOCS).glob("FO*.md"))
+if not _FILES:
+    raise RuntimeError(f"The pages of the rules are not there. Expected: {_CARRIED} or {_DOCS}. Install flatout again.")
 RULES = {file.stem: _read(file.read_text(encoding="utf-8")) for file in _FILES}
 _IN_STEPS: list[Handlers] = [
     rules_loops.HANDLERS,

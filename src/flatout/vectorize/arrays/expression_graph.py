@@ -28,14 +28,16 @@ class Node:
     def inputs(self) -> Iterator[Node]:
         yield from _nodes_in(self.parts)
 
-    def and_below(self, seen: set[Node] | None = None) -> Iterator[Node]:
+    def and_below(self) -> Iterator[Node]:
         """Every expression that this one is made of, once, inputs first, and itself."""
-        seen = set() if seen is None else seen
-        seen.add(self)
-        for part in self.inputs():
-            if part not in seen:
-                yield from part.and_below(seen)
-        yield self
+        seen, open_ = {self}, [(self, self.inputs())]
+        while open_:
+            part = next((one for one in open_[-1][1] if one not in seen), None)
+            if part is None:
+                yield open_.pop()[0]
+            else:
+                seen.add(part)
+                open_.append((part, part.inputs()))
 
 
 def _nodes_in(part: Any) -> Iterator[Node]:

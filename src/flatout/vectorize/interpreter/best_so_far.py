@@ -84,12 +84,13 @@ def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool
     if not isinstance(otherwise, Sum) or otherwise.how or (is_best and not _are_equal(then, question.value)):
         raise _refused(question)
     # NaN is neither less nor more, and is passed over.
-    there = elementwise(lift, "equal", (question.value, question.value), "bool", "==")
     if is_best and is_only:
+        there = elementwise(lift, "equal", (question.value, question.value), "bool", "==")
         counts = question.keep if question.is_open else both(lift, question.keep, there)
         return join(lift, how, otherwise, then if counts is None else run.when(counts, how, then))  # type: ignore[no-any-return]
     if len(question.symbol) > 1 or question.is_open:
         raise _refused(question)  # Of equal ones the last would count, or NaN if it is the first.
+    there = binary(lift, question.symbol, question.value, _worst(run, how))  # Infinity is never the best either.
     term = when_best(run, both(lift, question.keep, there), how, Items((question.value, then, question.carried.begin)))
     return replace(otherwise, how=f"arg{how}", terms=(term,))
 
@@ -98,8 +99,11 @@ def when_best(run: Any, test: Any, how: str, term: Items) -> Items:
     """A step that is best where a condition holds, and nowhere else."""
     key, value, begin = term.values
     value = sheltered(run.lift, test, value) if isinstance(value, Tensor) else value
-    worst = Known(math.inf, run.lift.graph.make("const", f"{'-' * how.endswith('max')}float('inf')"))
-    return Items((where(run.lift, test, key, worst), value, begin))
+    return Items((where(run.lift, test, key, _worst(run, how)), value, begin))
+
+
+def _worst(run: Any, how: str) -> Known:
+    return Known(math.inf, run.lift.graph.make("const", f"{'-' * how.endswith('max')}float('inf')"))
 
 
 def _are_equal(one: Any, other: Any) -> bool:

@@ -38,6 +38,7 @@ def comprehension(run: Any, node: Any, scope: Scope) -> Any:
 def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope) -> Any:
     """Run a comprehension as a loop that fills a list or dict; returns the state before it."""
     inside = Scope({**scope.variables, _FILLED: made}, scope.parent, scope.outside, scope.is_root, scope.nonlocals)
+    inside.variables[_STEPS] = None  # Those of a dict around this one are not its own.
     run.heap.add(inside)
     first = node.generators[0]
     if made.kind == "dict" and len(node.generators) == 1 and not first.ifs:

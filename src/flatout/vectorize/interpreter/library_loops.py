@@ -85,6 +85,10 @@ def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]
     """A handler that reads one of these functions; `code`: of a library's, for which lists are arrays."""
 
     def handler(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        names = inspect.signature(function).parameters
+        # What else a fold is given says how it runs, and None says nothing.
+        more = {name for name, value in kwargs.items() if function is _folded or getattr(value, "value", value) is None}
+        kwargs = {name: value for name, value in kwargs.items() if name in names or name not in more}
         try:
             given = inspect.signature(function).bind(*args, **kwargs).arguments
         except TypeError as error:

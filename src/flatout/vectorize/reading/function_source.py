@@ -125,7 +125,11 @@ def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
     for one in body:
         match made[-1:], one:
             case (
-                [ast.Assign(targets=[target], value=ast.Call(func=ast.Attribute(attr="get"), args=[_]) as call)],
+                [
+                    ast.Assign(
+                        targets=[target], value=ast.Call(func=ast.Attribute(attr="get"), args=[_], keywords=[]) as call
+                    )
+                ],
                 ast.If(test=test, body=[ast.Assign(targets=[again], value=ast.Constant() as default)], orelse=[]),
             ) if ast.unparse(test) == f"{ast.unparse(target)} is None" and ast.unparse(again) == ast.unparse(target):
                 call.args.append(default)

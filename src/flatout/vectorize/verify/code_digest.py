@@ -35,7 +35,7 @@ _REACHING = frozenset(
     )
 )
 # Beside numbers, texts and containers: what has a pickle that says all of it.
-_PICKLED = (np.generic, np.dtype, slice, range, complex, types.EllipsisType, types.MethodType, functools.partial)
+_PICKLED = (np.generic, np.dtype, slice, range, complex, types.EllipsisType, functools.partial)
 _BUILT_IN = (
     *(types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodDescriptorType, types.MethodWrapperType),
     *(types.GetSetDescriptorType, types.MemberDescriptorType, types.ClassMethodDescriptorType),
@@ -88,7 +88,7 @@ class _Pickler(pickle.Pickler):
 
     def persistent_id(self, value: Any) -> Any:
         """Sets in an order that another process has as well."""
-        return ("set", sorted(value, key=repr)) if type(value) in (set, frozenset) else None
+        return (type(value).__name__, sorted(value, key=repr)) if type(value) in (set, frozenset) else None
 
     def reducer_override(self, value: Any) -> Any:
         self._count += 1
@@ -105,6 +105,8 @@ class _Pickler(pickle.Pickler):
                 return _parts("module", value.__name__)
             case type():
                 return _class(value)
+            case types.MethodType():
+                return _parts("method", value.__func__, value.__self__)
             case property():
                 return _parts("property", value.fget, value.fset, value.fdel)
             case staticmethod() | classmethod():
@@ -182,6 +184,8 @@ def _object(value: Any) -> tuple[Any, ...]:
     if _is_found(module, name, value):
         return _parts("library", module, name)
     if isinstance(value, Variable) or ops.is_tensor(value):
+        if np.prod(value.shape) > _MOST_BYTES:
+            raise NoDigest("it has too many bytes")  # Before they are copied to the host.
         # A tensor without a value, of a program that is being traced, raises.
         array = np.ascontiguousarray(ops.convert_to_numpy(value))
         return _parts("tensor", str(value.dtype), getattr(value, "weak_type", None), array)

@@ -153,7 +153,7 @@ def _torch(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
     try:
         value = torch.as_tensor(function(**given))
     except RuntimeError as error:
-        if "requires grad" not in str(error):
+        if "numpy() on Tensor that requires grad" not in str(error):
             raise
         # The loss calls .numpy() on its predictions: it runs, but cannot be differentiated.
         value = torch.as_tensor(function(**{name: tensor.detach() for name, tensor in given.items()}))

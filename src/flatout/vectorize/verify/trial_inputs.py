@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -153,6 +153,12 @@ def ordinary(recipe: Recipe, batch: int, seed: int = 0) -> dict[str, np.ndarray]
         else:
             arrays[name] = rng.normal(size=shape).astype("float32")
     return arrays
+
+
+def wider(recipe: Recipe) -> Recipe:
+    """With one more of whatever there are several of, so that sizes relate as they did."""
+    sizes = {name: tuple(size + (size > 1) for size in own) for name, own in recipe.sizes.items()}
+    return replace(recipe, sizes=sizes)
 
 
 def _about_edges(rng: np.random.Generator, edges: tuple[float, ...], shape: tuple[int, ...]) -> np.ndarray:

@@ -23,7 +23,7 @@ from flatout.native.program.kernel_source import cpu_source
 from .buffers import DeviceArray
 from .launcher import Launch, Launcher
 
-_FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
+_FLAGS = ("-std=c++17", "-O1", "-w")
 
 
 @functools.cache
@@ -58,20 +58,17 @@ class _LaunchRecord(ctypes.Structure):
 
 
 class CpuLauncher(Launcher):
-    """Runs kernels on the CPU, compiled with further `flags`. Nothing runs in the background."""
+    """Runs kernels on the CPU. Nothing runs in the background."""
 
     name = "cpu"
     device_name = "emulated"
 
-    def __init__(self, *flags: str):
-        self._flags = ("-shared", "-fPIC", *flags)
-
     def load(self, program: KernelProgram) -> CpuModule:
         source = cpu_source(program)
-        digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join([source, *_FLAGS, str(compiler())]).encode()).hexdigest()
         file = disk_cache.folder("kernels") / f"{digest}.so"
         if not file.exists():
-            compile_source(source, file, *self._flags)
+            compile_source(source, file, "-shared", "-fPIC")
         # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
         return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
 

@@ -1,7 +1,7 @@
-// The CPU back end of cluster_cuda.cuh: all threads of a cluster at once, as shim_cpu.h has those of a block. Copies and stores into other blocks happen at once, by the thread that
-// asks for them, and release the arrival barrier that counts them: a race is one whenever it happens.
+// The CPU back end of cluster_cuda.cuh: all threads of a cluster at once, as shim_cpu.h has those of a block. Copies and
+// stores into other blocks happen at once, by the thread that asks for them, and release the arrival barrier that counts
+// them: a race is one whenever it happens.
 #include <stdint.h>
-#include <unistd.h>
 
 typedef uint32_t u32;
 typedef uint64_t u64;
@@ -13,12 +13,6 @@ typedef char* Address;
 #define UNROLL
 #define NO_UNROLL
 
-struct ClusterBarrier {
-    int count, arrived, generation;
-#ifdef FLATOUT_THREADS
-    pthread_barrier_t real;
-#endif
-};
 struct ClusterLane {
     u32 words[6];
     char* address;
@@ -48,49 +42,6 @@ struct ClusterArrival {
     int expected;  // bytes still to come; below 0 when they come before they are expected
     u16 pending, phase;
 };
-
-#ifdef FLATOUT_THREADS
-
-static void cluster_pause() { usleep(20); }
-static void cluster_meet(ClusterBarrier& barrier) { pthread_barrier_wait(&barrier.real); }
-// Orders memory for the CPU, unseen by ThreadSanitizer.
-static void cluster_fence() {
-#if defined(__aarch64__)
-    asm volatile("dmb ish" ::: "memory");
-#elif defined(__x86_64__)
-    asm volatile("mfence" ::: "memory");
-#else
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
-}
-// Lanes that run an instruction together are not ordered in memory by it: only a warp barrier does that. So the sanitizer must not
-// take this meeting for more.
-static void cluster_meet_unordered(ClusterBarrier& barrier) {
-    const int generation = __atomic_load_n(&barrier.generation, __ATOMIC_RELAXED);
-    cluster_fence();
-    if (__atomic_add_fetch(&barrier.arrived, 1, __ATOMIC_RELAXED) == barrier.count) {
-        __atomic_store_n(&barrier.arrived, 0, __ATOMIC_RELAXED);
-        cluster_fence();
-        __atomic_store_n(&barrier.generation, generation + 1, __ATOMIC_RELAXED);
-    }
-    while (__atomic_load_n(&barrier.generation, __ATOMIC_RELAXED) == generation) cluster_pause();
-    cluster_fence();
-}
-
-#else
-
-static void cluster_pause() { flatout_yield(); }
-static void cluster_meet(ClusterBarrier& barrier) {
-    const int generation = barrier.generation;
-    if (++barrier.arrived == barrier.count) {
-        barrier.arrived = 0;
-        barrier.generation++;
-    }
-    while (barrier.generation == generation) flatout_yield();
-}
-static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barrier); }
-
-#endif
 
 DEVICE int thread_number() { return cluster_self().number; }
 DEVICE int unforeseen(int value) { return value; }
@@ -338,14 +289,6 @@ DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barr
         if (blocks >> b & 1) copy_here(remote(to, b), from, bytes, remote(barrier, b));
 }
 DEVICE void prefetch(const void*, u32) {}
-
-static void cluster_make(ClusterBarrier& barrier, int count) {
-    barrier.count = count;
-    barrier.arrived = barrier.generation = 0;
-#ifdef FLATOUT_THREADS
-    pthread_barrier_init(&barrier.real, nullptr, count);
-#endif
-}
 
 // Run a kernel with one cluster. Shared memory is filled with NaNs: nobody may rely on zeros.
 static void cluster_launch(const FlatoutLaunch& launch) {

@@ -114,7 +114,7 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> N
     source = cpu_source(session.program)
     done, found = sanitized(source, session.program, _own(session), _step(session), 2, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    session._module.run(_step(session), 2)
+    session._run(_step(session), 2)
     for name, values in found.items():
         np.testing.assert_array_equal(values, session.buffers[name].numpy().reshape(-1), err_msg=name)
 
@@ -134,10 +134,10 @@ def test_a_missing_barrier_would_be_found(emulated: Any, tmp_path: Path) -> None
 
 def test_blocks_may_run_in_any_order(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     sessions = [_session(emulated), _session(emulated)]
-    sessions[0]._module.run(_step(sessions[0]), 2)
+    sessions[0]._run(_step(sessions[0]), 2)
     forward, backward = "for (int n = 0; n < blocks; n++)", "for (int n = blocks - 1; n >= 0; n--)"
     assert forward in cpu_source(sessions[1].program)
     monkeypatch.setattr(launch_cpu, "cpu_source", lambda program: cpu_source(program).replace(forward, backward))
-    sessions[1]._module.run(_step(sessions[1]), 2)
+    sessions[1]._run(_step(sessions[1]), 2)
     for name, buffer in sessions[0].buffers.items():
         np.testing.assert_array_equal(buffer.numpy(), sessions[1].buffers[name].numpy(), err_msg=name)

@@ -43,6 +43,12 @@ struct ClusterArrival {
     u16 pending, phase;
 };
 
+template <class To, class From> DEVICE To cluster_bits(From from) {
+    To to;
+    memcpy(&to, &from, sizeof(to));
+    return to;
+}
+
 DEVICE int thread_number() { return cluster_self().number; }
 DEVICE int unforeseen(int value) { return value; }
 DEVICE int cluster_rank() { return cluster_self().block->rank; }
@@ -60,16 +66,8 @@ DEVICE void cluster_wait() {
     while (__atomic_load_n(&cluster_self().all->generation, __ATOMIC_ACQUIRE) == cluster_self().generation) cluster_pause();
 }
 
-DEVICE u32 bits_of(float value) {
-    u32 bits;
-    memcpy(&bits, &value, 4);
-    return bits;
-}
-DEVICE float float_of(u32 bits) {
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
+DEVICE u32 bits_of(float value) { return cluster_bits<u32>(value); }
+DEVICE float float_of(u32 bits) { return cluster_bits<float>(bits); }
 DEVICE float fast_sqrt(float x) { return sqrtf(x); }
 DEVICE float fast_reciprocal(float x) { return 1.0f / x; }
 DEVICE float fast_exp2(float x) { return exp2f(x); }
@@ -231,8 +229,7 @@ DEVICE void put(Address address, u32 value) { memcpy(address, &value, 4); }
 static void cluster_change(Address barrier, int expected, int came, bool arrives) {
     u64 before = __atomic_load_n((u64*)barrier, __ATOMIC_RELAXED), after;
     do {
-        ClusterArrival one;
-        memcpy(&one, &before, 8);
+        ClusterArrival one = cluster_bits<ClusterArrival>(before);
         flatout_require(!arrives || one.pending != 0, "an arrival barrier is armed twice in a phase");
         one.pending -= arrives;
         one.expected += expected - came;
@@ -240,25 +237,16 @@ static void cluster_change(Address barrier, int expected, int came, bool arrives
             one.pending = 1;
             one.phase ^= 1;
         }
-        memcpy(&after, &one, 8);
+        after = cluster_bits<u64>(one);
     } while (!__atomic_compare_exchange_n((u64*)barrier, &before, after, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 DEVICE void arrival_init(Address barrier) {
-    const ClusterArrival fresh = {0, 1, 0};
-    u64 bits;
-    memcpy(&bits, &fresh, 8);
-    __atomic_store_n((u64*)barrier, bits, __ATOMIC_RELAXED);
+    __atomic_store_n((u64*)barrier, cluster_bits<u64>(ClusterArrival{0, 1, 0}), __ATOMIC_RELAXED);
 }
 DEVICE void arrival_init_done() {}
 DEVICE void arrival_expect(Address barrier, u32 bytes) { cluster_change(barrier, (int)bytes, 0, true); }
 DEVICE void arrival_wait(Address barrier, u32 parity) {
-    for (;;) {
-        const u64 bits = __atomic_load_n((u64*)barrier, __ATOMIC_ACQUIRE);
-        ClusterArrival one;
-        memcpy(&one, &bits, 8);
-        if (one.phase != parity) return;
-        cluster_pause();
-    }
+    while (cluster_bits<ClusterArrival>(__atomic_load_n((u64*)barrier, __ATOMIC_ACQUIRE)).phase == parity) cluster_pause();
 }
 static void cluster_came(Address barrier, int bytes) { cluster_change(barrier, 0, bytes, false); }
 DEVICE void push(Address to, u32 x, Address barrier) {

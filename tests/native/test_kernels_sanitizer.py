@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flatout.native.launch.launch_cpu import CpuLauncher, compile_source, compiler
+from flatout.native.launch import launch_cpu
+from flatout.native.launch.launch_cpu import compile_source, compiler
 from flatout.native.launch.launcher import Launch, launches
+from flatout.native.program import kernel_source
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cpu_source
 from flatout.native.run.rate_table import RateTable
@@ -23,7 +25,9 @@ from .cases import PLAIN, Block, Case
 pytestmark = [pytest.mark.backend("jax"), pytest.mark.slow]
 
 _MAIN = (Path(__file__).parent / "sanitized_main.cpp").read_text()
-_SANITIZER = ("-fsanitize=thread", "-g", "-DFLATOUT_THREADS")
+_SANITIZER = ("-fsanitize=thread", "-g", "-pthread")
+_FIBERS = kernel_source._text("shim/fibers_cpu.h")
+_THREADS = (Path(__file__).parent / "sanitized_threads.h").read_text()
 _CASE = Case(
     **{
         **vars(PLAIN),
@@ -72,7 +76,8 @@ def sanitized(
                     found = (number, argument - pointer)
             parts.append(struct.pack("2i", *found))
     (folder / "job").write_bytes(b"".join(parts))
-    compile_source(source + _MAIN, folder / "program", *_SANITIZER)
+    assert _FIBERS in source
+    compile_source(source.replace(_FIBERS, _THREADS) + _MAIN, folder / "program", *_SANITIZER)
     done = subprocess.run([folder / name for name in ("program", "job", "out")], capture_output=True, text=True)
     content, begin, found_there = b"" if done.returncode else (folder / "out").read_bytes(), 0, {}
     for name, buffer in buffers.items() if content else ():
@@ -109,7 +114,7 @@ def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path) -> N
     source = cpu_source(session.program)
     done, found = sanitized(source, session.program, _own(session), _step(session), 2, tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
-    session._module.run(_step(session), 2)
+    session._run(_step(session), 2)
     for name, values in found.items():
         np.testing.assert_array_equal(values, session.buffers[name].numpy().reshape(-1), err_msg=name)
 
@@ -127,9 +132,12 @@ def test_a_missing_barrier_would_be_found(emulated: Any, tmp_path: Path) -> None
     assert "data race" in done.stderr
 
 
-def test_blocks_may_run_in_any_order(emulated: Any) -> None:
-    sessions = [_session(launcher) for launcher in (emulated, CpuLauncher("-DFLATOUT_REVERSED"))]
-    for session in sessions:
-        session._module.run(_step(session), 2)
+def test_blocks_may_run_in_any_order(emulated: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sessions = [_session(emulated), _session(emulated)]
+    sessions[0]._run(_step(sessions[0]), 2)
+    forward, backward = "for (int n = 0; n < blocks; n++)", "for (int n = blocks - 1; n >= 0; n--)"
+    assert forward in cpu_source(sessions[1].program)
+    monkeypatch.setattr(launch_cpu, "cpu_source", lambda program: cpu_source(program).replace(forward, backward))
+    sessions[1]._run(_step(sessions[1]), 2)
     for name, buffer in sessions[0].buffers.items():
         np.testing.assert_array_equal(buffer.numpy(), sessions[1].buffers[name].numpy(), err_msg=name)

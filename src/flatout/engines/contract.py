@@ -6,6 +6,7 @@ which one it is. What is written out here serves the engines that have nothing e
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
@@ -94,10 +95,12 @@ class Engine(Protocol):
         peeks_to_build: Whether stock Keras takes a batch from the data to build a model before training, and so draws
             random numbers.
         program: Makes a program of the arguments of `prepare`.
+        make_sink: A `MakeSink` that casts to the dtype `cast_to`.
     """
 
     name: str
     program: Callable[..., StepProgram]
+    make_sink: Callable[..., Any]
     finalizes_after_errors: bool = False
     chunk_stretch: int = 8
     peeks_to_build: bool = True
@@ -139,7 +142,7 @@ class Engine(Protocol):
 
     def sink(self, dtype: str) -> MakeSink:
         """Makes an array of this dtype on the device, to be filled piece by piece from files."""
-        ...
+        return functools.partial(self.make_sink, cast_to=dtype)
 
     def send(self, arrays: Structure) -> Structure:
         """Put NumPy arrays on the device, from any thread, beside what runs there.

@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 import functools
+import importlib
 
 from .contract import Engine
+
+_ENGINES = {"jax": "JaxEngine", "tensorflow": "TensorFlowEngine", "torch": "TorchEngine"}
 
 
 @functools.cache
 def engine_for(backend: str) -> Engine:
     """The engine of a Keras backend: `"jax"`, `"tensorflow"` or `"torch"`."""
-    if backend == "jax":
-        from flatout.engines.jax.engine import JaxEngine
-
-        return JaxEngine()
-    if backend == "tensorflow":
-        from flatout.engines.tensorflow.engine import TensorFlowEngine
-
-        return TensorFlowEngine()
-    from flatout.engines.torch.engine import TorchEngine
-
-    return TorchEngine()
+    engine: Engine = getattr(importlib.import_module(f".{backend}.engine", __package__), _ENGINES[backend])()
+    return engine

@@ -2,21 +2,34 @@
 
 from __future__ import annotations
 
-import math
+import statistics
+import time
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from flatout.base.errors import CannotLower, Refusal
+from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.select_launcher import default_launcher, make_launcher
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 from flatout.native.program.program_text import describe
-from flatout.native.run.data_checks import problem_with_targets
+from flatout.native.run.data_checks import problem_with
+from flatout.native.run.fused_runner import candidates, remember_shape
 from flatout.native.run.session import Session, logs_of
-from flatout.native.run.tuning import ShapeTiming, tune
 from flatout.native.staged.staged_program import staged_program
+
+# Steps of a shape that are timed together, and how often.
+_TIMED_STEPS, _REPEATS = 500, 5
+
+
+@dataclass(frozen=True)
+class ShapeTiming:
+    """A shape of the kernel, and how long a step takes with it; None if it does not run on this GPU."""
+
+    plan: FusedPlan
+    us_per_step: float | None
 
 
 @dataclass(frozen=True, repr=False, eq=False)
@@ -115,17 +128,15 @@ class Program(KernelProgram):
             raise ValueError(f"Expected at least a batch of {self.batch_size} rows. Received: {len(x)}.")
         program = staged_program(self.model, "train", self.batch_size, x.dtype.name, y.dtype.name, False)
         try:
-            return tune(Session(program, make_launcher(default_launcher())), precision, x, y)
+            return _tune(Session(program, make_launcher(default_launcher())), precision, x, y)
         except Refusal as refusal:
             raise CannotLower(refusal.reason) from None
 
     def _checked(self, x: Any, y: Any) -> tuple[Any, Any]:
         if y is None or len(x) != len(y):
             raise ValueError("Expected `x` and `y` with as many rows each.")
-        if math.prod(x.shape[1:]) != self.network.features:
-            raise ValueError(f"Expected rows of {self.network.features} values. Received: x.shape={tuple(x.shape)}.")
-        if (problem := problem_with_targets(self.network, y)) is not None:
-            raise ValueError(f"Invalid value for argument `y`: {problem}.")
+        if (problem := problem_with(self.network, x, y)) is not None:
+            raise ValueError(f"These data do not fit the model: {problem}.")
         return x, y
 
     def __str__(self) -> str:
@@ -133,3 +144,32 @@ class Program(KernelProgram):
 
     def __repr__(self) -> str:
         return f"<Program: {self.form}, batch of {self.batch_size}, {len(self.kernels)} kernels>"
+
+
+def _tune(session: Session, precision: Precision, x: Any, y: Any) -> list[ShapeTiming]:
+    timings = []
+    steps = min(_TIMED_STEPS, len(x) // session.program.batch_size)
+    for plan in candidates(session.launcher, session.program, precision):
+        try:
+            session.fuse(precision, plan)
+        except Refusal:
+            timings.append(ShapeTiming(plan, None))
+            continue
+        session.bind(x, y)
+        session.state("train").load()
+        session.advance("train", 0, steps, len(x))
+        runner, seconds = session.fused, []
+        if runner is None:
+            # A number left the range of halves; that is no matter of the shape.
+            continue
+        for _ in range(_REPEATS):
+            session.launcher.synchronize()
+            began = time.perf_counter()
+            runner.launch_steps()
+            session.launcher.synchronize()
+            seconds.append(time.perf_counter() - began)
+        timings.append(ShapeTiming(plan, statistics.median(seconds) / steps * 1e6))
+    timings.sort(key=lambda one: (one.us_per_step is None, one.us_per_step or 0.0))
+    if timings and timings[0].us_per_step is not None:
+        remember_shape(session.launcher.device_name, timings[0].plan)
+    return timings

@@ -16,7 +16,6 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
-from flatout.data.device.sinks import MakeSink
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
@@ -251,6 +250,7 @@ class JaxEngine(Engine):
     name = "jax"
     finalizes_after_errors = True
     program = JaxProgram
+    make_sink = JaxSink
 
     def __init__(self) -> None:
         jax_cache.use_persistent_cache()
@@ -279,9 +279,6 @@ class JaxEngine(Engine):
             return jax.device_put(sliceable.convert_to_jax_compatible(sliceable[slice(None)]), may_alias=False)
 
         return tree.map_structure(whole, inputs, none_is_leaf=False)
-
-    def sink(self, dtype: str) -> MakeSink:
-        return functools.partial(JaxSink, cast_to=dtype)
 
     @property
     def reuses_memory(self) -> bool:

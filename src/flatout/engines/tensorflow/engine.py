@@ -15,7 +15,6 @@ from keras.src.trainers.data_adapters import array_slicing
 from keras.src.trainers.trainer import model_supports_jit
 
 from flatout.base.options import current
-from flatout.data.device.sinks import MakeSink
 from flatout.data.stream.chunks import packed
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
@@ -170,6 +169,7 @@ class TensorFlowEngine(Engine):
     chunk_stretch = 2
     peeks_to_build = False
     program = TensorFlowProgram
+    make_sink = staticmethod(TensorFlowSink)
 
     def place(self, inputs: Structure) -> Structure:
         def native(leaf: Any) -> Any:
@@ -179,9 +179,6 @@ class TensorFlowEngine(Engine):
 
         inputs = tree.map_structure(native, inputs)
         return self.send(array_slicing.convert_to_sliceable(inputs, target_backend="tensorflow"))
-
-    def sink(self, dtype: str) -> MakeSink:
-        return functools.partial(TensorFlowSink, cast_to=dtype)
 
     @property
     def reuses_memory(self) -> bool:

@@ -70,16 +70,6 @@ class FusedPlan:
         return tuple(FusedLayer(self, *size, above if n else self.planes) for n, size in enumerate(sizes))
 
     @property
-    def units(self) -> int:
-        """Units of the first hidden layer in a block."""
-        return self.layers[0].units
-
-    @property
-    def row_halves(self) -> int:
-        """Halves of a row of x in device memory."""
-        return self.layers[0].row_halves
-
-    @property
     def buffers(self) -> int:
         """Batches of x that shared memory holds: this one and the next, or, where there is no room, one."""
         return 2 if len(self.hidden) == 1 or self._bytes_with(2) <= SHARED_BYTES else 1
@@ -164,6 +154,7 @@ class FusedLayer:
 
     @property
     def row_halves(self) -> int:
+        """Halves of a row of its input, for the first layer as they lie in device memory."""
         return self.planes * self.tiles * 16
 
     @property
@@ -188,8 +179,7 @@ def plans(
     Raises:
         Refusal: There is none; the reason says what stands against it.
     """
-    problem = _problem_of_data(batch, weighted) or _problem_of_network(network) or _problem_of_optimizer(network)
-    if problem is not None:
+    if (problem := _problem(network, batch, weighted)) is not None:
         raise Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
     affine = network.layers[0] if isinstance(network.layers[0], Affine) else None
     hidden = tuple(dense.outputs for dense in network.denses[:-1])
@@ -210,7 +200,7 @@ def plans(
     # Eight units a block fill the matrix tiles with both halves of the operands. For each cluster the first number of
     # warps is the most promising.
     firsts = {plan.cluster: plan for plan in reversed(found)}
-    return sorted(found, key=lambda plan: (firsts[plan.cluster] is not plan, plan.units))
+    return sorted(found, key=lambda plan: (firsts[plan.cluster] is not plan, plan.layers[0].units))
 
 
 def _clusters(hidden: tuple[int, ...], batch: int) -> list[int]:
@@ -230,15 +220,11 @@ def _warps(inputs: int, planes: int, batch: int) -> list[int]:
     return [warps for warps in usable if warps <= tiles] + [warps for warps in usable[::-1] if warps > tiles]
 
 
-def _problem_of_data(batch: int, weighted: bool) -> str | None:
+def _problem(network: Network, batch: int, weighted: bool) -> str | None:
     if weighted:
         return "rows have sample weights"
     if batch not in _BATCHES:
         return f"the batch size is {batch}, not {', '.join(map(str, _BATCHES[:-1]))} or {_BATCHES[-1]}"
-    return None
-
-
-def _problem_of_network(network: Network) -> str | None:
     kinds = [type(layer) for layer in network.layers]
     core = kinds[1:] if kinds[:1] == [Affine] else kinds
     has_softmax = core[-1:] == [Softmax]
@@ -265,10 +251,6 @@ def _problem_of_network(network: Network) -> str | None:
         return "there are metrics beside the accuracy"
     if network.outputs > 16:
         return f"there are {network.outputs} classes, more than 16"
-    return None
-
-
-def _problem_of_optimizer(network: Network) -> str | None:
     optimizer = network.optimizer
     if optimizer is None or optimizer.kind not in ("adam", "sgd") or "velocity_hat" in optimizer.slots:
         return "the optimizer is neither Adam nor SGD"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
 
-from flatout.native.model.c_expressions import c_float
+from flatout.native.model.c_expressions import c_bool, c_float
 from flatout.native.model.network import Affine, Network
 from flatout.native.program.builder import THREADS, Builder, per_block, per_value
 from flatout.native.program.kernel_program import (
@@ -21,7 +21,7 @@ from flatout.native.program.kernel_program import (
 )
 from flatout.native.program.kernel_source import fused_code
 
-from .fused_plan import FusedLayer, FusedPlan
+from .fused_plan import FusedPlan
 
 # Parts of the rows whose ranges are looked for at a time.
 RANGE_PARTS = 64
@@ -57,7 +57,7 @@ def fused_program(staged: KernelProgram, plan: FusedPlan) -> KernelProgram:
 
 def _own_buffers(plan: FusedPlan) -> dict[str, Buffer]:
     buffers = (
-        Buffer("fused/planes", (0, plan.row_halves), "uint16", "data"),
+        Buffer("fused/planes", (0, plan.layers[0].row_halves), "uint16", "data"),
         Buffer("fused/largest", (RANGE_PARTS, plan.inputs), "int32", "scratch"),
         Buffer("fused/numbers", (2,), "float32", "state"),
         Buffer("fused/span", (2,), "int32", "state"),
@@ -75,48 +75,43 @@ def _config(network: Network, plan: FusedPlan, layout: dict[str, Buffer], builde
     for number, (dense, shape) in enumerate(zip(hidden, plan.layers, strict=True)):
         assert dense.bias is not None
         is_last = dense is hidden[-1]
-        lines = [
-            f"typedef {builder.curve(dense.name, dense.curve)} Activation;",
-            *_members("int", _layer_integers(shape)),
-            *_members("int", {"AT_W1": layout[dense.kernel.name].offset, "AT_B1": layout[dense.bias.name].offset}),
-            *_members("bool", {"IS_LAST": is_last}),
-            *_members("int", {"BUFFERS": plan.buffers if number == 0 else 1}),
-        ]
+        members = {
+            "INPUTS": shape.inputs,
+            "FEATURE_TILES": shape.tiles,
+            "PLANES": shape.planes,
+            "WIDTH": shape.width,
+            # With the units that are only there to fill the matrix tiles.
+            "HIDDEN": shape.units * plan.cluster,
+            "AT_ONCE": shape.tiles_at_once,
+            "AT_W1": layout[dense.kernel.name].offset,
+            "AT_B1": layout[dense.bias.name].offset,
+            "IS_LAST": is_last,
+            "BUFFERS": plan.buffers if number == 0 else 1,
+        }
         if is_last:
             assert output.bias is not None
-            ends = {"AT_W2": layout[output.kernel.name].offset, "AT_B2": layout[output.bias.name].offset}
-            lines += _members("int", ends)
-        types.append(_struct(f"Fused{number} : FusedCommon", lines))
+            members |= {"AT_W2": layout[output.kernel.name].offset, "AT_B2": layout[output.bias.name].offset}
+        curve = f"typedef {builder.curve(dense.name, dense.curve)} Activation;"
+        types.append(_struct(f"Fused{number} : FusedCommon", members, curve))
     return types
 
 
-def _struct(head: str, lines: list[str]) -> str:
-    return f"struct {head} {{\n" + "\n".join(f"    {line}" for line in lines) + "\n};\n"
+def _struct(head: str, members: Mapping[str, Any], *lines: str) -> str:
+    """A type with constants of these values; text is the name of one of C's integers."""
+    kinds = {bool: ("bool", c_bool), float: ("float", c_float)}
+    made = [f"    {line}" for line in lines]
+    for name, value in members.items():
+        kind, write = kinds.get(type(value), ("int", str))
+        made.append(f"    static constexpr {kind} {name} = {write(value)};")
+    return "\n".join([f"struct {head} {{", *made, "};\n"])
 
 
-def _members(kind: str, values: Mapping[str, Any]) -> list[str]:
-    write = {"float": c_float, "bool": lambda value: str(value).lower()}.get(kind, str)
-    return [f"static constexpr {kind} {name} = {write(value)};" for name, value in values.items()]
-
-
-def _layer_integers(shape: FusedLayer) -> dict[str, int]:
-    return {
-        "INPUTS": shape.inputs,
-        "FEATURE_TILES": shape.tiles,
-        "PLANES": shape.planes,
-        "WIDTH": shape.width,
-        # With the units that are only there to fill the matrix tiles.
-        "HIDDEN": shape.units * shape.plan.cluster,
-        "AT_ONCE": shape.tiles_at_once,
-    }
-
-
-def _common_members(network: Network, plan: FusedPlan) -> list[str]:
+def _common_members(network: Network, plan: FusedPlan) -> dict[str, Any]:
     optimizer, loss = network.optimizer, network.loss
     assert optimizer is not None
     assert loss is not None
     is_adam = optimizer.kind == "adam"
-    integers = {
+    return {
         "CLUSTER": plan.cluster,
         "WARPS": plan.warps,
         "OUTPUTS": plan.outputs,
@@ -126,21 +121,16 @@ def _common_members(network: Network, plan: FusedPlan) -> list[str]:
         # The column of the table of learning rates.
         "RATE": int(is_adam),
         "RULE": "FUSED_ADAM" if is_adam else "FUSED_SGD",
-    }
-    flags = {
         "EXACT": plan.precision == "exact",
         "CLIPPED": loss.form == "probabilities",
         "PREFETCH": plan.planes == 2,
         "NESTEROV": not is_adam and bool(optimizer["nesterov"]),
-    }
-    floats = {
         "CLIP": loss.epsilon,
         "ONE_MINUS_BETA_1": 1 - optimizer["beta_1"] if is_adam else 1.0,
         "ONE_MINUS_BETA_2": 1 - optimizer["beta_2"] if is_adam else 1.0,
         "EPSILON": optimizer["epsilon"] if is_adam else 1.0,
         "MOMENTUM": 0.0 if is_adam else optimizer["momentum"],
     }
-    return [*_members("int", integers), *_members("bool", flags), *_members("float", floats)]
 
 
 def _train_kernel(builder: Builder, network: Network, plan: FusedPlan) -> Kernel:

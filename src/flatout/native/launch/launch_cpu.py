@@ -21,9 +21,9 @@ from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cpu_source
 
 from .buffers import DeviceArray
-from .launcher import Launch, Launcher
+from .launcher import Launch, Launcher, Run
 
-_FLAGS = ("-std=c++17", "-O1", "-w", "-pthread")
+_FLAGS = ("-std=c++17", "-O1", "-w")
 
 
 @functools.cache
@@ -34,9 +34,7 @@ def compiler() -> str | None:
 
 def compile_source(source: str, target: Path, *flags: str) -> None:
     """Compile C++ into `target`."""
-    found = compiler()
-    if found is None:
-        raise MissingExtra("The launcher 'cpu' needs a C++ compiler. Install g++ or clang++, or set CXX.")
+    found = str(compiler())
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "kernels.cpp"
         file.write_text(source)
@@ -58,22 +56,38 @@ class _LaunchRecord(ctypes.Structure):
 
 
 class CpuLauncher(Launcher):
-    """Runs kernels on the CPU, compiled with further `flags`. Nothing runs in the background."""
+    """Runs kernels on the CPU. Nothing runs in the background."""
 
     name = "cpu"
     device_name = "emulated"
 
-    def __init__(self, *flags: str):
-        self._flags = ("-shared", "-fPIC", *flags)
+    def __init__(self) -> None:
+        if compiler() is None:
+            raise MissingExtra("The launcher 'cpu' needs a C++ compiler. Install g++ or clang++, or set CXX.")
 
-    def load(self, program: KernelProgram) -> CpuModule:
+    def load(self, program: KernelProgram) -> Run:
         source = cpu_source(program)
-        digest = hashlib.sha256("\n".join([source, *_FLAGS, *self._flags, str(compiler())]).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join([source, *_FLAGS, str(compiler())]).encode()).hexdigest()
         file = disk_cache.folder("kernels") / f"{digest}.so"
         if not file.exists():
-            compile_source(source, file, *self._flags)
+            compile_source(source, file, "-shared", "-fPIC")
         # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.
-        return CpuModule(ctypes.PyDLL(str(file)), list(program.kernels))
+        flatout_run = ctypes.PyDLL(str(file)).flatout_run
+        flatout_run.restype = None
+        numbers = {name: number for number, name in enumerate(program.kernels)}
+
+        def run(launches: Sequence[Launch], repeat: int) -> None:
+            records = (_LaunchRecord * len(launches))()
+            arguments: list[int] = []
+            rows = [ctypes.c_int(one.rows) for one in launches]
+            for n, one in enumerate(launches):
+                sizes = (*one.grid, one.threads, one.cluster, one.shared_bytes)
+                records[n] = _LaunchRecord(numbers[one.kernel], *sizes, len(arguments))
+                arguments += [ctypes.addressof(rows[n]) if value is None else value for value in one.arguments]
+            pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
+            flatout_run(records, len(launches), pointers, repeat)
+
+        return run
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         return self._of_host(np.zeros(shape, dtype))
@@ -94,24 +108,3 @@ class CpuLauncher(Launcher):
 
     def why_no_clusters(self) -> str | None:
         return None
-
-
-class CpuModule:
-    """A shared library of kernels."""
-
-    def __init__(self, library: ctypes.PyDLL, names: list[str]):
-        self._run = library.flatout_run
-        self._run.restype = None
-        self._numbers = {name: number for number, name in enumerate(names)}
-
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        records = (_LaunchRecord * len(launches))()
-        arguments: list[int] = []
-        rows: list[ctypes.c_int] = []
-        for n, one in enumerate(launches):
-            number = self._numbers[one.kernel]
-            records[n] = _LaunchRecord(number, *one.grid, one.threads, one.cluster, one.shared_bytes, len(arguments))
-            rows.append(ctypes.c_int(one.rows))
-            arguments += [ctypes.addressof(rows[-1]) if value is None else value for value in one.arguments]
-        pointers = (ctypes.c_void_p * max(1, len(arguments)))(*arguments)
-        self._run(records, len(launches), pointers, repeat)

@@ -14,12 +14,12 @@ from cuda.core import Device, LaunchConfig, ObjectCode, ProgramOptions, launch
 from cuda.core import Program as CudaProgram
 
 from flatout.base import disk_cache
-from flatout.base.errors import Refusal, reason
+from flatout.base.errors import MissingExtra, Refusal, reason
 from flatout.native.program.kernel_program import Kernel, KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
 from .buffers import DeviceArray
-from .launcher import GraphModule, Launch, Launcher
+from .launcher import GraphRun, Launch, Launcher, Run
 
 # What is copied from pageable memory is first copied elsewhere, and no state of a model lies in other memory.
 _STAGED_BYTES = 64 * 1024
@@ -69,12 +69,12 @@ class CudaCoreLauncher(Launcher):
             self._device = Device(0)
             self._device.set_current()
         except Exception as error:
-            raise ImportError(f"there is no CUDA device ({error})") from error
+            raise MissingExtra(f"There is no CUDA device ({str(error).partition(chr(10))[0]}).") from error
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
         self.device_name = str(self._device.name)
 
-    def load(self, program: KernelProgram) -> CudaCoreModule:
+    def load(self, program: KernelProgram) -> Run:
         arch = self._device.arch
         cubin = compile_to_cubin(
             cuda_source(program), f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}"
@@ -84,7 +84,8 @@ class CudaCoreLauncher(Launcher):
         for name, kernel in program.kernels.items():
             if kernel.cluster > 1:
                 self._allow_cluster(kernels[name], kernel)
-        return CudaCoreModule(self._stream, kernels, in_graphs=program.form != "fused")
+        run = _CudaCoreRun(self._stream, kernels)
+        return run.launch if program.form == "fused" else run
 
     def _allow_cluster(self, loaded: Any, kernel: Kernel) -> None:
         """Let a kernel have its shared memory and its blocks.
@@ -149,29 +150,18 @@ def _destroy(graphs: dict[Any, Any]) -> None:
         driver.cuGraphExecDestroy(graph)
 
 
-class CudaCoreModule(GraphModule):
-    """Compiled kernels, and the stream on which they run."""
-
-    def __init__(self, stream: Any, kernels: dict[str, Any], in_graphs: bool = True):
-        super().__init__()
-        self._stream = stream
+class _CudaCoreRun(GraphRun):
+    def __init__(self, stream: Any, kernels: dict[str, Any]):
+        super().__init__(stream, kernels)
         self._handle = driver.CUstream(int(stream.handle))
-        self._in_graphs = in_graphs
-        self._kernels = kernels
         # Not at exit, when the driver may be gone already.
         weakref.finalize(self, _destroy, self._graphs).atexit = False
-
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        if self._in_graphs:
-            super().run(launches, repeat)
-        else:
-            self._launch([*launches] * repeat)
 
     def _captured(self, launches: Sequence[Launch]) -> Any:
         mode = driver.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
         checked(driver.cuStreamBeginCapture(self._handle, mode))
         try:
-            self._launch(launches)
+            self.launch(launches)
         finally:
             graph = checked(driver.cuStreamEndCapture(self._handle))
         executable = checked(driver.cuGraphInstantiate(graph, 0))
@@ -181,8 +171,8 @@ class CudaCoreModule(GraphModule):
     def _replay(self, graph: Any) -> None:
         checked(driver.cuGraphLaunch(graph, self._handle))
 
-    def _launch(self, launches: Sequence[Launch]) -> None:
-        for one in launches:
+    def launch(self, launches: Sequence[Launch], repeat: int = 1) -> None:
+        """A `Run` without graphs."""
+        for one in [*launches] * repeat:
             config = _config(one.grid, one.threads, one.cluster, one.shared_bytes)
-            arguments = [np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments]
-            launch(self._stream, config, self._kernels[one.kernel], *arguments)
+            launch(self._stream, config, self._kernels[one.kernel], *one.values)

@@ -8,11 +8,12 @@ from typing import Any
 import cupy
 import numpy as np
 
+from flatout.base.errors import MissingExtra
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
 from .buffers import DeviceArray
-from .launcher import GraphModule, Launch, Launcher
+from .launcher import GraphRun, Launch, Launcher, Run
 
 
 class CupyLauncher(Launcher):
@@ -24,13 +25,13 @@ class CupyLauncher(Launcher):
         try:
             cupy.cuda.Device(0).use()
         except cupy.cuda.runtime.CUDARuntimeError as error:
-            raise ImportError(f"there is no CUDA device ({error})") from error
+            raise MissingExtra(f"There is no CUDA device ({error}).") from error
         self._stream = cupy.cuda.Stream(non_blocking=True)
         self.device_name = cupy.cuda.runtime.getDeviceProperties(0)["name"].decode()
 
-    def load(self, program: KernelProgram) -> CupyModule:
+    def load(self, program: KernelProgram) -> Run:
         module = cupy.RawModule(code=cuda_source(program), options=("-std=c++17",), backend="nvrtc")
-        return CupyModule(self._stream, {name: module.get_function(name) for name in program.kernels})
+        return _CupyRun(self._stream, {name: module.get_function(name) for name in program.kernels})
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         memory = cupy.zeros(shape, dtype)
@@ -49,23 +50,14 @@ class CupyLauncher(Launcher):
         self.synchronize()
 
 
-class CupyModule(GraphModule):
-    """Compiled kernels, and the stream on which they run."""
-
-    def __init__(self, stream: Any, kernels: dict[str, Any]):
-        super().__init__()
-        self._stream = stream
-        self._kernels = kernels
-
+class _CupyRun(GraphRun):
     def _captured(self, launches: Sequence[Launch]) -> Any:
         with self._stream:
             self._stream.begin_capture()
             try:
                 for one in launches:
-                    arguments = tuple(
-                        np.int32(one.rows) if value is None else np.uint64(value) for value in one.arguments
-                    )
-                    self._kernels[one.kernel](one.grid, (one.threads, 1, 1), arguments, shared_mem=one.shared_bytes)
+                    kernel, block = self._kernels[one.kernel], (one.threads, 1, 1)
+                    kernel(one.grid, block, tuple(one.values), shared_mem=one.shared_bytes)
             finally:
                 graph = self._stream.end_capture()
         return graph

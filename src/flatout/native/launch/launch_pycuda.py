@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 
@@ -16,7 +15,7 @@ from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.program.kernel_source import cuda_source
 
 from .buffers import DeviceArray
-from .launcher import Launch, Launcher
+from .launcher import Launch, Launcher, Run
 
 
 class PycudaLauncher(Launcher):
@@ -27,9 +26,15 @@ class PycudaLauncher(Launcher):
     def __init__(self) -> None:
         self.device_name = driver.Device(0).name()
 
-    def load(self, program: KernelProgram) -> PycudaModule:
+    def load(self, program: KernelProgram) -> Run:
         module = SourceModule(cuda_source(program), no_extern_c=True, options=["-std=c++17", "-w"])
-        return PycudaModule({name: module.get_function(name) for name in program.kernels})
+        kernels = {name: module.get_function(name) for name in program.kernels}
+
+        def run(launches: Sequence[Launch], repeat: int) -> None:
+            for one in [*launches] * repeat:
+                kernels[one.kernel](*one.values, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)
+
+        return run
 
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:
         nbytes = max(1, int(np.prod(shape)) * dtype.itemsize)
@@ -48,15 +53,3 @@ class PycudaLauncher(Launcher):
 
     def _fill(self, array: DeviceArray, values: np.ndarray) -> None:
         driver.memcpy_htod(array.pointer, values)
-
-
-class PycudaModule:
-    """Compiled kernels, launched one after the other on the default stream."""
-
-    def __init__(self, kernels: dict[str, Any]):
-        self._kernels = kernels
-
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        for one in [*launches] * repeat:
-            arguments = [np.int32(one.rows) if value is None else np.uintp(value) for value in one.arguments]
-            self._kernels[one.kernel](*arguments, grid=one.grid, block=(one.threads, 1, 1), shared=one.shared_bytes)

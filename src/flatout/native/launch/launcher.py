@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +29,15 @@ class Launch:
     cluster: int = 1
     shared_bytes: int = 0
 
+    @property
+    def values(self) -> list[Any]:
+        """The arguments as a CUDA library takes them."""
+        return [np.int32(self.rows) if value is None else np.uint64(value) for value in self.arguments]
+
+
+# Runs launches in order, all of them so many times; may return before they are done.
+Run = Callable[[Sequence[Launch], int], None]
+
 
 def launches(
     program: KernelProgram, names: Sequence[str], buffers: Mapping[str, DeviceArray], rows: int
@@ -44,21 +53,14 @@ def launches(
     return found
 
 
-class Module(Protocol):
-    """The compiled kernels of a program."""
+class GraphRun(ABC):
+    """A `Run` of compiled kernels on a stream, whose launches become a CUDA graph the first time."""
 
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
-        """Run the launches in order, all of them `repeat` times; may return before they are done."""
-        ...
-
-
-class GraphModule(ABC):
-    """Kernels whose launches become a CUDA graph the first time they are repeated."""
-
-    def __init__(self) -> None:
+    def __init__(self, stream: Any, kernels: dict[str, Any]) -> None:
+        self._stream, self._kernels = stream, kernels
         self._graphs: dict[Any, Any] = {}
 
-    def run(self, launches: Sequence[Launch], repeat: int) -> None:
+    def __call__(self, launches: Sequence[Launch], repeat: int) -> None:
         for times in (_STEPS_PER_GRAPH, 1):
             count, repeat = divmod(repeat, times)
             key = (tuple(launches), times)
@@ -83,7 +85,8 @@ class Launcher(ABC):
     device_name: str
 
     @abstractmethod
-    def load(self, program: KernelProgram) -> Module: ...
+    def load(self, program: KernelProgram) -> Run:
+        """Compile a program's kernels; returns what runs them."""
 
     @abstractmethod
     def empty(self, shape: tuple[int, ...], dtype: np.dtype) -> DeviceArray:

@@ -38,7 +38,7 @@ def make_launcher(name: str) -> Launcher:
     try:
         launcher: Launcher = getattr(importlib.import_module(f".{module}", __package__), kind)()
     except ImportError as error:
-        raise MissingExtra(f"The launcher {name!r} is not to be had: {error}. {remedy}") from error
+        raise MissingExtra(f"The launcher {name!r} cannot be imported ({error}). {remedy}") from error
     return launcher
 
 
@@ -49,16 +49,8 @@ def default_launcher() -> str:
 
 def why_not_here() -> Reason | None:
     """Why native programs cannot run on this machine; None if they can."""
-    if default_launcher() == "cpu":
-        from .launch_cpu import compiler
-
-        return None if compiler() else reason("native_device", "FLATOUT_NATIVE=cpu needs g++ or clang++")
     try:
-        from cuda.core import Device
-    except ImportError as error:
-        return reason("native_device", f"cuda-core cannot be imported ({error}): pip install 'flatout[gpu]'")
-    try:
-        Device(0).set_current()
-    except Exception as error:
-        return reason("native_device", f"there is no CUDA device ({str(error).partition(chr(10))[0]})")
+        make_launcher(default_launcher())
+    except MissingExtra as error:
+        return reason("native_device", str(error).removesuffix("."))
     return None

@@ -66,5 +66,5 @@ def cpu_source(program: KernelProgram) -> str:
         calls.append(f"static void call_{name}(void** a) {{ {name}({', '.join(values)}); }}")
         rows.append(f'    {{"{name}", call_{name}, {"cluster" if kernel.cluster > 1 else "flatout"}_launch}},')
     table = "\n".join([*calls, "const FlatoutKernel flatout_kernels[] = {", *rows, "};"])
-    shims = [_text(f"shim/{name}_cpu.h") for name in ("shim", *program.shims)]
+    shims = [_text(f"shim/{name}_cpu.h") for name in ("shim", "fibers", *program.shims)]
     return "\n".join([*shims, _body(program), table, ""])

@@ -28,8 +28,19 @@ def unpacked(data: Structure, task: Task) -> list[Any]:
     return leaves
 
 
-def problem_with_targets(network: Network, y: Any) -> str | None:
-    """What is wrong with the targets; None if nothing is."""
+def problem_with(network: Network, x: Any, y: Any, weight: Any = None) -> str | None:
+    """Why data do not fit a network; None if they do."""
+    if x.shape[0] == 0:
+        return "there are no rows"
+    size = math.prod(x.shape[1:])
+    if size != network.features:
+        return f"x has rows of {size} values, the model takes rows of {network.features} values"
+    if weight is not None and tuple(weight.shape[1:]) not in ((), (1,)):
+        return f"sample weights have the shape {tuple(weight.shape)}, not (rows,)"
+    if network.loss is None:
+        return None
+    if y is None:
+        return "there is no y"
     shape, width = tuple(y.shape), network.outputs
     if network.has_sparse_targets:
         if shape[1:] not in ((), (1,)):
@@ -37,37 +48,14 @@ def problem_with_targets(network: Network, y: Any) -> str | None:
         low, high = _range(y)
         if low < 0 or high >= width:
             return f"labels go from {low:g} to {high:g}, with {width} classes"
-        return None
-    if shape[1:] != (width,) and not (width == 1 and shape[1:] == ()):
+    elif shape[1:] != (width,) and not (width == 1 and shape[1:] == ()):
         return f"targets have the shape {shape}, not {('rows', width)}"
     return None
 
 
 def _range(y: Any) -> tuple[float, float]:
-    if y.shape[0] == 0:
-        return 0.0, 0.0
     if isinstance(y, np.ndarray):
         return float(y.min()), float(y.max())
     from keras import ops
 
     return float(ops.convert_to_numpy(ops.min(y))), float(ops.convert_to_numpy(ops.max(y)))
-
-
-def check(network: Network, x: Any, y: Any, weight: Any) -> None:
-    """Check a step's data against a network.
-
-    Raises:
-        Refusal: They do not fit; Keras may make something of them, or says in its own words what is wrong.
-    """
-    if x.shape[0] == 0:
-        raise Refusal(reason("native_data", "there are no rows"))
-    size = math.prod(x.shape[1:])
-    if size != network.features:
-        raise Refusal(reason("native_data", f"a row of x has {size} values, the model takes {network.features}"))
-    if network.loss is not None:
-        if y is None:
-            raise Refusal(reason("native_data", "there is no y"))
-        if (problem := problem_with_targets(network, y)) is not None:
-            raise Refusal(reason("native_data", problem))
-    if weight is not None and tuple(weight.shape[1:]) not in ((), (1,)):
-        raise Refusal(reason("native_data", f"sample weights have the shape {tuple(weight.shape)}, not (rows,)"))

@@ -74,7 +74,7 @@ class FusedRunner:
         for one in [plan] if plan else in_order_of_speed(launcher.device_name, found):
             program = fused_program(staged, one)
             try:
-                self.plan, self.program, self._module = one, program, launcher.load(program)
+                self.plan, self.program, self._run = one, program, launcher.load(program)
                 break
             except Refusal as refusal:
                 problem = refusal.reason.message.rstrip(".")
@@ -115,7 +115,7 @@ class FusedRunner:
         self._launch([TRAIN], self.plan.batch)
 
     def _launch(self, names: list[str], rows: int) -> None:
-        self._module.run(launches(self.program, names, {**self._shared, **self._buffers}, rows), 1)
+        self._run(launches(self.program, names, {**self._shared, **self._buffers}, rows), 1)
 
     def _split(self) -> None:
         """Bring x into halves, unless that was done, with the layer before the first Dense one as it is now."""
@@ -128,7 +128,7 @@ class FusedRunner:
         unit, multiplier = self._units(rows, constants)
         self._check_epsilon(unit)
         self._buffers["fused/numbers"].assign(np.array([unit, multiplier], np.float32))
-        shape = (rows, self.plan.row_halves)
+        shape = (rows, self.plan.layers[0].row_halves)
         if "fused/planes" not in self._buffers or self._buffers["fused/planes"].shape != shape:
             self._buffers.pop("fused/planes", None)
             try:

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import FlatoutError, Reason, Refusal
+from flatout.base.errors import FlatoutError, Reason, Refusal, reason
 from flatout.base.options import current
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, Structure, Task, steps_per_piece
+from flatout.engines.contract import Engine, StepProgram, Structure, Task, steps_per_piece
 from flatout.native.fused.fused_plan import Precision
 from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.model.read_model import read
@@ -19,7 +19,7 @@ from flatout.native.program.kernel_program import STEPS_PER_CHUNK
 from flatout.native.staged.staged_program import staged_program
 from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
-from .data_checks import check, unpacked
+from .data_checks import problem_with, unpacked
 from .session import Session, logs_of
 
 # Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
@@ -46,18 +46,9 @@ class NativeEngine:
             return {name: np.float32(value) for name, value in logs.items()}
         return self._backend.epoch_logs(model, logs)
 
-    def prepare(
-        self,
-        model: Any,
-        task: Task,
-        data: Structure,
-        rows: int,
-        batch_size: int,
-        any_length: bool = False,
-        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
-    ) -> NativeProgram:
+    def prepare(self, model: Any, task: Task, *rows_and_limits: Any) -> NativeProgram:
         """As `Engine.prepare`; a step for which there are no kernels is refused, and the backend's engine has it."""
-        program = NativeProgram(model, task, data, rows, batch_size, output_bytes)
+        program = NativeProgram(model, task, *rows_and_limits)
         if current().engine != self.name and task == "train" and not program.is_fused:
             # It was chosen for the one kernel, which turned out not to run here.
             raise Refusal(program.reasons[0])
@@ -79,17 +70,17 @@ def obstacle(model: Any, method: str) -> Reason | None:
     return None
 
 
-class NativeProgram:
+class NativeProgram(StepProgram):
     """One model's step as kernels, over rows in device memory.
 
     The model's state is in the buffers from the first run of a pass to its end, and in the model's variables else.
     """
 
     engine = "native"
-    unit = 1
-    pays = True
 
-    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
+    def __init__(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
+    ):
         self._model = model
         self._task = task
         self._sessions: dict[Any, Session] = {}
@@ -130,7 +121,8 @@ class NativeProgram:
                 del self._sessions[next(iter(self._sessions))]
         self._sessions[key] = session
         if batch_size not in self._bound:
-            check(session.program.network, x, y, weight)
+            if (problem := problem_with(session.program.network, x, y, weight)) is not None:
+                raise Refusal(reason("native_data", problem))
             session.bind(x, y, weight)
             session.set_order(self._order)
             self._bound[batch_size] = session

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import Refusal
+from flatout.base.errors import MissingExtra, Refusal
 from flatout.base.options import current
 
 # Backends on which it was measured; the others have no arrays that kernels could read.
@@ -47,12 +47,11 @@ def _has_clusters() -> bool:
     import keras
 
     from flatout.engines.select import engine_for
-    from flatout.native.launch.select_launcher import default_launcher, why_not_here
+    from flatout.native.launch.select_launcher import default_launcher, make_launcher
 
     if default_launcher() != "cuda.core" or not engine_for(keras.config.backend()).reuses_memory:
         return False
-    if why_not_here() is not None:
+    try:
+        return make_launcher("cuda.core").why_no_clusters() is None
+    except MissingExtra:
         return False
-    from cuda.core import Device
-
-    return Device(0).compute_capability[0] >= 9

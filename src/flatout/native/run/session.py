@@ -11,7 +11,7 @@ import numpy as np
 from flatout.base.errors import Reason, Refusal, reason
 from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.buffers import DeviceArray
-from flatout.native.launch.launcher import Launcher, Module, launches
+from flatout.native.launch.launcher import Launcher, Run, launches
 from flatout.native.program.kernel_program import STEPS_PER_CHUNK, KernelProgram, StepName
 
 from .fused_runner import FusedRunner
@@ -72,8 +72,8 @@ class Session:
         self.form = reason("native_form", self.fused.plan.title)
 
     @functools.cached_property
-    def _module(self) -> Module:
-        """The kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
+    def _run(self) -> Run:
+        """Runs the kernels of the stages, compiled when they are first wanted: the fused form may do without them."""
         return self.launcher.load(self.program)
 
     @functools.cached_property
@@ -207,7 +207,7 @@ class Session:
             # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
             self.state("train").load_seeds(chunk.done)
         names = self.program.steps[chunk.task]
-        self._module.run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
+        self._run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
 
     def _results(self, chunk: _Chunk) -> list[np.ndarray]:
         buffer = self.buffers["outputs" if chunk.task == "predict" else "log"]

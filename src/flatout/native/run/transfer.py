@@ -47,10 +47,9 @@ class HostTransfer:
     def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
         """Copy buffers into their variables, and count the steps that have changed them."""
         for block in blocks:
-            values = block.buffer.numpy().reshape(-1)
-            for variable, begin in zip(block.variables, block.offsets, strict=True):
-                shape = tuple(variable.shape)
-                variable.assign(values[begin : begin + math.prod(shape)].reshape(shape))
+            values = np.split(block.buffer.numpy().reshape(-1), block.offsets[1:])
+            for variable, value in zip(block.variables, values, strict=True):
+                variable.assign(value.reshape(tuple(variable.shape)))
         if counter is not None:
             counter.assign(self.read_count(counter) + steps)
 

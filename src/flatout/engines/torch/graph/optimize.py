@@ -1,8 +1,7 @@
 """Makes a recorded step shorter without changing a bit of its results.
 
-In order: aliases and needless copies go, what depends on constants alone is computed now, equal computations are done
-once, and what nobody needs is dropped. Then operations are made to write to memory that is there already: to the
-variable that is assigned, or to a spent operand.
+In order: aliases go, what depends on constants alone is computed now, equal computations are done
+once, and what nobody needs is dropped. Then operations are made to write to the variable that is assigned.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from .step_graph import Graph, Instruction, Ref, all_in, is_pure, is_random, map
 
 _aten = torch.ops.aten
 _ALIASES = {_aten.detach.default, _aten.alias.default, _aten.lift_fresh.default}
-_COPIES = {_aten.clone.default, _aten._to_copy.default}
 _FROM_SHAPE_ALONE = {_aten.ones_like.default, _aten.zeros_like.default, _aten.full_like.default}
 _FROM_SHAPE_ALONE |= {_aten.new_zeros.default, _aten.new_ones.default, _aten.new_full.default}
 _LARGEST_CONSTANT = 4 << 20
@@ -33,18 +31,14 @@ def optimize(graph: Graph) -> tuple[Graph, Graph]:
     for variant in (loud, quiet):
         _drop_dead(variant)
         _write_in_place(variant)
-        _reuse_memory(variant)
     return loud, quiet
 
 
 def _simplify(graph: Graph) -> None:
-    """Remove aliases, needless copies, constant and repeated computations, in one walk."""
+    """Remove aliases, sums of one value, constant and repeated computations, in one walk."""
     values = graph.values
-    last_write: dict[int, int] = {}
-    for position, instruction in enumerate(graph.instructions):
-        for storage in graph.written_storages(instruction):
-            last_write[storage] = position
-    changing = {index for index, value in enumerate(values) if value.storage in last_write}
+    written = graph.written_storages(*graph.instructions)
+    changing = {index for index, value in enumerate(values) if value.storage in written}
     versions: Counter[int] = Counter()
     known: dict[Any, Any] = {}
     replaced: dict[int, int] = {}
@@ -54,7 +48,7 @@ def _simplify(graph: Graph) -> None:
     def current(ref: Ref) -> Ref:
         return Ref(replaced.get(ref.index, ref.index))
 
-    for position, instruction in enumerate(graph.instructions):
+    for instruction in graph.instructions:
         instruction = instruction.with_refs(current)
         target, results, inputs = instruction.target, instruction.numbers, instruction.refs
         if not is_pure(target):
@@ -63,19 +57,11 @@ def _simplify(graph: Graph) -> None:
             continue
         if inputs and isinstance(instruction.results, int):
             source, result = values[inputs[0].index], values[instruction.results]
-            is_alias = target in _ALIASES or (
-                len(inputs) == 1
-                and source.storage == result.storage
-                and source.layout == result.layout
-                and source.offset == result.offset
-            )
-            is_idle_copy = (
-                (target in _COPIES or (target is _aten.sum.default and len(instruction.args) == 1 and not source.shape))
-                and source.layout == result.layout
-                and last_write.get(source.storage, -1) < position
-                and result.storage not in last_write
-            )
-            if is_alias or is_idle_copy:
+            is_as_before = len(inputs) == 1 and source.layout == result.layout
+            is_view = source.storage == result.storage and source.offset == result.offset
+            is_sum_of_scalar = target is _aten.sum.default and not source.shape
+            is_sum_of_scalar &= changing.isdisjoint((inputs[0].index, instruction.results))
+            if target in _ALIASES or (is_as_before and (is_view or is_sum_of_scalar)):
                 replaced[instruction.results] = inputs[0].index
                 continue
             chosen = _chosen_branch(graph, instruction, constant)
@@ -90,7 +76,8 @@ def _simplify(graph: Graph) -> None:
         views = bool(inputs) and all(values[r].storage == values[inputs[0].index].storage for r in results)
         if untouched or views:
             stamp = tuple(versions[values[ref.index].storage] for ref in inputs)
-            key = (target, _frozen(instruction.args), _frozen(instruction.kwargs), stamp)
+            # As text, which tells 1, 1.0 and True apart.
+            key = (target, repr((instruction.args, instruction.kwargs)), stamp)
             if key in known:
                 replaced.update(zip(results, known[key], strict=True))
                 continue
@@ -138,17 +125,6 @@ def _chosen_branch(graph: Graph, instruction: Instruction, constant: set[int]) -
     return chosen if graph.values[chosen.index].layout == graph.values[instruction.results].layout else None
 
 
-def _frozen(structure: Any) -> Any:
-    """A hashable copy that tells 1, 1.0 and True apart."""
-    if isinstance(structure, (list, tuple)):
-        return tuple(map(_frozen, structure))
-    if isinstance(structure, dict):
-        return tuple((key, _frozen(item)) for key, item in sorted(structure.items()))
-    if isinstance(structure, (bool, int, float, complex)):
-        return (type(structure), repr(structure))
-    return structure
-
-
 def _drop_dead(graph: Graph) -> None:
     """Remove instructions whose results nobody reads; writes to outside tensors and random draws stay."""
     values = graph.values
@@ -187,7 +163,7 @@ def _write_in_place(graph: Graph) -> None:
                 if merged is not None:
                     graph.instructions[position] = merged
                     dropped.add(origin)
-        elif isinstance(instruction.results, int) and is_pure(instruction.target) and _is_pointwise(instruction.target):
+        elif isinstance(instruction.results, int) and is_pure(instruction.target):
             made_at[instruction.results] = position
         for storage in graph.written_storages(graph.instructions[position]):
             last_write[storage] = position
@@ -206,75 +182,15 @@ def _merge(graph: Graph, origin: int, variable: Ref, results: Any, last_write: d
     return Instruction(target, maker.args, {**maker.kwargs, "out": variable}, results)
 
 
-def _reuse_memory(graph: Graph) -> None:
-    """Let pointwise operations overwrite an operand that nobody reads afterwards: it is still in the cache."""
-    values = graph.values
-    home = {value.storage: value.storage for value in values}
-    reads: Counter[int] = Counter()
-    for instruction in graph.instructions:
-        reads.update({values[ref.index].storage for ref in instruction.refs})
-    fixed = {value.storage for value in values if value.kind != "computed"}
-    fixed |= {values[ref.index].storage for ref in all_in(Ref, graph.outputs)}
-    renamed: dict[int, int] = {}
-
-    def current(ref: Ref) -> Ref:
-        return Ref(renamed.get(ref.index, ref.index))
-
-    def storage_of(ref: Ref) -> int:
-        return home[values[ref.index].storage]
-
-    for position, instruction in enumerate(graph.instructions):
-        graph.instructions[position] = instruction = instruction.with_refs(current)
-        args, results = instruction.args, instruction.numbers
-        reads.subtract({storage_of(ref) for ref in instruction.refs})
-        target = _in_place_variant(instruction.target) if is_pure(instruction.target) and args else None
-        if target is None:
-            continue
-        operands = args[0] if isinstance(args[0], list) else [args[0]]
-        taken = [storage_of(ref) for ref in operands if isinstance(ref, Ref)]
-        others = {storage_of(ref) for ref in all_in(Ref, (args[1:], instruction.kwargs))}
-        if len(set(taken)) == len(results) == len(operands) and all(
-            storage not in fixed
-            and storage not in others
-            and not reads[storage]
-            and values[ref.index].layout == values[result].layout
-            for storage, ref, result in zip(taken, operands, results, strict=True)
-        ):
-            for storage, ref, result in zip(taken, operands, results, strict=True):
-                renamed[result] = ref.index
-                reads[storage] = reads[values[result].storage]
-                if values[result].storage in fixed:
-                    fixed.add(storage)
-                home[values[result].storage] = storage
-            written = operands[0].index if isinstance(instruction.results, int) else None
-            graph.instructions[position] = replace(instruction, target=target, results=written)
-    graph.outputs = map_in(Ref, current, graph.outputs)
-
-
-def _is_pointwise(target: Any) -> bool:
-    return torch.Tag.pointwise in target.tags
+@functools.cache
+def _out_variant(target: Any) -> Any:
+    """The overload of a pointwise operation that takes the same arguments and writes to `out`, if there is one."""
+    if torch.Tag.pointwise not in target.tags:
+        return None
+    wanted = [*_arguments(target), ("out", "Tensor")]
+    overloads = (getattr(target.overloadpacket, name) for name in target.overloadpacket.overloads())
+    return next((overload for overload in overloads if _arguments(overload) == wanted), None)
 
 
 def _arguments(target: Any) -> list[tuple[str, str]]:
     return [(argument.name, str(argument.type)) for argument in target._schema.arguments]
-
-
-def _overload(packet: Any, arguments: list[tuple[str, str]]) -> Any:
-    """The overload of an operation that takes these arguments, if there is one."""
-    overloads = [getattr(packet, name) for name in packet.overloads()] if packet is not None else []
-    return next((overload for overload in overloads if _arguments(overload) == arguments), None)
-
-
-@functools.cache
-def _out_variant(target: Any) -> Any:
-    """The overload that takes the same arguments and writes to `out`."""
-    return _overload(target.overloadpacket, [*_arguments(target), ("out", "Tensor")])
-
-
-@functools.cache
-def _in_place_variant(target: Any) -> Any:
-    """The overload of `op_` that takes the arguments of a pointwise `op`."""
-    name = target._schema.name.partition("::")[2]
-    if not (name.startswith("_foreach_") or _is_pointwise(target)):
-        return None
-    return _overload(getattr(_aten, f"{name}_", None), _arguments(target))

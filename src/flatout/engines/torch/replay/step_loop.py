@@ -18,8 +18,7 @@ class Rows:
     """The placed data, and which rows each step of a pass takes."""
 
     def __init__(self, data: Structure, rows: int, batch_size: int) -> None:
-        self.structure = data
-        self.leaves = leaves_of(data)
+        self.replace(data)
         self.rows = rows
         self.batch_size = batch_size
         self._order: torch.Tensor | None = None

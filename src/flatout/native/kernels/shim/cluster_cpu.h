@@ -2,7 +2,6 @@
 // and stores into other blocks happen at once, by the thread that asks for them, and release the arrival barrier that
 // counts them: a race is one whenever it happens.
 #include <stdint.h>
-#include <unistd.h>
 
 typedef uint32_t u32;
 typedef uint64_t u64;
@@ -14,12 +13,6 @@ typedef char* Address;
 #define UNROLL
 #define NO_UNROLL
 
-struct ClusterBarrier {
-    int count, arrived, generation;
-#ifdef FLATOUT_THREADS
-    pthread_barrier_t real;
-#endif
-};
 struct ClusterLane {
     u32 words[6];
     char* address;
@@ -50,48 +43,11 @@ struct ClusterArrival {
     u16 pending, phase;
 };
 
-#ifdef FLATOUT_THREADS
-
-static void cluster_pause() { usleep(20); }
-static void cluster_meet(ClusterBarrier& barrier) { pthread_barrier_wait(&barrier.real); }
-// Orders memory for the CPU, unseen by ThreadSanitizer.
-static void cluster_fence() {
-#if defined(__aarch64__)
-    asm volatile("dmb ish" ::: "memory");
-#elif defined(__x86_64__)
-    asm volatile("mfence" ::: "memory");
-#else
-    __atomic_thread_fence(__ATOMIC_SEQ_CST);
-#endif
+template <class To, class From> DEVICE To cluster_bits(From from) {
+    To to;
+    memcpy(&to, &from, sizeof(to));
+    return to;
 }
-// Lanes that run an instruction together are not ordered in memory by it: only a warp barrier does that. So the sanitizer must not
-// take this meeting for more.
-static void cluster_meet_unordered(ClusterBarrier& barrier) {
-    const int generation = __atomic_load_n(&barrier.generation, __ATOMIC_RELAXED);
-    cluster_fence();
-    if (__atomic_add_fetch(&barrier.arrived, 1, __ATOMIC_RELAXED) == barrier.count) {
-        __atomic_store_n(&barrier.arrived, 0, __ATOMIC_RELAXED);
-        cluster_fence();
-        __atomic_store_n(&barrier.generation, generation + 1, __ATOMIC_RELAXED);
-    }
-    while (__atomic_load_n(&barrier.generation, __ATOMIC_RELAXED) == generation) cluster_pause();
-    cluster_fence();
-}
-
-#else
-
-static void cluster_pause() { flatout_yield(); }
-static void cluster_meet(ClusterBarrier& barrier) {
-    const int generation = barrier.generation;
-    if (++barrier.arrived == barrier.count) {
-        barrier.arrived = 0;
-        barrier.generation++;
-    }
-    while (barrier.generation == generation) flatout_yield();
-}
-static void cluster_meet_unordered(ClusterBarrier& barrier) { cluster_meet(barrier); }
-
-#endif
 
 DEVICE int thread_number() { return cluster_self().number; }
 DEVICE int unforeseen(int value) { return value; }
@@ -110,16 +66,8 @@ DEVICE void cluster_wait() {
     while (__atomic_load_n(&cluster_self().all->generation, __ATOMIC_ACQUIRE) == cluster_self().generation) cluster_pause();
 }
 
-DEVICE u32 bits_of(float value) {
-    u32 bits;
-    memcpy(&bits, &value, 4);
-    return bits;
-}
-DEVICE float float_of(u32 bits) {
-    float value;
-    memcpy(&value, &bits, 4);
-    return value;
-}
+DEVICE u32 bits_of(float value) { return cluster_bits<u32>(value); }
+DEVICE float float_of(u32 bits) { return cluster_bits<float>(bits); }
 DEVICE float fast_sqrt(float x) { return sqrtf(x); }
 DEVICE float fast_reciprocal(float x) { return 1.0f / x; }
 DEVICE float fast_exp2(float x) { return exp2f(x); }
@@ -281,8 +229,7 @@ DEVICE void put(Address address, u32 value) { memcpy(address, &value, 4); }
 static void cluster_change(Address barrier, int expected, int came, bool arrives) {
     u64 before = __atomic_load_n((u64*)barrier, __ATOMIC_RELAXED), after;
     do {
-        ClusterArrival one;
-        memcpy(&one, &before, 8);
+        ClusterArrival one = cluster_bits<ClusterArrival>(before);
         flatout_require(!arrives || one.pending != 0, "an arrival barrier is armed twice in a phase");
         one.pending -= arrives;
         one.expected += expected - came;
@@ -290,25 +237,16 @@ static void cluster_change(Address barrier, int expected, int came, bool arrives
             one.pending = 1;
             one.phase ^= 1;
         }
-        memcpy(&after, &one, 8);
+        after = cluster_bits<u64>(one);
     } while (!__atomic_compare_exchange_n((u64*)barrier, &before, after, false, __ATOMIC_RELEASE, __ATOMIC_RELAXED));
 }
 DEVICE void arrival_init(Address barrier) {
-    const ClusterArrival fresh = {0, 1, 0};
-    u64 bits;
-    memcpy(&bits, &fresh, 8);
-    __atomic_store_n((u64*)barrier, bits, __ATOMIC_RELAXED);
+    __atomic_store_n((u64*)barrier, cluster_bits<u64>(ClusterArrival{0, 1, 0}), __ATOMIC_RELAXED);
 }
 DEVICE void arrival_init_done() {}
 DEVICE void arrival_expect(Address barrier, u32 bytes) { cluster_change(barrier, (int)bytes, 0, true); }
 DEVICE void arrival_wait(Address barrier, u32 parity) {
-    for (;;) {
-        const u64 bits = __atomic_load_n((u64*)barrier, __ATOMIC_ACQUIRE);
-        ClusterArrival one;
-        memcpy(&one, &bits, 8);
-        if (one.phase != parity) return;
-        cluster_pause();
-    }
+    while (cluster_bits<ClusterArrival>(__atomic_load_n((u64*)barrier, __ATOMIC_ACQUIRE)).phase == parity) cluster_pause();
 }
 static void cluster_came(Address barrier, int bytes) { cluster_change(barrier, 0, bytes, false); }
 DEVICE void push(Address to, u32 x, Address barrier) {
@@ -339,14 +277,6 @@ DEVICE void copy_to_blocks(Address to, const void* from, u32 bytes, Address barr
         if (blocks >> b & 1) copy_here(remote(to, b), from, bytes, remote(barrier, b));
 }
 DEVICE void prefetch(const void*, u32) {}
-
-static void cluster_make(ClusterBarrier& barrier, int count) {
-    barrier.count = count;
-    barrier.arrived = barrier.generation = 0;
-#ifdef FLATOUT_THREADS
-    pthread_barrier_init(&barrier.real, nullptr, count);
-#endif
-}
 
 // Run a kernel with one cluster. Shared memory is filled with NaNs: nobody may rely on zeros.
 static void cluster_launch(const FlatoutLaunch& launch) {

@@ -300,12 +300,6 @@ static void cluster_launch(const FlatoutLaunch& launch) {
             cluster_threads[b * threads + t] = {&blocks[b], blocks, &barrier, t, cluster, 0, 0, room};
     }
     flatout_execute(cluster * threads, false);
-#ifndef FLATOUT_THREADS
-    for (int n = 0; n < cluster * threads; n++) {
-        free(flatout_stacks[n]);
-        flatout_stacks[n] = nullptr;
-    }
-#endif
     for (int b = 0; b < cluster; b++) {
         free(blocks[b].shared);
         free(blocks[b].warps);

@@ -53,6 +53,11 @@ static void flatout_execute(int count, bool in_step) {
         }
         flatout_require(!in_step || waiting == 0 || waiting == count, "a barrier that not all threads of a block reach");
     }
+    // A cluster has thousands of threads, and is launched once in many steps.
+    for (int n = 0; !in_step && n < count; n++) {
+        free(flatout_stacks[n]);
+        flatout_stacks[n] = nullptr;
+    }
 }
 
 // What cluster_cpu.h waits with.

@@ -26,7 +26,6 @@ def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding
 def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
     from flatout.check.examining.examine import examine
     from flatout.check.examining.roots import roots_of
-    from flatout.check.reading.walk import Walk
     from flatout.pysource.file_facts import facts_of
     from flatout.pysource.source_file import Project
 
@@ -35,7 +34,7 @@ def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, 
     project.put(file)
     facts_of(file).compiled.setdefault(function.__name__, "loss")
     found: dict[tuple[str, str, int, int], Finding] = {}
-    for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend):
+    for root in roots_of(project, file, backend):
         first, last = root.function.node.lineno, root.function.node.end_lineno or 0
         is_it = root.function.file is file and first <= line <= last
         # The line of a decorated function is that of its first decorator.
@@ -43,7 +42,7 @@ def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, 
             function
         )
         if is_it or decorated:
-            examine(project, root, backend, found)
+            examine(project, root, found)
     return tuple(sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code)))
 
 

@@ -8,37 +8,27 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flatout.check.reading.events import Entered, Returned, WalkedLoop
+from flatout.check.reading.events import Entered, WalkedLoop
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.catalogue import RULES, handlers_for
 from flatout.check.rules.rule import Backend, Finding, Severity
-from flatout.check.values.abstract_values import AbstractValue, Data, Static, merge_all
-from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.source_file import Project
 
 from .root import Root
 from .roots import roots_of
 
+Findings = dict[tuple[str, str, int, int], Finding]
 _SKIPPED = frozenset({
     "__pycache__", ".git", ".venv", "venv", "env", "node_modules", "build", "dist", ".tox", ".mypy_cache",
     "site-packages",
 })  # fmt: skip
 
 
-@dataclass
-class Examination:
-    """Where the rules report, for the function under examination."""
+@dataclass(eq=False)
+class Examination(Walk):
+    """A walk that the rules listen to, and where they report."""
 
-    root: Root
-    backend: Backend
-    file: SourceFile
-    findings: dict[tuple[str, str, int, int], Finding]
-    loops: list[WalkedLoop] = field(default_factory=list)
-    in_callback: bool = False
-    in_branch: bool = False
-
-    def code(self, node: ast.AST) -> str:
-        """The source text of a node."""
-        return self.file.code(node)
+    findings: Findings = field(default_factory=dict)
 
     def report(
         self,
@@ -59,14 +49,14 @@ class Examination:
         for line in reach:
             if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
                 return
-        chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
+        chosen = severity.get(self.root.backend) if isinstance(severity, dict) else severity
         finding = Finding(
             code,
             str(file.path),
             place.line,
             place.column,
             message,
-            chosen or rule.severity(self.backend),
+            chosen or rule.severity(self.root.backend),
             rule.why,
             advice or rule.rewrite,
             self.root.name,
@@ -95,7 +85,7 @@ def check_paths(
         The findings, by file and line.
     """
     project = Project()
-    findings: dict[tuple[str, str, int, int], Finding] = {}
+    findings: Findings = {}
     for path in python_files(paths, exclude):
         check_file(project, path, backend, findings)
     chosen, left_out = tuple(select), tuple(ignore)
@@ -122,17 +112,14 @@ def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> li
     return [path for path in dict.fromkeys(found) if not any(path.match(pattern) for pattern in patterns)]
 
 
-def check_file(
-    project: Project, path: Path, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]
-) -> list[Root]:
+def check_file(project: Project, path: Path, backend: Backend, findings: Findings) -> list[Root]:
     """Examine one file; findings in files that it imports from are added too."""
     file = project.file(path)
     file.path = path
-    loader = Walk(project, file, [], None, reporting=False)
-    roots = roots_of(file, loader, backend)
+    roots = roots_of(project, file, backend)
     for root in roots:
         try:
-            examine(project, root, backend, findings)
+            examine(project, root, findings)
         except Exception as error:
             # A fault of ours in one function must not hide what is wrong with the others.
             place = f"{path}:{root.function.file.place(root.function.node).line}"
@@ -142,19 +129,8 @@ def check_file(
     return roots
 
 
-def examine(project: Project, root: Root, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]) -> None:
+def examine(project: Project, root: Root, findings: Findings) -> None:
     """Walk through one loss, metric, step or callback."""
-    scene = Examination(root, backend, root.function.file, findings)
-    walker = Walk(project, root.function.file, handlers_for(root.kind), scene)
+    walker = Examination(project, root.function.file, handlers_for(root.kind), root=root, findings=findings)
     walker.tell(Entered(root.function.node))
-    returned: list[tuple[ast.AST, AbstractValue]] = []
-    walker.on_return = returned
     walker.run(root.function, list(root.arguments), {})
-    if returned:
-        value = merge_all(one for _, one in returned)
-        complete = all(_is_known(one) for _, one in returned)
-        walker.tell(Returned(returned[-1][0], value, complete))
-
-
-def _is_known(value: AbstractValue) -> bool:
-    return isinstance(value, Data) or (isinstance(value, Static) and value.tag == "number")

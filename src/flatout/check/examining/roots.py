@@ -10,7 +10,7 @@ from flatout.check.reading.walk import Walk
 from flatout.check.rules.rule import Backend
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
 from flatout.pysource.file_facts import FileFacts, facts_of
-from flatout.pysource.source_file import SourceFile
+from flatout.pysource.source_file import Project, SourceFile
 from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, walk
 
 from .naming import (
@@ -33,11 +33,12 @@ from .root import Root, family_of
 _OUR_DECORATORS = (["flatout", "loss"], ["flatout", "vectorize"])
 
 
-def roots_of(file: SourceFile, walk_: Walk, backend: Backend) -> list[Root]:
+def roots_of(project: Project, file: SourceFile, backend: Backend) -> list[Root]:
     """Everything in a file that Keras would call."""
     if not _may_have_roots(file):
         return []
     facts = facts_of(file)
+    walk_ = Walk(project, file, reporting=False)
     names = walk_.load(file)
     found: list[Root] = []
     seen: set[int] = set()

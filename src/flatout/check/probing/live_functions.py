@@ -12,7 +12,6 @@ from typing import Any
 from flatout.base.errors import CannotRun
 from flatout.check.examining.root import Root
 from flatout.check.examining.roots import roots_of
-from flatout.check.reading.walk import Walk
 from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
 from flatout.vectorize.verify.gradients import value_and_gradient
@@ -37,7 +36,7 @@ class Probe:
 def probes(path: Path, backend: Backend, given: Inputs | None) -> Iterator[Probe]:
     project = Project()
     file = project.file(path)
-    roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
+    roots = [root for root in roots_of(project, file, backend) if root.true_name]
     if not roots:
         return
     module = imported(path)

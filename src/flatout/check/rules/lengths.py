@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import ast
 
-from flatout.check.reading.events import Called, Scene, Subscripted, Tested, WalkedLoop
+from flatout.check.reading.events import Called, Subscripted, Tested, WalkedLoop
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, data_in
 from flatout.pysource.trees import dotted, walk
 
 _DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
 
 
-def filters(loop: WalkedLoop, scene: Scene) -> None:
+def filters(loop: WalkedLoop, scene: Walking) -> None:
     """A comprehension that keeps some elements."""
     for node, value in loop.filters:
         if isinstance(value, Data) and value.role != "all_but_one":
@@ -24,7 +25,7 @@ def filters(loop: WalkedLoop, scene: Scene) -> None:
             )
 
 
-def called(event: Called, scene: Scene) -> None:
+def called(event: Called, scene: Walking) -> None:
     """A call that gives as many elements as the data say."""
     inputs = data_in([*event.arguments, *filter(None, [event.receiver])])
     if all(one.on_host for one in inputs):
@@ -51,7 +52,7 @@ def _count_of(event: Called) -> AbstractValue:
     return event.keywords.get("k", places[0] if places else UNKNOWN)
 
 
-def subscripted(event: Subscripted, scene: Scene) -> None:
+def subscripted(event: Subscripted, scene: Walking) -> None:
     """A mask, or a slice up to a number of the batch."""
     if event.written or not isinstance(event.base, Data) or event.base.on_host:
         return
@@ -73,7 +74,7 @@ def _is_read_number(value: AbstractValue) -> bool:
     return isinstance(value, Data) and bool(value.origins)
 
 
-def tested(event: Tested, scene: Scene) -> None:
+def tested(event: Tested, scene: Walking) -> None:
     """A list that grows under a condition on the data."""
     if not isinstance(event.value, Data) or event.value.role == "all_but_one" or event.body is None or not scene.loops:
         return

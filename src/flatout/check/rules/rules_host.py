@@ -6,7 +6,8 @@ import ast
 import re
 
 from flatout.check.reading.call_results import HOST_CALLBACKS
-from flatout.check.reading.events import Asserted, Called, Handlers, Scene, Tested
+from flatout.check.reading.events import Called, Handlers, Tested
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import (
     AbstractValue,
     Data,
@@ -23,10 +24,6 @@ from flatout.pysource.spellings import is_host_library
 from flatout.pysource.trees import dotted
 
 from .rule import Severity
-
-_SYNC = (
-    "jax and TensorFlow cannot trace it; torch waits for the device at every step, and the queue of work runs empty."
-)
 
 _READS = frozenset(["item", "numpy", "tolist"])
 _NUMBERS = frozenset(["builtins.float", "builtins.int", "builtins.bool", "builtins.complex"])
@@ -52,7 +49,7 @@ _FILE_METHODS = frozenset({
 })  # fmt: skip
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     _reads(event, scene)
     _logs(event, scene)
     _files(event, scene)
@@ -67,7 +64,7 @@ def _called(event: Called, scene: Scene) -> None:
         _library(event, scene)
 
 
-def _reads(event: Called, scene: Scene) -> None:
+def _reads(event: Called, scene: Walking) -> None:
     if scene.in_callback:
         return
     to_host = event.operation in TO_HOST
@@ -90,7 +87,7 @@ def _on_device(value: AbstractValue | None) -> bool:
     return (isinstance(value, Data) and not value.on_host) or isinstance(value, Variable)
 
 
-def _logs(event: Called, scene: Scene) -> None:
+def _logs(event: Called, scene: Walking) -> None:
     logger = isinstance(event.node.func, ast.Attribute) and _LOGGER.search(dotted(event.node.func.value))
     is_log = bool(_LOGGING.match(event.method)) and (bool(logger) or event.name.startswith("logging."))
     asserts = event.name.startswith(
@@ -106,7 +103,7 @@ def _logs(event: Called, scene: Scene) -> None:
     scene.report("FO203", event.node, f"`{scene.code(event.node.func)}` is called inside the step.", severity=severity)
 
 
-def _files(event: Called, scene: Scene) -> None:
+def _files(event: Called, scene: Walking) -> None:
     if FILES.match(event.name) or (event.method in _FILE_METHODS and not isinstance(event.receiver, Data)):
         writes = origins_of(event.everything)
         severity: Severity | None = "error" if writes and scene.root.backend != "torch" else None
@@ -118,7 +115,7 @@ def _files(event: Called, scene: Scene) -> None:
         )
 
 
-def _library(event: Called, scene: Scene) -> None:
+def _library(event: Called, scene: Walking) -> None:
     is_sklearn = event.name.startswith("sklearn.")
     unclear = is_sklearn and any(isinstance(one, Unknown) for one in event.everything)
     if not unclear and not any(one.origins for one in data_in(event.everything)):
@@ -132,7 +129,7 @@ def _library(event: Called, scene: Scene) -> None:
     scene.report("FO205", event.node, message, advice if is_sklearn else "", severity=severity)
 
 
-def _library_as_argument(event: Called, scene: Scene) -> None:
+def _library_as_argument(event: Called, scene: Walking) -> None:
     """`tf.py_function(roc_auc_score, ...)`: the library's function is handed over by name."""
     function = event.arguments[0] if event.arguments else event.keywords.get("func")
     if isinstance(function, External) and is_host_library(function.name):
@@ -143,7 +140,7 @@ def _library_as_argument(event: Called, scene: Scene) -> None:
 _RUNS_THE_MODEL = ("predict", "evaluate", "predict_on_batch", "test_on_batch")
 
 
-def _in_callback(event: Called, scene: Scene) -> None:
+def _in_callback(event: Called, scene: Walking) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
     if not scene.root.every_batch or scene.in_branch:
         return
@@ -162,8 +159,12 @@ def _in_callback(event: Called, scene: Scene) -> None:
         scene.report("FO201", event.node, message, "Read in on_epoch_end, or every n-th batch.", severity="slow")
 
 
-def _tested(event: Tested, scene: Scene) -> None:
+def _tested(event: Tested, scene: Walking) -> None:
     value = event.value
+    if isinstance(event.node, ast.Assert):
+        if isinstance(value, Data):
+            scene.report("FO203", event.node, "`assert` needs a value of the batch.")
+        return
     if scene.in_callback or not isinstance(value, (Data, Variable)):
         return
     if isinstance(value, Data) and (
@@ -176,10 +177,5 @@ def _tested(event: Tested, scene: Scene) -> None:
     scene.report("FO202", event.node, f"Python decides by a value of the batch: `{scene.code(node)[:60]}`.")
 
 
-def _asserted(event: Asserted, scene: Scene) -> None:
-    if isinstance(event.value, Data):
-        scene.report("FO203", event.node, "`assert` needs a value of the batch.")
-
-
-HANDLERS: Handlers = {Called: _called, Tested: _tested, Asserted: _asserted}
+HANDLERS: Handlers = {Called: _called, Tested: _tested}
 IN_CALLBACKS: Handlers = {Called: _in_callback}

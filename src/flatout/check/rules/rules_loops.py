@@ -5,8 +5,9 @@ from __future__ import annotations
 import ast
 import re
 
-from flatout.check.reading.events import Called, Handlers, Looped, Scene, Stepped, Subscripted, Tested, WalkedLoop
+from flatout.check.reading.events import Called, Handlers, Stepped, Subscripted, Tested, WalkedLoop
 from flatout.check.reading.loop_domains import settled
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import BATCH, CLASSES, GROUPS, LAST, STATIC, data_in
 from flatout.pysource.trees import text_of, walk
 
@@ -24,8 +25,7 @@ _SEQUENTIAL = frozenset({
 })  # fmt: skip
 
 
-def _looped(event: Looped, scene: Scene) -> None:
-    loop = event.loop
+def _looped(loop: WalkedLoop, scene: Walking) -> None:
     lengths.filters(loop, scene)
     code = _code_of(loop, scene)
     if not code:
@@ -64,7 +64,7 @@ def _is_time(loop: WalkedLoop) -> bool:
     return False
 
 
-def _code_of(loop: WalkedLoop, scene: Scene) -> str:
+def _code_of(loop: WalkedLoop, scene: Walking) -> str:
     label = _label(loop)
     if loop.whole:
         return ""
@@ -167,7 +167,7 @@ def _accumulates_in_float64(loop: WalkedLoop) -> bool:
     return isinstance(loop.node, ast.For) and any(text_of(node) == "float64" for node in walk(loop.node.body))
 
 
-def _stepped(event: Stepped, scene: Scene) -> None:
+def _stepped(event: Stepped, scene: Walking) -> None:
     # A scan is what a recurrence needs, and too much for a sum.
     scene.report(
         "FO105",
@@ -177,7 +177,7 @@ def _stepped(event: Stepped, scene: Scene) -> None:
     )
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     if event.name in _SEQUENTIAL and data_in([*event.arguments[1:], *event.keywords.values()]):
         scene.report(
             "FO105",
@@ -189,7 +189,7 @@ def _called(event: Called, scene: Scene) -> None:
 
 
 HANDLERS: Handlers = {
-    Looped: _looped,
+    WalkedLoop: _looped,
     Called: _called,
     Stepped: _stepped,
     Subscripted: lengths.subscripted,

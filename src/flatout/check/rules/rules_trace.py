@@ -6,7 +6,8 @@ import ast
 import re
 
 from flatout.check.reading.call_results import VARIABLES
-from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Scene, Wrote
+from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Wrote
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import (
     AbstractValue,
     Instance,
@@ -46,7 +47,7 @@ _SHAPING = frozenset({"conv", "conv2d", "conv3d"})
 _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     text = scene.code(event.node.func)
     everything = event.everything
     if _LOADS.match(event.name) and not origins_of(everything):
@@ -76,7 +77,7 @@ def _called(event: Called, scene: Scene) -> None:
     _labels_only(event, scene)
 
 
-def _decorated(event: Decorated, scene: Scene) -> None:
+def _decorated(event: Decorated, scene: Walking) -> None:
     if event.name in _COMPILERS:
         sign = ast.copy_location(ast.Pass(), event.node)
         sign.col_offset -= 1
@@ -88,7 +89,7 @@ def _is_constant_frame(value: AbstractValue | None) -> bool:
     return isinstance(value, Static) and value.tag == "frame"
 
 
-def _hoisting(event: Called, scene: Scene) -> str:
+def _hoisting(event: Called, scene: Walking) -> str:
     return f"Move `{_first_line(scene.code(event.node))}` to the top of the module and use the result."
 
 
@@ -102,7 +103,7 @@ def _is_random(event: Called) -> bool:
     return isinstance(event.receiver, Static) and event.receiver.tag == "rng"
 
 
-def _labels_only(event: Called, scene: Scene) -> None:
+def _labels_only(event: Called, scene: Walking) -> None:
     """Costly work on y_true alone: filters, and sorting and the like on the host."""
     short = event.name.rsplit(".", 1)[-1]
     on_host = is_host_library(event.name) and (
@@ -115,7 +116,7 @@ def _labels_only(event: Called, scene: Scene) -> None:
         scene.report("FO307", event.node, message)
 
 
-def _wrote(event: Wrote, scene: Scene) -> None:
+def _wrote(event: Wrote, scene: Walking) -> None:
     if event.how in ("global", "nonlocal"):
         scene.report(
             "FO303",
@@ -144,13 +145,13 @@ def _is_plain_entry(event: Wrote) -> bool:
     return event.how == "entry" and known
 
 
-def _read(event: Read, scene: Scene) -> None:
+def _read(event: Read, scene: Walking) -> None:
     root = scene.root
     if event.attribute_of is not None:
         _read_attribute(event, scene)
         return
     value = event.value
-    if isinstance(value, Variable) and not value.tracked and root.holds_no_weights:
+    if isinstance(value, Variable) and root.holds_no_weights:
         _captured(event.node, event.name, event.name in root.facts.assigned, scene)
     elif isinstance(value, Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name):
         message = (
@@ -160,12 +161,12 @@ def _read(event: Read, scene: Scene) -> None:
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 
-def _read_attribute(event: Read, scene: Scene) -> None:
+def _read_attribute(event: Read, scene: Walking) -> None:
     root = scene.root
     owner = event.attribute_of
     if not isinstance(owner, Instance):
         return
-    if isinstance(event.value, Variable) and not event.value.tracked and root.is_loss_class(owner.of):
+    if isinstance(event.value, Variable) and root.is_loss_class(owner.of):
         _captured(event.node, f"self.{event.name}", event.name in root.facts.assigned, scene)
     elif (
         isinstance(event.value, (Static, Unknown))
@@ -178,7 +179,7 @@ def _read_attribute(event: Read, scene: Scene) -> None:
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 
-def _captured(node: ast.AST, name: str, changes: bool, scene: Scene) -> None:
+def _captured(node: ast.AST, name: str, changes: bool, scene: Walking) -> None:
     severity: Severity | None = None if changes else "info"
     scene.report(
         "FO305",
@@ -188,7 +189,7 @@ def _captured(node: ast.AST, name: str, changes: bool, scene: Scene) -> None:
     )
 
 
-def _entered(event: Entered, scene: Scene) -> None:
+def _entered(event: Entered, scene: Walking) -> None:
     for node, text, count in repeated_work(event.node, scene.file):
         scene.report(
             "FO306",
@@ -199,7 +200,7 @@ def _entered(event: Entered, scene: Scene) -> None:
     _symbolic_input(event, scene)
 
 
-def _symbolic_input(event: Entered, scene: Scene) -> None:
+def _symbolic_input(event: Entered, scene: Walking) -> None:
     """`model.input` in a loss: a symbolic tensor of the model, which no step can give a value."""
     for node in scene.root.symbolic_inputs():
         scene.report(

@@ -158,8 +158,6 @@ class Together(AbstractValue):
 class Variable(AbstractValue):
     """A `keras.Variable` (or `tf.Variable`)."""
 
-    tracked: bool = False  # It is a weight of a layer, model or metric.
-
 
 @dataclass(frozen=True)
 class External(AbstractValue):

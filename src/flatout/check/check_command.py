@@ -49,12 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     backend: Backend = config.backend or current_backend()
-
-    def found() -> list[Finding]:
-        limits = {"select": config.select, "ignore": config.ignore, "exclude": config.exclude}
-        return check_paths(arguments.paths, backend, **limits)
-
-    findings = found()
+    findings = check_paths(arguments.paths, backend, config.exclude)
     if arguments.run:
         from flatout.check.probing.probe_run import traced
 
@@ -71,7 +66,7 @@ def _check(arguments: argparse.Namespace) -> int:
             print(done.summary, file=sys.stderr)
             return int(bool(done.diff))
         print(done.summary, file=sys.stderr)
-        findings = [one for one in found() if _is_wanted(one, config)]
+        findings = [one for one in check_paths(arguments.paths, backend, config.exclude) if _is_wanted(one, config)]
     print(_formatted(findings, arguments.format, backend))
     return int(bool(findings))
 
@@ -101,11 +96,10 @@ def _config(arguments: argparse.Namespace) -> Config:
 
 
 def _is_wanted(finding: Finding, config: Config) -> bool:
-    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.severity):
-        return False
-    path = Path(finding.path)
-    ignored = [codes for pattern, codes in config.per_file_ignores if path.match(pattern)]
-    return not any(finding.code.startswith(codes) for codes in ignored if codes)
+    is_mild = SEVERITIES.index(finding.severity) > SEVERITIES.index(config.severity)
+    is_selected = not config.select or finding.code.startswith(config.select)
+    ignored = [codes for pattern, codes in config.per_file_ignores if Path(finding.path).match(pattern)]
+    return is_selected and not is_mild and not any(map(finding.code.startswith, (config.ignore, *ignored)))
 
 
 def _explain(code: str) -> int:
@@ -116,11 +110,10 @@ def _explain(code: str) -> int:
             for rule in family(start):
                 print(f"  {rule.code}  {rule.summary}")
         return 0
-    (wanted,) = codes_of([known], "--explain") if known in RULES else ("",)
-    if not wanted:
+    if known not in RULES:
         print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
         return 2
-    print(RULES[wanted].page, end="")
+    print(RULES[known].page, end="")
     return 0
 
 

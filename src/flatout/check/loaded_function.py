@@ -9,7 +9,7 @@ import types
 from pathlib import Path
 from typing import Any
 
-from flatout.check.rules.rule import Backend, Finding
+from flatout.check.rules.rule import Backend, Finding, by_place
 from flatout.pysource.library_functions import library_of
 
 
@@ -28,26 +28,18 @@ def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, 
     from flatout.check.examining.roots import roots_of
     from flatout.pysource.file_facts import facts_of
     from flatout.pysource.source_file import Project
+    from flatout.pysource.trees import first_line
 
     file, line = _source(function)
     project = Project()
     project.put(file)
     facts_of(file).compiled.setdefault(function.__name__, "loss")
     found: dict[tuple[str, str, int, int], Finding] = {}
-    for root in roots_of(project, file, backend):
-        first, last = root.function.node.lineno, root.function.node.end_lineno or 0
-        is_it = root.function.file is file and first <= line <= last
-        # The line of a decorated function is that of its first decorator.
-        decorated = root.name.rpartition(".")[2] == function.__name__ and line <= first <= line + _most_decorators(
-            function
-        )
-        if is_it or decorated:
-            examine(project, root, found)
-    return tuple(sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code)))
-
-
-def _most_decorators(function: Any) -> int:
-    return sum(text.lstrip().startswith("@") for text in inspect.getsource(function).splitlines())
+    for root in roots_of(project, file):
+        node = root.function.node
+        if root.function.file is file and first_line(node) <= line <= (node.end_lineno or 0):
+            examine(project, root, backend, found)
+    return tuple(by_place(found.values()))
 
 
 def _source(function: types.FunctionType) -> tuple[Any, int]:

@@ -81,6 +81,10 @@ class SourceFile:
         begin, end = self.span(node)
         return self.text[begin:end]
 
+    def line_begin(self, number: int) -> int:
+        """Where a line begins; lines are counted from one."""
+        return self._line_starts[min(number, len(self.lines) + 1) - 1]
+
     def indent(self, node: ast.stmt) -> str:
         """The white space before a statement."""
         return self.lines[node.lineno - 1][: node.col_offset]

@@ -11,7 +11,7 @@ from pathlib import Path
 from flatout.check.reading.events import Entered, WalkedLoop
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.catalogue import RULES, handlers_for
-from flatout.check.rules.rule import Backend, Finding, Severity
+from flatout.check.rules.rule import Backend, Finding, Severity, by_place
 from flatout.pysource.source_file import Project
 
 from .root import Root
@@ -28,6 +28,7 @@ _SKIPPED = frozenset({
 class Examination(Walk):
     """A walk that the rules listen to, and where they report."""
 
+    backend: Backend = "jax"
     findings: Findings = field(default_factory=dict)
 
     def report(
@@ -49,14 +50,14 @@ class Examination(Walk):
         for line in reach:
             if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
                 return
-        chosen = severity.get(self.root.backend) if isinstance(severity, dict) else severity
+        chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
         finding = Finding(
             code,
             str(file.path),
             place.line,
             place.column,
             message,
-            chosen or rule.severity(self.root.backend),
+            chosen or rule.severity(self.backend),
             rule.why,
             advice or rule.rewrite,
             self.root.name,
@@ -65,36 +66,24 @@ class Examination(Walk):
 
 
 def check_paths(
-    paths: Iterable[Path | str],
-    backend: Backend = "jax",
-    *,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-    exclude: Iterable[str] = (),
+    paths: Iterable[Path | str], backend: Backend = "jax", exclude: Iterable[str] = (), project: Project | None = None
 ) -> list[Finding]:
     """Examine the losses, metrics, steps and callbacks of files and folders.
 
     Args:
         paths: Files, or folders that are searched for `.py` files.
         backend: The Keras backend that the severities are for.
-        select: Codes, or beginnings of codes such as "FO1", to report; all if empty.
-        ignore: Codes, or beginnings of codes, to leave out.
         exclude: Patterns of files to leave out, as in `Path.match`.
+        project: Holds files that are not, or otherwise, on disk.
 
     Returns:
         The findings, by file and line.
     """
-    project = Project()
+    project = project or Project()
     findings: Findings = {}
     for path in python_files(paths, exclude):
         check_file(project, path, backend, findings)
-    chosen, left_out = tuple(select), tuple(ignore)
-    found = [
-        finding
-        for finding in findings.values()
-        if (not chosen or finding.code.startswith(chosen)) and not (left_out and finding.code.startswith(left_out))
-    ]
-    return sorted(found, key=lambda one: (one.path, one.line, one.column, one.code))
+    return by_place(findings.values())
 
 
 def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> list[Path]:
@@ -116,10 +105,10 @@ def check_file(project: Project, path: Path, backend: Backend, findings: Finding
     """Examine one file; findings in files that it imports from are added too."""
     file = project.file(path)
     file.path = path
-    roots = roots_of(project, file, backend)
+    roots = roots_of(project, file)
     for root in roots:
         try:
-            examine(project, root, findings)
+            examine(project, root, backend, findings)
         except Exception as error:
             # A fault of ours in one function must not hide what is wrong with the others.
             place = f"{path}:{root.function.file.place(root.function.node).line}"
@@ -129,8 +118,9 @@ def check_file(project: Project, path: Path, backend: Backend, findings: Finding
     return roots
 
 
-def examine(project: Project, root: Root, findings: Findings) -> None:
+def examine(project: Project, root: Root, backend: Backend, findings: Findings) -> None:
     """Walk through one loss, metric, step or callback."""
-    walker = Examination(project, root.function.file, handlers_for(root.kind), root=root, findings=findings)
+    listening = handlers_for(root.kind)
+    walker = Examination(project, root.function.file, listening, root, backend=backend, findings=findings)
     walker.tell(Entered(root.function.node))
     walker.run(root.function, list(root.arguments), {})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
 from flatout.check.rules.catalogue import RULES
@@ -38,22 +39,8 @@ def _how_seen(finding: Finding) -> str:
 
 
 def as_json(findings: Sequence[Finding]) -> str:
-    """A list of objects with code, path, line, column, message, severity and fix."""
-    rows = [
-        {
-            "code": one.code,
-            "path": shown(one.path),
-            "line": one.line,
-            "column": one.column,
-            "message": one.message,
-            "severity": one.severity,
-            "fix": one.fix,
-            "why": one.why,
-            "function": one.function,
-            "seen": one.seen,
-        }
-        for one in findings
-    ]
+    """A list of objects with the attributes of a `Finding`."""
+    rows = [{**asdict(one), "path": shown(one.path)} for one in findings]
     return json.dumps(rows, indent=2)
 
 

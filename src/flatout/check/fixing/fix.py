@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.base import disk_cache
-from flatout.check.examining.examine import check_file, python_files
+from flatout.check.examining.examine import check_paths, python_files
 from flatout.check.examining.findings_output import shown
 from flatout.check.probing.probe_inputs import Inputs, parse
 from flatout.check.rules.rule import Finding
@@ -87,9 +87,8 @@ def _findings_in(path: Path, text: str) -> list[Finding]:
     """The findings of a file, had it another text than it has on disk."""
     project = Project()
     project.put(SourceFile(path, text))
-    found: dict[tuple[str, str, int, int], Finding] = {}
-    check_file(project, path, "torch", found)
-    return [one for one in found.values() if Path(one.path).resolve() == path.resolve()]
+    found = check_paths([path], "torch", project=project)
+    return [one for one in found if Path(one.path).resolve() == path.resolve()]
 
 
 def _diff(path: Path, before: str, after: str) -> str:

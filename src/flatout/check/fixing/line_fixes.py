@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from flatout.check.rules.rule import Finding
 from flatout.pysource.repeats import repeated_work
 from flatout.pysource.source_file import SourceFile
-from flatout.pysource.trees import dotted, given_values, last_name, method_name, names_in, root_of, walk
+from flatout.pysource.trees import dotted, first_line, given_values, last_name, method_name, names_in, root_of, walk
 
-from .edits import Edit, edited, first_line, is_alone, lead_of, line_begin
+from .edits import Edit, edited, is_alone, lead_of
 
 _PURE = frozenset({
     "float", "int", "str", "len", "round", "abs", "repr", "format", "max", "min", "sum", "tuple", "list",
@@ -35,7 +35,7 @@ def without_log_lines(file: SourceFile, findings: list[Finding]) -> str:
             # A block must not be empty.
             is_last = len(doomed) == len(block) and one is block[-1]
             text = file.indent(one) + "pass\n" if is_last else ""
-            begin, end = line_begin(file, lead_of(file, one)), line_begin(file, one.end_lineno + 1)
+            begin, end = file.line_begin(lead_of(file, one)), file.line_begin(one.end_lineno + 1)
             edits.append(Edit(begin, end, text))
     return edited(file.text, edits)
 
@@ -45,8 +45,7 @@ def _places(findings: list[Finding], code: str) -> set[tuple[int, int]]:
 
 
 def _is_at(file: SourceFile, node: ast.AST, places: set[tuple[int, int]]) -> bool:
-    place = file.place(node)
-    return (place.line, place.column) in places
+    return file.place(node) in places
 
 
 def _is_log_line(file: SourceFile, node: object, places: set[tuple[int, int]]) -> bool:
@@ -74,15 +73,15 @@ def with_constants_outside(file: SourceFile, findings: list[Finding]) -> str:
     known = set(dir(builtins))
     edits = []
     for statement in file.tree.body:
-        above = line_begin(file, lead_of(file, statement))
+        above = file.line_begin(lead_of(file, statement))
         outside = ""
         inner = statement.body if isinstance(statement, ast.ClassDef) else [statement]
         for function in (one for one in inner if isinstance(one, ast.FunctionDef)):
             for line in _constant_lines(file, function, places, known):
                 constant = _fresh(f"_{dotted(line.targets[0]).upper()}", taken)
-                lead, begin = line_begin(file, lead_of(file, line)), line_begin(file, line.lineno)
+                lead, begin = file.line_begin(lead_of(file, line)), file.line_begin(line.lineno)
                 comments = [one.strip() + "\n" for one in file.text[lead:begin].splitlines() if one.strip()]
-                end = line_begin(file, (line.end_lineno or 0) + 1)
+                end = file.line_begin((line.end_lineno or 0) + 1)
                 value, behind = _value_span(file, line)
                 load = file.text[value:end].replace("\n" + file.indent(line), "\n")
                 outside += f"\n\n{''.join(comments)}{constant} = {load}"
@@ -189,7 +188,7 @@ def _named(file: SourceFile, function: ast.FunctionDef, second: ast.Call, text: 
         return []
     title = last_name(second.func)
     name = _fresh(f"{title}_once" if title else "computed_once", taken)
-    place = line_begin(file, first_line(first))
+    place = file.line_begin(first_line(first))
     return [
         Edit(place, place, f"{file.indent(first)}{name} = {text}\n"),
         *(Edit(*file.span(one), name) for _, one in uses),

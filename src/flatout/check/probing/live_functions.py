@@ -12,11 +12,11 @@ from typing import Any
 from flatout.base.errors import CannotRun
 from flatout.check.examining.root import Root
 from flatout.check.examining.roots import roots_of
-from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
 from flatout.vectorize.verify.gradients import value_and_gradient
 
 from .probe_inputs import Inputs, described, usual
+from .user_line import UserLine
 
 # The batch sizes of a trace.
 SIZES = (4, 8, 16)
@@ -32,11 +32,16 @@ class Probe:
     file: SourceFile
     files: set[str]
 
+    @property
+    def place(self) -> UserLine:
+        """Where the function begins."""
+        return UserLine(str(self.file.path), self.file.place(self.root.function.node).line)
 
-def probes(path: Path, backend: Backend, given: Inputs | None) -> Iterator[Probe]:
+
+def probes(path: Path, given: Inputs | None) -> Iterator[Probe]:
     project = Project()
     file = project.file(path)
-    roots = [root for root in roots_of(project, file, backend) if root.true_name]
+    roots = [root for root in roots_of(project, file) if root.true_name]
     if not roots:
         return
     module = imported(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import types
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -23,21 +24,7 @@ class Operation:
     shapes: list[tuple[int, ...]]
 
 
-def of_frames(frame: types.FrameType | None, files: set[str]) -> UserLine | None:
-    """The innermost frame that lies in one of the files."""
-    while frame is not None:
-        if frame.f_code.co_filename in files:
-            return UserLine(frame.f_code.co_filename, frame.f_lineno)
-        frame = frame.f_back
-    return None
-
-
-def of_traceback(error: BaseException, files: set[str]) -> UserLine | None:
-    """The innermost line of the files that an exception passed through."""
-    found = None
-    step = error.__traceback__
-    while step is not None:
-        if step.tb_frame.f_code.co_filename in files:
-            found = UserLine(step.tb_frame.f_code.co_filename, step.tb_lineno)
-        step = step.tb_next
-    return found
+def innermost(frames: Iterable[tuple[types.FrameType, int]], files: set[str]) -> UserLine | None:
+    """The first of the frames, from the inside out, that lies in one of the files."""
+    inside = (UserLine(one.f_code.co_filename, line) for one, line in frames if one.f_code.co_filename in files)
+    return next(inside, None)

@@ -105,8 +105,7 @@ def _logs(event: Called, scene: Walking) -> None:
 
 def _files(event: Called, scene: Walking) -> None:
     if FILES.match(event.name) or (event.method in _FILE_METHODS and not isinstance(event.receiver, Data)):
-        writes = origins_of(event.everything)
-        severity: Severity | None = "error" if writes and scene.root.backend != "torch" else None
+        severity: dict[str, Severity] = {"jax": "error", "tensorflow": "error"} if origins_of(event.everything) else {}
         scene.report(
             "FO206",
             event.node,

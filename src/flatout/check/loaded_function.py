@@ -9,8 +9,13 @@ import types
 from pathlib import Path
 from typing import Any
 
+from flatout.check.examining.examine import examine
+from flatout.check.examining.roots import roots_of
 from flatout.check.rules.rule import Backend, Finding, by_place
+from flatout.pysource.file_facts import facts_of
 from flatout.pysource.library_functions import library_of
+from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.trees import first_line
 
 
 @functools.lru_cache(maxsize=256)
@@ -24,12 +29,6 @@ def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding
 
 
 def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
-    from flatout.check.examining.examine import examine
-    from flatout.check.examining.roots import roots_of
-    from flatout.pysource.file_facts import facts_of
-    from flatout.pysource.source_file import Project
-    from flatout.pysource.trees import first_line
-
     file, line = _source(function)
     project = Project()
     project.put(file)
@@ -44,8 +43,6 @@ def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, 
 
 def _source(function: types.FunctionType) -> tuple[Any, int]:
     """The file of a function, and its line there; for a notebook's cell, the function alone with its imports."""
-    from flatout.pysource.source_file import SourceFile
-
     path = Path(function.__code__.co_filename)
     if path.is_file():
         return SourceFile.read(path), function.__code__.co_firstlineno

@@ -12,21 +12,7 @@ from flatout.pysource.file_facts import FileFacts, facts_of
 from flatout.pysource.source_file import Project, SourceFile
 from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, walk
 
-from .naming import (
-    ANNOTATED,
-    BATCH_HOOKS,
-    EPOCH_HOOKS,
-    EXTRAS,
-    LOSS_END,
-    LOSS_START,
-    METRIC,
-    NO_ROOT,
-    NO_TENSORS,
-    PRED_NAMES,
-    TENSOR_LIBRARIES,
-    TRUE_NAMES,
-    named_as_loss,
-)
+from . import naming
 from .root import Root, family_of
 
 _OUR_DECORATORS = (["flatout", "loss"], ["flatout", "vectorize"])
@@ -77,15 +63,15 @@ def _of_function(function: Function, name: str, facts: FileFacts, owner: Instanc
     kind = compiled or _kind_by_name(function, name, given, facts)
     if not kind:
         return None
-    true, pred = (1, 0) if names[0] in PRED_NAMES and names[1] in TRUE_NAMES else (0, 1)
-    sure = names[pred] in PRED_NAMES or names[true] in TRUE_NAMES
+    true, pred = (1, 0) if names[0] in naming.PRED_NAMES and names[1] in naming.TRUE_NAMES else (0, 1)
+    sure = names[pred] in naming.PRED_NAMES or names[true] in naming.TRUE_NAMES
     return Root(
         kind,
         name if owner is None else f"{owner.of.node.name}.{name}",
         function if owner is None else function.bound(owner),
         tuple(_arguments(given, defaults(function.node), {true: _TRUTH.but(differentiable=not sure), pred: _GUESS})),
         facts,
-        must_learn=kind == "loss" and bool(compiled or LOSS_END.search(name) or name == "loss"),
+        must_learn=kind == "loss" and bool(compiled or naming.LOSS_END.search(name) or name == "loss"),
         true_name=names[true],
         pred_name=names[pred],
     )
@@ -94,20 +80,20 @@ def _of_function(function: Function, name: str, facts: FileFacts, owner: Instanc
 def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> str:
     """What a function is by its name, its parameters' and its decorators; empty if it is not for Keras."""
     names = [parameter.arg for parameter in given]
-    by_names = named_as_loss(names)
-    by_title = bool(LOSS_END.search(name) or LOSS_START.match(name))
+    by_names = naming.named_as_loss(names)
+    by_title = bool(naming.LOSS_END.search(name) or naming.LOSS_START.match(name))
     by_decorator = any(one.split(".")[-2:] in _OUR_DECORATORS for one in function.decorators)
-    if NO_ROOT.match(name) and not (by_names and by_title):
+    if naming.NO_ROOT.match(name) and not (by_names and by_title):
         return ""
     # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
     if not (function.file.uses_a_framework or by_decorator or name in ("loss", "metric")):
         return ""
     required = set(names) - set(defaults(function.node))
-    if by_title and len(required) >= 2 and not set(names[:2]) & NO_TENSORS and not _annotated(given[:2]):
+    if by_title and len(required) >= 2 and not set(names[:2]) & naming.NO_TENSORS and not _annotated(given[:2]):
         return "loss"
     if not by_names:
         return "loss" if by_decorator else ""
-    is_metric = METRIC.search(name)
+    is_metric = naming.METRIC.search(name)
     if by_title and not is_metric:
         return "loss"
     # `def f(t, p)` may be anything, and `scores, labels` may be arrays of NumPy.
@@ -122,11 +108,11 @@ def _is_of_tensors(function: Function, names: list[str]) -> bool:
     if any(name.startswith("y_") for name in names[:2]):
         return True
     roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
-    return bool(roots & TENSOR_LIBRARIES)
+    return bool(roots & naming.TENSOR_LIBRARIES)
 
 
 def _annotated(given: list[ast.arg]) -> bool:
-    return any(one.annotation is not None and ANNOTATED.search(ast.unparse(one.annotation)) for one in given)
+    return any(one.annotation is not None and naming.ANNOTATED.search(ast.unparse(one.annotation)) for one in given)
 
 
 def _returns_a_function(node: FunctionNode) -> bool:
@@ -147,9 +133,10 @@ def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
 def _arguments(given: list[ast.arg], optional: dict[str, ast.expr], known: dict[int, Data]) -> Iterator[AbstractValue]:
     for at, parameter in enumerate(given):
         name = parameter.arg
+        is_array = name not in naming.NO_TENSORS and not _annotated([parameter])
         if at in known:
             yield known[at]
-        elif name in EXTRAS if name in optional else name not in NO_TENSORS and not _annotated([parameter]):
+        elif name in naming.EXTRAS if name in optional else is_array:
             yield Data(frozenset({"x"}), mapping=name in ("x", "inputs") and name not in optional)
         else:
             return
@@ -174,7 +161,7 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
                 arguments,
                 facts,
                 must_learn=family == "loss",
-                every_batch=bool(BATCH_HOOKS.match(name)),
+                every_batch=bool(naming.BATCH_HOOKS.match(name)),
                 holds_no_weights=family == "loss",
                 true_name=named[0],
                 pred_name=named[1],
@@ -184,8 +171,8 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
 def _is_plain_root(name: str, method: Function, facts: FileFacts) -> bool:
     """Whether a method is a loss by its own right: compiled into a model, or called and spelled like one."""
     names = [parameter.arg for parameter in _parameters(method, has_owner=True)]
-    titled = bool(LOSS_END.search(name) or METRIC.search(name))
-    spelled = len(names) > 1 and named_as_loss(names) and min(map(len, names[:2])) > 1
+    titled = bool(naming.LOSS_END.search(name) or naming.METRIC.search(name))
+    spelled = len(names) > 1 and naming.named_as_loss(names) and min(map(len, names[:2])) > 1
     return not name.startswith("__") and (name in facts.compiled or (titled and spelled))
 
 
@@ -201,7 +188,7 @@ def _of_method(family: str, name: str, method: Function) -> _Method | None:
     """The kind and the arguments of what Keras calls of a class, and the names of a loss's targets and outputs."""
     names = [parameter.arg for parameter in method.node.args.args[1:]]
     if family == "loss" and name in _CALLS and len(names) >= 2:
-        if names[0] in PRED_NAMES and names[1] not in PRED_NAMES:
+        if names[0] in naming.PRED_NAMES and names[1] not in naming.PRED_NAMES:
             return "loss", (_GUESS, _TRUTH), (names[1], names[0])
         return "loss", (_TRUTH, _GUESS), (names[0], names[1])
     unnamed = ("", "")
@@ -217,6 +204,6 @@ def _of_method(family: str, name: str, method: Function) -> _Method | None:
             known = {"x": _INPUTS, "y": _TRUTH, "y_pred": _GUESS, "sample_weight": _WEIGHT}
             kind = "loss" if name == "compute_loss" else "step"
             return kind, tuple(known.get(one, UNKNOWN) for one in names), unnamed
-    if family == "callback" and (BATCH_HOOKS.match(name) or EPOCH_HOOKS.match(name)):
+    if family == "callback" and (naming.BATCH_HOOKS.match(name) or naming.EPOCH_HOOKS.match(name)):
         return "callback", (Static("number"), Static("dict")), unnamed
     return None

@@ -10,7 +10,7 @@ import numpy as np
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .user_line import Operation, UserLine
+from .live_functions import Operation, UserLine
 
 
 def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:

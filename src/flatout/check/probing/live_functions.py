@@ -1,10 +1,11 @@
-"""The functions of a file as live objects, with inputs that they run with."""
+"""The functions of a file as live objects, with inputs that they run with, and the lines that something came from."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,32 @@ from flatout.pysource.source_file import Project, SourceFile
 from flatout.vectorize.verify.gradients import value_and_gradient
 
 from .probe_inputs import Inputs, described, usual
-from .user_line import UserLine
 
 # The batch sizes of a trace.
 SIZES = (4, 8, 16)
+
+
+@dataclass(frozen=True)
+class UserLine:
+    """A line of a file."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a traced function: the user's line, its name, and the shapes of its inputs."""
+
+    place: UserLine
+    name: str
+    shapes: list[tuple[int, ...]]
+
+
+def innermost(frames: Iterable[tuple[types.FrameType, int]], files: set[str]) -> UserLine | None:
+    """The first of the frames, from the inside out, that lies in one of the files."""
+    inside = (UserLine(one.f_code.co_filename, line) for one, line in frames if one.f_code.co_filename in files)
+    return next(inside, None)
 
 
 @dataclass

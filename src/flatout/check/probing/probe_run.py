@@ -31,9 +31,8 @@ from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity, by_
 from flatout.pysource.trees import walk
 from flatout.vectorize.verify.gradients import Arrays, value_and_gradient
 
-from .live_functions import SIZES, Probe, probes
+from .live_functions import SIZES, Probe, UserLine, innermost, probes
 from .probe_inputs import parse
-from .user_line import UserLine, innermost
 
 _ARITHMETIC = re.compile(r"^(aten::r?)?(add|sub|mul|(real)?div)(v2)?$", re.IGNORECASE)
 # A batch size that is the length of nothing else.

@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .user_line import Operation, UserLine
+from .live_functions import Operation, UserLine
 
 # A function is traced for every probe; TensorFlow would warn that this is slow.
 tf.get_logger().setLevel("ERROR")

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatout.vectorize.verify.gradients import Arrays, on_device, value_and_gradient
 
-from .user_line import Operation, UserLine, innermost
+from .live_functions import Operation, UserLine, innermost
 
 _READS = {"item": "FO201", "numpy": "FO201", "tolist": "FO201", "__float__": "FO201", "__int__": "FO201",
           "__bool__": "FO202", "__array__": "FO205"}  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Any
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Sequence, Static, Tuple
+from flatout.check.values.array_results import counted_to
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.pysource.source_file import SourceFile
@@ -235,7 +236,7 @@ class Walk(Expressions):
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
-        iterated: AbstractValue = av.Bound(limit) if counter is not None else UNKNOWN
+        iterated: AbstractValue = counted_to(limit, self.code(bound)) if bound is not None else UNKNOWN
         with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
             if counter:
                 loop.variables = (counter,)

@@ -100,7 +100,7 @@ class Walking:
         text = self.code(over) if self.reporting else ""
         bound = leaves(target) if target is not None else ()
         variables = tuple(one.id for one in bound if isinstance(one, ast.Name))
-        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated, text)))
+        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated)))
         growing = [label for label in loop.labels if label in GROWING]
         loop.pairs = len(growing) > len(set(growing))
         for outer in self.loops:

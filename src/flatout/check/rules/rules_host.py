@@ -8,17 +8,8 @@ import re
 from flatout.check.reading.call_results import HOST_CALLBACKS
 from flatout.check.reading.events import Called, Handlers, Tested
 from flatout.check.reading.walking import Walking
-from flatout.check.values.abstract_values import (
-    AbstractValue,
-    Data,
-    External,
-    Sequence,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    origins_of,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import Data
 from flatout.check.values.array_results import TO_HOST
 from flatout.pysource.spellings import is_host_library
 from flatout.pysource.trees import dotted
@@ -71,7 +62,7 @@ def _reads(event: Called, scene: Walking) -> None:
     if not (
         ((event.name in _NUMBERS or to_host) and _on_device(event.first))
         or (event.method in _READS and _on_device(event.receiver))
-        or (to_host and isinstance(event.first, (Tuple, Sequence)))
+        or (to_host and isinstance(event.first, (av.Tuple, av.Sequence)))
     ):
         return
     text = scene.code(event.node)
@@ -83,8 +74,8 @@ def _reads(event: Called, scene: Walking) -> None:
     scene.report("FO201", event.node, f"`{text}` reads a value on the host.", advice if scene.loops else "")
 
 
-def _on_device(value: AbstractValue | None) -> bool:
-    return (isinstance(value, Data) and not value.on_host) or isinstance(value, Variable)
+def _on_device(value: av.AbstractValue | None) -> bool:
+    return (isinstance(value, Data) and not value.on_host) or isinstance(value, av.Variable)
 
 
 def _logs(event: Called, scene: Walking) -> None:
@@ -98,26 +89,22 @@ def _logs(event: Called, scene: Walking) -> None:
     severity: Severity | dict[str, Severity] | None = None
     if event.name in _COMPILED_PRINTS or asserts:
         severity = "slow"
-    elif not origins_of(event.everything):
+    elif not av.origins_of(event.everything):
         severity = {"jax": "wrong", "tensorflow": "wrong", "torch": "slow"}
     scene.report("FO203", event.node, f"`{scene.code(event.node.func)}` is called inside the step.", severity=severity)
 
 
 def _files(event: Called, scene: Walking) -> None:
     if FILES.match(event.name) or (event.method in _FILE_METHODS and not isinstance(event.receiver, Data)):
-        severity: dict[str, Severity] = {"jax": "error", "tensorflow": "error"} if origins_of(event.everything) else {}
-        scene.report(
-            "FO206",
-            event.node,
-            f"`{scene.code(event.node.func)}` uses a file or a process inside the step.",
-            severity=severity,
-        )
+        message = f"`{scene.code(event.node.func)}` uses a file or a process inside the step."
+        traced: dict[str, Severity] = {"jax": "error", "tensorflow": "error"}
+        scene.report("FO206", event.node, message, severity=traced if av.origins_of(event.everything) else None)
 
 
 def _library(event: Called, scene: Walking) -> None:
     is_sklearn = event.name.startswith("sklearn.")
-    unclear = is_sklearn and any(isinstance(one, Unknown) for one in event.everything)
-    if not unclear and not any(one.origins for one in data_in(event.everything)):
+    unclear = is_sklearn and any(isinstance(one, av.Unknown) for one in event.everything)
+    if not unclear and not any(one.origins for one in av.data_in(event.everything)):
         return
     advice = (
         "A `keras.metrics` class with additive state (AUC, F1Score, a confusion matrix), or the exact score once per "
@@ -131,7 +118,7 @@ def _library(event: Called, scene: Walking) -> None:
 def _library_as_argument(event: Called, scene: Walking) -> None:
     """`tf.py_function(roc_auc_score, ...)`: the library's function is handed over by name."""
     function = event.arguments[0] if event.arguments else event.keywords.get("func")
-    if isinstance(function, External) and is_host_library(function.name):
+    if isinstance(function, av.External) and is_host_library(function.name):
         short = function.name.rsplit(".", 1)[-1]
         scene.report("FO205", event.node, f"`{short}` is given data of the batch, on the host.", severity="slow")
 
@@ -164,7 +151,7 @@ def _tested(event: Tested, scene: Walking) -> None:
         if isinstance(value, Data):
             scene.report("FO203", event.node, "`assert` needs a value of the batch.")
         return
-    if scene.in_callback or not isinstance(value, (Data, Variable)):
+    if scene.in_callback or not isinstance(value, (Data, av.Variable)):
         return
     if isinstance(value, Data) and (
         value.mapping or value.role == "all_but_one" or (value.on_host and not value.origins)

@@ -8,16 +8,7 @@ import re
 from flatout.check.reading.call_results import VARIABLES
 from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Wrote
 from flatout.check.reading.walking import Walking
-from flatout.check.values.abstract_values import (
-    AbstractValue,
-    Instance,
-    Static,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    origins_of,
-)
+from flatout.check.values import abstract_values as av
 from flatout.pysource.repeats import repeated_work
 from flatout.pysource.spellings import is_host_library
 
@@ -42,22 +33,21 @@ _CLOCKS = re.compile(
 )
 _COMPILERS = frozenset(["tensorflow.function", "jax.jit", "torch.compile", "torch.jit.script", "torch.jit.trace"])
 _SHAPING = frozenset({"conv", "conv2d", "conv3d"})
-
-
+_CHANGEABLE = ("number", "dict", "list")
 _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
 
 def _called(event: Called, scene: Walking) -> None:
     text = scene.code(event.node.func)
     everything = event.everything
-    if _LOADS.match(event.name) and not origins_of(everything):
+    if _LOADS.match(event.name) and not av.origins_of(everything):
         scene.report(
             "FO301",
             event.node,
             f"`{text}` loads a constant at every call.",
             _hoisting(event, scene),
         )
-    elif event.method in _REBUILDS and _is_constant_frame(event.receiver) and not origins_of(everything):
+    elif event.method in _REBUILDS and _is_constant_frame(event.receiver) and not av.origins_of(everything):
         scene.report("FO301", event.node, f"`{text}` builds the same table at every call.", _hoisting(event, scene))
     if (event.name in VARIABLES) or _LAYERS.match(event.name):
         scene.report("FO302", event.node, f"`{text}` creates variables inside the step.")
@@ -68,7 +58,7 @@ def _called(event: Called, scene: Walking) -> None:
     if _CLOCKS.match(event.name):
         message = f"`{text}` is read while tracing: the same value at every step on jax and TensorFlow."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
-    if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (Static, Unknown)):
+    if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (av.Static, av.Unknown)):
         iterator = event.node.args[0]
         if isinstance(iterator, ast.Name) and scene.root.is_outside(iterator.id):
             scene.report("FO303", event.node, f"`{scene.code(event.node)}` advances an iterator while tracing.")
@@ -85,8 +75,8 @@ def _decorated(event: Decorated, scene: Walking) -> None:
         scene.report("FO308", sign, f"`@{text}` compiles a new function at every call.")
 
 
-def _is_constant_frame(value: AbstractValue | None) -> bool:
-    return isinstance(value, Static) and value.tag == "frame"
+def _is_constant_frame(value: av.AbstractValue | None) -> bool:
+    return isinstance(value, av.Static) and value.tag == "frame"
 
 
 def _hoisting(event: Called, scene: Walking) -> str:
@@ -100,7 +90,7 @@ def _first_line(text: str) -> str:
 def _is_random(event: Called) -> bool:
     if event.name.startswith(("numpy.random.", "random.")):
         return True
-    return isinstance(event.receiver, Static) and event.receiver.tag == "rng"
+    return isinstance(event.receiver, av.Static) and event.receiver.tag == "rng"
 
 
 def _labels_only(event: Called, scene: Walking) -> None:
@@ -111,7 +101,7 @@ def _labels_only(event: Called, scene: Walking) -> None:
     )
     if not on_host and event.operation not in _SHAPING:
         return
-    if origins_of(event.everything) == {"true"}:
+    if av.origins_of(event.everything) == {"true"}:
         message = f"`{scene.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
         scene.report("FO307", event.node, message)
 
@@ -127,7 +117,7 @@ def _wrote(event: Wrote, scene: Walking) -> None:
             "weight of the model.",
         )
     elif event.how == "attribute":
-        was_number = isinstance(event.before, Static) and event.before.tag == "number"
+        was_number = isinstance(event.before, av.Static) and event.before.tag == "number"
         if was_number and event.counts:
             scene.report(
                 "FO303",
@@ -141,7 +131,7 @@ def _wrote(event: Wrote, scene: Walking) -> None:
 
 
 def _is_plain_entry(event: Wrote) -> bool:
-    known = isinstance(event.before, (Static, Unknown, Tuple)) and not data_in([*event.keys, event.value])
+    known = isinstance(event.before, (av.Static, av.Unknown, av.Tuple)) and not av.data_in([*event.keys, event.value])
     return event.how == "entry" and known
 
 
@@ -151,9 +141,11 @@ def _read(event: Read, scene: Walking) -> None:
         _read_attribute(event, scene)
         return
     value = event.value
-    if isinstance(value, Variable) and root.holds_no_weights:
+    if isinstance(value, av.Variable) and root.holds_no_weights:
         _captured(event.node, event.name, event.name in root.facts.assigned, scene)
-    elif isinstance(value, Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name):
+    elif (
+        isinstance(value, av.Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name)
+    ):
         message = (
             f"`{event.name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
             "never see the change."
@@ -164,16 +156,16 @@ def _read(event: Read, scene: Walking) -> None:
 def _read_attribute(event: Read, scene: Walking) -> None:
     root = scene.root
     owner = event.attribute_of
-    if not isinstance(owner, Instance):
+    if not isinstance(owner, av.Instance):
         return
-    if isinstance(event.value, Variable) and root.is_loss_class(owner.of):
+    if isinstance(event.value, av.Variable) and root.is_loss_class(owner.of):
         _captured(event.node, f"self.{event.name}", event.name in root.facts.assigned, scene)
     elif (
-        isinstance(event.value, (Static, Unknown))
+        isinstance(event.value, (av.Static, av.Unknown))
         and event.name in root.facts.attributes
         and root.function.owner is owner
     ):
-        if isinstance(event.value, Static) and event.value.tag not in ("number", "dict", "list"):
+        if isinstance(event.value, av.Static) and event.value.tag not in _CHANGEABLE:
             return
         message = f"`self.{event.name}` is changed by a callback, but its value is taken while tracing."
         scene.report("FO303", event.node, message, severity={"torch": "info"})

@@ -120,14 +120,6 @@ def whole_number(value: AbstractValue | None, otherwise: int) -> int:
 
 
 @dataclass(frozen=True)
-class Bound(AbstractValue):
-    """`range(start, bound)`: counts along what the bound is the length of."""
-
-    bound: AbstractValue
-    length: int | None = None
-
-
-@dataclass(frozen=True)
 class Sequence(AbstractValue):
     """A list or iterator whose length is that of an axis."""
 

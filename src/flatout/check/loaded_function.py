@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import textwrap
@@ -21,23 +22,19 @@ from flatout.pysource.trees import first_line
 @functools.lru_cache(maxsize=256)
 def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
     """The findings in a function and in the functions that it calls, by line; none if its source is not to be had."""
-    try:
-        return _findings(function, backend) if library_of(function.__module__) is None else ()
-    except Exception:
-        # A report must not stop a training; the source may be gone, or no Python that the parser knows.
+    if library_of(function.__module__) is not None:
         return ()
-
-
-def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
-    file, line = _source(function)
-    project = Project()
-    project.put(file)
-    facts_of(file).compiled.setdefault(function.__name__, "loss")
     found: dict[tuple[str, str, int, int], Finding] = {}
-    for root in roots_of(project, file):
-        node = root.function.node
-        if root.function.file is file and first_line(node) <= line <= (node.end_lineno or 0):
-            examine(project, root, backend, found)
+    # A report must not stop a training; the source may be gone, or no Python that the parser knows.
+    with contextlib.suppress(Exception):
+        file, line = _source(function)
+        project = Project()
+        project.put(file)
+        facts_of(file).compiled.setdefault(function.__name__, "loss")
+        for root in roots_of(project, file):
+            node = root.function.node
+            if root.function.file is file and first_line(node) <= line <= (node.end_lineno or 0):
+                examine(project, root, backend, found)
     return tuple(by_place(found.values()))
 
 

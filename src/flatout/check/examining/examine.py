@@ -44,25 +44,24 @@ class Examination(Walk):
         rule = RULES[code]
         file = about.file if about is not None else self.file
         place = file.place(node)
-        first, last = place.line, getattr(node, "end_lineno", place.line)
         # The comment may stand at the end of a call that spans lines, but not somewhere in the body of a loop.
-        reach = {first, last} if not isinstance(node, (ast.For, ast.While, ast.If)) else {first}
-        for line in reach:
-            if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
-                return
+        is_block = isinstance(node, (ast.For, ast.While, ast.If))
+        if file.is_excused(code, place.line, place.line if is_block else getattr(node, "end_lineno", place.line)):
+            return
         chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
-        finding = Finding(
-            code,
-            str(file.path),
-            place.line,
-            place.column,
-            message,
-            chosen or rule.severity(self.backend),
-            rule.why,
-            advice or rule.rewrite,
-            self.root.name,
+        self.findings.setdefault(
+            (code, str(file.path), *place),
+            Finding(
+                code,
+                str(file.path),
+                *place,
+                message,
+                chosen or rule.severity(self.backend),
+                rule.why,
+                advice or rule.rewrite,
+                self.root.name,
+            ),
         )
-        self.findings.setdefault((code, finding.path, finding.line, finding.column), finding)
 
 
 def check_paths(

@@ -56,7 +56,7 @@ class Root:
     @property
     def gets_equal_ranks(self) -> bool:
         """Whether Keras gives it y_true of the rank of y_pred: to loss functions, not to objects and steps."""
-        return self.kind == "loss" and self.function.owner is None and self.function.file.uses_keras
+        return self.kind == "loss" and self.function.owner is None and self.function.file.imports("keras", "tensorflow")
 
     def is_outside(self, name: str) -> bool:
         """Whether a name is not the function's own."""

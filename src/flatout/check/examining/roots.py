@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from flatout.check.reading.walk import Walk
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
 from flatout.pysource.file_facts import FileFacts, facts_of
-from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.source_file import FRAMEWORKS, Project, SourceFile
 from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, walk
 
 from . import naming
@@ -26,7 +26,7 @@ _WEIGHT = Data(frozenset({"weight"}))
 def roots_of(project: Project, file: SourceFile) -> list[Root]:
     """Everything in a file that Keras would call."""
     # Most files of a project have no loss; they need not be walked through.
-    if not file.uses_a_framework and not re.search(r"def (loss|metric)\(|y_pred", file.text):
+    if not file.imports(*FRAMEWORKS) and not re.search(r"def (loss|metric)\(|y_pred", file.text):
         return []
     facts = facts_of(file)
     walk_ = Walk(project, file, reporting=False)
@@ -86,7 +86,7 @@ def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: Fi
     if naming.NO_ROOT.match(name) and not (by_names and by_title):
         return ""
     # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
-    if not (function.file.uses_a_framework or by_decorator or name in ("loss", "metric")):
+    if not (function.file.imports(*FRAMEWORKS) or by_decorator or name in ("loss", "metric")):
         return ""
     required = set(names) - set(defaults(function.node))
     if by_title and len(required) >= 2 and not set(names[:2]) & naming.NO_TENSORS and not _annotated(given[:2]):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.base import disk_cache
@@ -22,28 +21,10 @@ _Fix = Callable[[SourceFile, list[Finding]], str]
 _FIXES: tuple[_Fix, ...] = (without_log_lines, with_constants_outside, with_expressions_once)
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """What was done.
-
-    Attributes:
-        diff: Of all files.
-        summary: What was rewritten, what was not and why.
-    """
-
-    diff: str
-    summary: str
-
-
 def fix_paths(
-    paths: Iterable[Path],
-    findings: list[Finding],
-    *,
-    write: bool,
-    unsafe: bool = False,
-    inputs: str | None = None,
-) -> Fixed:
-    """Rewrite what can be rewritten in the files, on disk only with `write`."""
+    paths: Iterable[Path], findings: list[Finding], *, write: bool, unsafe: bool = False, inputs: str | None = None
+) -> tuple[str, str]:
+    """Rewrite what can be rewritten in the files, on disk only with `write`: the diff, and what was done and why."""
     given = parse(inputs) if inputs else None
     diffs: list[str] = []
     notes: list[str] = []
@@ -63,7 +44,7 @@ def fix_paths(
     count = len(diffs)
     verb = "changed" if write else "would change"
     notes.append(f"{count} file{'s' * (count != 1)} {verb}.")
-    return Fixed("".join(diffs), "\n".join(notes))
+    return "".join(diffs), "\n".join(notes)
 
 
 def _fixed(

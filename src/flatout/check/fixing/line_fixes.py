@@ -44,14 +44,10 @@ def _places(findings: list[Finding], code: str) -> set[tuple[int, int]]:
     return {(one.line, one.column) for one in findings if one.code == code}
 
 
-def _is_at(file: SourceFile, node: ast.AST, places: set[tuple[int, int]]) -> bool:
-    return file.place(node) in places
-
-
 def _is_log_line(file: SourceFile, node: object, places: set[tuple[int, int]]) -> bool:
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
-    return _is_at(file, node.value, places) and _only_reads(node.value) and is_alone(file, node)
+    return file.place(node.value) in places and _only_reads(node.value) and is_alone(file, node)
 
 
 def _only_reads(call: ast.Call) -> bool:
@@ -106,7 +102,7 @@ def _constant_lines(
         if not isinstance(line, ast.Assign) or len(line.targets) != 1 or not is_alone(file, line):
             continue
         target = line.targets[0]
-        loads = any(isinstance(one, ast.Call) and _is_at(file, one, places) for one in walk(line.value))
+        loads = any(isinstance(one, ast.Call) and file.place(one) in places for one in walk(line.value))
         names = names_in(line.value)
         if not isinstance(target, ast.Name) or not loads or not names <= known or names & _local_names(function):
             continue
@@ -163,7 +159,7 @@ def with_expressions_once(file: SourceFile, findings: list[Finding]) -> str:
     edits: list[Edit] = []
     for function in (node for node in walk(file.tree) if isinstance(node, ast.FunctionDef)):
         for second, text, _ in repeated_work(function, file):
-            named = _named(file, function, second, text, taken) if _is_at(file, second, places) else []
+            named = _named(file, function, second, text, taken) if file.place(second) in places else []
             if named:
                 edits += named
                 break

@@ -104,7 +104,9 @@ def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
         return
     yield from _growth([Counter(one.place for one in run) for run in runs[:-1]], probe)
     if backend == "torch":  # On the others, a read is an error while tracing.
-        yield from _host_reads(probe, tools)
+        for (code, place), count in tools.host_reads(function, inputs.draw(SIZES[1]), probe.files).items():
+            times = f"{count} times" if count > 1 else "once"
+            yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
     for one in runs[-1]:
         if _ARITHMETIC.search(one.name) and sorted(one.shapes) == [(_ODD,), (_ODD, 1)]:
             yield "FO503", one.place, "(B,) meets (B, 1) here: the result is (B, B).", None
@@ -146,12 +148,6 @@ def _loop_around(place: UserLine, probe: Probe) -> UserLine:
             if begins <= place.line <= (node.end_lineno or begins):
                 return UserLine(place.path, begins)
     return place
-
-
-def _host_reads(probe: Probe, tools: Any) -> Iterator[_Seen]:
-    for (code, place), count in tools.host_reads(probe.function, probe.inputs.draw(SIZES[1]), probe.files).items():
-        times = f"{count} times" if count > 1 else "once"
-        yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
 
 
 def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
@@ -290,17 +286,14 @@ def _add(
 
     same = [key for key in found if fits(key)]
     line = probe.file.lines[place.line - 1] if place.line <= len(probe.file.lines) else ""
-    excused = probe.file.excused.get(place.line, frozenset())
     if same:
         key = min(same, key=lambda one: abs(one[2] - place.line))
         one = found[key]
         if "trace" not in one.seen:
-            worse = (
-                severity if severity and SEVERITIES.index(severity) < SEVERITIES.index(one.severity) else one.severity
-            )
+            worse = min(one.severity, severity or one.severity, key=SEVERITIES.index)
             found[key] = replace(one, message=f"{one.message} {message}", seen="source and trace", severity=worse)
         return
-    if excused is None or code in excused:
+    if probe.file.is_excused(code, place.line):
         return
     rule = RULES[code]
     column = len(line) - len(line.lstrip()) + 1

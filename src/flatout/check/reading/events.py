@@ -7,14 +7,25 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flatout.check.values.abstract_values import AbstractValue
+from flatout.check.values.abstract_values import AbstractValue, Instance
 from flatout.check.values.array_results import Given
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import FunctionNode
 
 
 @dataclass(eq=False)
-class WalkedLoop:
+class Domain:
+    """What a loop runs along."""
+
+    labels: tuple[str, ...]  # The axes; two of them for `itertools.product` and `combinations`.
+    length: int | None = None  # The number of iterations, where the source says it.
+    direct: bool = False  # It iterates over the data themselves, not over a range.
+    bounded_by_data: bool = False
+    whole: bool = False  # It iterates over a whole static sequence together with data, such as a list of outputs.
+
+
+@dataclass(eq=False, kw_only=True)
+class WalkedLoop(Domain):
     """A loop or comprehension, and what was seen in its body; the rules hear of it when it has been walked through."""
 
     node: ast.AST
@@ -22,11 +33,6 @@ class WalkedLoop:
     variables: tuple[str, ...]
     how: str  # "for", "while", "comprehension" or "map".
     text: str  # What it iterates over, as written.
-    labels: tuple[str, ...]  # The axes that it runs along; two of them for `itertools.product` and `combinations`.
-    length: int | None = None  # The number of iterations, where the source says it.
-    direct: bool = False  # It iterates over the data themselves, not over a range.
-    bounded_by_data: bool = False
-    whole: bool = False  # It iterates over a whole static sequence together with data, such as a list of outputs.
     indexed: bool = False  # Its counter selects from data.
     compared: bool = False  # Its counter or element is compared with data.
     scaled: bool = False  # Its element takes part in arithmetic with data.
@@ -85,8 +91,7 @@ class Read(NamedTuple):
     node: ast.expr
     name: str
     value: AbstractValue
-    file: SourceFile
-    attribute_of: AbstractValue | None = None
+    attribute_of: Instance | None = None
 
 
 class Wrote(NamedTuple):

@@ -5,14 +5,13 @@ from __future__ import annotations
 import ast
 import math
 import re
-from dataclasses import dataclass
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.operation_results import first_element, selected
 from flatout.pysource.trees import number_of
 
-from .events import WalkedLoop
+from .events import Domain, WalkedLoop
 
 _TIME_COUNTER = re.compile(r"^(t|tt|ts|step|time|frame|pos|tau|timestep|time_step|token)$", re.IGNORECASE)
 _CLASS_COUNTER = re.compile(
@@ -20,17 +19,6 @@ _CLASS_COUNTER = re.compile(
 )
 # Axes that grow with the data; the others are known and mostly short.
 GROWING = frozenset({av.BATCH, av.GROUPS, *av.AXES})
-
-
-@dataclass(frozen=True)
-class Domain:
-    """What a loop runs along."""
-
-    labels: tuple[str, ...]
-    length: int | None = None
-    direct: bool = False
-    bounded_by_data: bool = False
-    whole: bool = False
 
 
 def domain(iterated: AbstractValue) -> Domain:

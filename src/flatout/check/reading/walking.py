@@ -100,7 +100,8 @@ class Walking:
         text = self.code(over) if self.reporting else ""
         bound = leaves(target) if target is not None else ()
         variables = tuple(one.id for one in bound if isinstance(one, ast.Name))
-        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated)))
+        about = {"node": node, "file": self.file, "variables": variables, "how": how, "text": text}
+        loop = WalkedLoop(**vars(domain(iterated)), **about)
         growing = [label for label in loop.labels if label in GROWING]
         loop.pairs = len(growing) > len(set(growing))
         for outer in self.loops:
@@ -161,10 +162,7 @@ class Walking:
     def touch(self, *values: AbstractValue, indexed: bool = False, compared: bool = False) -> None:
         """Note in the loops around what the values say of them."""
         data = av.data_in(values)
-        has_data, has_origins = (
-            any(isinstance(one, (Data, Sequence)) for one in values),
-            any(d.origins for d in data),
-        )
+        has_data, has_origins = any(isinstance(one, (Data, Sequence)) for one in values), any(d.origins for d in data)
         for value in values:
             number = value.loop if isinstance(value, (av.Counter, Static, Data)) else None
             loop = next((one for one in self.loops if id(one) == number), None)

@@ -93,7 +93,8 @@ def _code_of(loop: WalkedLoop, scene: Walking) -> str:
             return ""
         if loop.indexed or loop.compared or label == LAST or (label == CLASSES and loop.scaled):
             return "FO104"
-        return "FO104" if loop.scaled and loop.how != "while" and loop.text and not _is_range(loop) else ""
+        is_counted = loop.how == "while" or not loop.text or loop.text.startswith("range(")
+        return "FO104" if loop.scaled and not is_counted else ""
     return "FO102"
 
 
@@ -102,10 +103,6 @@ def _counts_columns(loop: WalkedLoop) -> bool:
     text = "".join(loop.file.code(loop.node).split())
     others = [name for name in loop.variables if not _MAPPING_COUNTER.search(name)]
     return any(re.search(rf"(:|\.\.\.),{name}\]", text) for name in others)
-
-
-def _is_range(loop: WalkedLoop) -> bool:
-    return loop.text.startswith("range(")
 
 
 def _weight_of_classes(loop: WalkedLoop) -> Severity | None:
@@ -158,7 +155,8 @@ def _advice(code: str, loop: WalkedLoop) -> str:
             "The body reads a neighbour as well, so it is not a map: shift the array, `ops.roll(y_pred, 1, axis=0)` "
             "where index -1 wraps round, or slices such as `y[1:] - y[:-1]`, and compute on the whole."
         )
-    if code == "FO101" and _accumulates_in_float64(loop):
+    in_body = walk(loop.node.body) if isinstance(loop.node, ast.For) else ()
+    if code == "FO101" and any(text_of(node) == "float64" for node in in_body):
         return (
             "The loop accumulates in float64 on purpose: cast the whole array first, "
             '`ops.sum(ops.cast(y_pred, "float64"))`. In float32 the result differs.'
@@ -170,10 +168,6 @@ def _advice(code: str, loop: WalkedLoop) -> str:
             "`ops.one_hot(y_true, y_pred.shape[-1])` and one sum along each class's axis."
         )
     return ""
-
-
-def _accumulates_in_float64(loop: WalkedLoop) -> bool:
-    return isinstance(loop.node, ast.For) and any(text_of(node) == "float64" for node in walk(loop.node.body))
 
 
 def _stepped(event: Stepped, scene: Walking) -> None:

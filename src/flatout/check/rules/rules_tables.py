@@ -17,6 +17,10 @@ _LOOKUPS = frozenset({
     "get", "loc", "iloc", "at", "iat", "xs", "reindex", "map", "lookup", "query", "isin", "where", "index",
     "searchsorted", "asof", "__getitem__",
 })  # fmt: skip
+_INTERVALS = frozenset({
+    "pandas.cut", "pandas.qcut", "numpy.digitize", "bisect.bisect", "bisect.bisect_left", "bisect.bisect_right",
+})  # fmt: skip
+_HASHES = ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.layers.Hashing")
 _ID = re.compile(
     r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|account|store|customer)s?$", re.IGNORECASE
 )
@@ -59,28 +63,15 @@ def _called(event: Called, scene: Walking) -> None:
         scene.report("FO401", event.node, f"`{text}` is a lookup on the host, by a value of the batch.")
         if event.method in ("get", "reindex", "map") and len(everything) == 1:
             scene.report("FO404", event.node, f"`{text}` has no default for keys that are missing.")
-    elif (
-        event.name
-        in ("pandas.cut", "pandas.qcut", "numpy.digitize", "bisect.bisect", "bisect.bisect_left", "bisect.bisect_right")
-        and data
-    ):
-        scene.report(
-            "FO401",
-            event.node,
-            f"`{text}` finds the interval of each value on the host.",
-            '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as '
-            "keys.",
+    elif event.name in _INTERVALS and data:
+        message = f"`{text}` finds the interval of each value on the host."
+        advice = (
+            '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as keys.'
         )
-    elif event.name.startswith(
-        ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.layers.Hashing")
-    ) and event.name.endswith("()"):
-        severity: dict[str, Severity] = {"tensorflow": "slow"}
-        scene.report(
-            "FO401",
-            event.node,
-            f"`{text}` is a hash table of the host: it does not compile under XLA.",
-            severity=severity,
-        )
+        scene.report("FO401", event.node, message, advice)
+    elif event.name.startswith(_HASHES) and event.name.endswith("()"):
+        message = f"`{text}` is a hash table of the host: it does not compile under XLA."
+        scene.report("FO401", event.node, message, severity={"tensorflow": "slow"})
     _keys(event, data, scene)
 
 

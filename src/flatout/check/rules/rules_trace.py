@@ -33,7 +33,6 @@ _CLOCKS = re.compile(
 )
 _COMPILERS = frozenset(["tensorflow.function", "jax.jit", "torch.compile", "torch.jit.script", "torch.jit.trace"])
 _SHAPING = frozenset({"conv", "conv2d", "conv3d"})
-_CHANGEABLE = ("number", "dict", "list")
 _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
 
@@ -47,13 +46,13 @@ def _called(event: Called, scene: Walking) -> None:
             f"`{text}` loads a constant at every call.",
             _hoisting(event, scene),
         )
-    elif event.method in _REBUILDS and _is_constant_frame(event.receiver) and not av.origins_of(everything):
+    elif event.method in _REBUILDS and _is_tagged(event.receiver, "frame") and not av.origins_of(everything):
         scene.report("FO301", event.node, f"`{text}` builds the same table at every call.", _hoisting(event, scene))
     if (event.name in VARIABLES) or _LAYERS.match(event.name):
         scene.report("FO302", event.node, f"`{text}` creates variables inside the step.")
     elif event.method in ("add_weight", "add_variable") and scene.root.kind == "loss":
         scene.report("FO302", event.node, f"`{text}` creates a variable inside the step.")
-    if _is_random(event):
+    if event.name.startswith(("numpy.random.", "random.")) or _is_tagged(event.receiver, "rng"):
         scene.report("FO304", event.node, f"`{text}` draws on the host: once, while tracing, on jax and TensorFlow.")
     if _CLOCKS.match(event.name):
         message = f"`{text}` is read while tracing: the same value at every step on jax and TensorFlow."
@@ -75,10 +74,6 @@ def _decorated(event: Decorated, scene: Walking) -> None:
         scene.report("FO308", sign, f"`@{text}` compiles a new function at every call.")
 
 
-def _is_constant_frame(value: av.AbstractValue | None) -> bool:
-    return isinstance(value, av.Static) and value.tag == "frame"
-
-
 def _hoisting(event: Called, scene: Walking) -> str:
     return f"Move `{_first_line(scene.code(event.node))}` to the top of the module and use the result."
 
@@ -87,10 +82,8 @@ def _first_line(text: str) -> str:
     return text if len(text) <= 70 and "\n" not in text else text.splitlines()[0][:67] + "..."
 
 
-def _is_random(event: Called) -> bool:
-    if event.name.startswith(("numpy.random.", "random.")):
-        return True
-    return isinstance(event.receiver, av.Static) and event.receiver.tag == "rng"
+def _is_tagged(value: av.AbstractValue | None, tag: str) -> bool:
+    return isinstance(value, av.Static) and value.tag == tag
 
 
 def _labels_only(event: Called, scene: Walking) -> None:
@@ -117,8 +110,7 @@ def _wrote(event: Wrote, scene: Walking) -> None:
             "weight of the model.",
         )
     elif event.how == "attribute":
-        was_number = isinstance(event.before, av.Static) and event.before.tag == "number"
-        if was_number and event.counts:
+        if event.counts and _is_tagged(event.before, "number"):
             scene.report(
                 "FO303",
                 event.node,
@@ -126,59 +118,30 @@ def _wrote(event: Wrote, scene: Walking) -> None:
             )
     elif event.how == "grown":
         scene.report("FO303", event.node, f"The list `{event.name}` grows while tracing, not at every step.")
-    elif _is_plain_entry(event):
+    elif isinstance(event.before, (av.Static, av.Unknown, av.Tuple)) and not av.data_in([*event.keys, event.value]):
         scene.report("FO303", event.node, f"An entry of `{event.name}` is changed while tracing, not at every step.")
 
 
-def _is_plain_entry(event: Wrote) -> bool:
-    known = isinstance(event.before, (av.Static, av.Unknown, av.Tuple)) and not av.data_in([*event.keys, event.value])
-    return event.how == "entry" and known
-
-
 def _read(event: Read, scene: Walking) -> None:
-    root = scene.root
-    if event.attribute_of is not None:
-        _read_attribute(event, scene)
+    root, value, owner = scene.root, event.value, event.attribute_of
+    name = event.name if owner is None else f"self.{event.name}"
+    if isinstance(value, av.Variable):
+        if root.holds_no_weights if owner is None else root.is_loss_class(owner.of):
+            message = f"`{name}` is a variable that the model does not track: on jax its value is frozen."
+            severity: Severity | None = None if event.name in root.facts.assigned else "info"
+            scene.report("FO305", event.node, message, severity=severity)
         return
-    value = event.value
-    if isinstance(value, av.Variable) and root.holds_no_weights:
-        _captured(event.node, event.name, event.name in root.facts.assigned, scene)
-    elif (
-        isinstance(value, av.Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name)
-    ):
+    is_plain = isinstance(value, av.Static) and value.tag in ("number", "dict", "list")
+    if owner is None and is_plain and root.changes_elsewhere(name):
         message = (
-            f"`{event.name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
+            f"`{name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
             "never see the change."
         )
         scene.report("FO303", event.node, message, severity={"torch": "info"})
-
-
-def _read_attribute(event: Read, scene: Walking) -> None:
-    root = scene.root
-    owner = event.attribute_of
-    if not isinstance(owner, av.Instance):
-        return
-    if isinstance(event.value, av.Variable) and root.is_loss_class(owner.of):
-        _captured(event.node, f"self.{event.name}", event.name in root.facts.assigned, scene)
-    elif (
-        isinstance(event.value, (av.Static, av.Unknown))
-        and event.name in root.facts.attributes
-        and root.function.owner is owner
-    ):
-        if isinstance(event.value, av.Static) and event.value.tag not in _CHANGEABLE:
-            return
-        message = f"`self.{event.name}` is changed by a callback, but its value is taken while tracing."
+    may_be = is_plain or isinstance(value, av.Unknown)
+    if owner is not None and may_be and event.name in root.facts.attributes and root.function.owner is owner:
+        message = f"`{name}` is changed by a callback, but its value is taken while tracing."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
-
-
-def _captured(node: ast.AST, name: str, changes: bool, scene: Walking) -> None:
-    severity: Severity | None = None if changes else "info"
-    scene.report(
-        "FO305",
-        node,
-        f"`{name}` is a variable that the model does not track: on jax its value is frozen.",
-        severity=severity,
-    )
 
 
 def _entered(event: Entered, scene: Walking) -> None:
@@ -189,11 +152,7 @@ def _entered(event: Entered, scene: Walking) -> None:
             f"`{_first_line(text)}` is computed {count} times with the same inputs.",
             f"Compute it once: `name = {_first_line(text)}`.",
         )
-    _symbolic_input(event, scene)
-
-
-def _symbolic_input(event: Entered, scene: Walking) -> None:
-    """`model.input` in a loss: a symbolic tensor of the model, which no step can give a value."""
+    # `model.input` in a loss: a symbolic tensor of the model, which no step can give a value.
     for node in scene.root.symbolic_inputs():
         scene.report(
             "FO303",

@@ -74,7 +74,7 @@ def test_sarif_is_what_code_scanning_reads(folder: Path, capsys: pytest.CaptureF
     assert place["artifactLocation"]["uri"] == "slow.py"
     assert place["region"] == {"startLine": 6, "startColumn": 5}
     assert result["level"] == "warning"
-    assert json.loads(as_sarif([], "1.0"))["runs"][0]["results"] == []
+    assert json.loads(as_sarif([]))["runs"][0]["results"] == []
 
 
 def test_folders_are_searched_and_caches_are_not(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

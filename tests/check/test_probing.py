@@ -32,6 +32,15 @@ def test_a_batch_loop_grows_linearly(tmp_path: Path, backend: str, capsys: pytes
     assert "grow linearly with the batch" in str(found["FO101"]["message"])
 
 
+def test_what_is_not_selected_is_not_reported_of_a_trace_either(
+    tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "def loss(y_true, y_pred):\n    return ops.mean(y_true) + 0.0 * ops.mean(y_pred)\n"
+    assert set(_run(text, tmp_path, backend, capsys)) == {"FO501"}
+    assert _run(text, tmp_path, backend, capsys, "--select", "FO1") == {}
+    assert _run(text, tmp_path, backend, capsys, "--ignore", "FO501") == {}
+
+
 def test_a_loop_that_no_parser_sees_is_found_by_its_operations(
     tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 from flatout.base.errors import FlatoutError
 from flatout.check.examining.examine import check_paths
 from flatout.check.examining.findings_output import FORMATS, as_json, as_sarif, as_text
-from flatout.check.rules.catalogue import FAMILIES, RULES, family
+from flatout.check.rules.catalogue import FAMILIES, RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Finding
 
 from .check_config import Config, codes_of, current_backend, read_config
@@ -49,12 +49,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _check(arguments: argparse.Namespace) -> int:
     config = _config(arguments)
     backend: Backend = config.backend or current_backend()
-
-    def found() -> list[Finding]:
-        limits = {"select": config.select, "ignore": config.ignore, "exclude": config.exclude}
-        return check_paths(arguments.paths, backend, **limits)
-
-    findings = found()
+    findings = check_paths(arguments.paths, backend, config.exclude)
     if arguments.run:
         from flatout.check.probing.probe_run import traced
 
@@ -63,49 +58,32 @@ def _check(arguments: argparse.Namespace) -> int:
     if arguments.diff or arguments.fix:
         from flatout.check.fixing.fix import fix_paths
 
-        done = fix_paths(
-            arguments.paths, findings, write=arguments.fix, unsafe=arguments.unsafe_fixes, inputs=arguments.inputs
-        )
+        more = {"unsafe": arguments.unsafe_fixes, "inputs": arguments.inputs}
+        diff, summary = fix_paths(arguments.paths, findings, write=arguments.fix, **more)
+        print(diff if arguments.diff else "", end="")
+        print(summary, file=sys.stderr)
         if arguments.diff:
-            print(done.diff, end="")
-            print(done.summary, file=sys.stderr)
-            return int(bool(done.diff))
-        print(done.summary, file=sys.stderr)
-        findings = [one for one in found() if _is_wanted(one, config)]
-    print(_formatted(findings, arguments.format, backend))
+            return int(bool(diff))
+        findings = [one for one in check_paths(arguments.paths, backend, config.exclude) if _is_wanted(one, config)]
+    formatted = {"json": as_json, "sarif": as_sarif}.get(arguments.format)
+    print(formatted(findings) if formatted else as_text(findings, backend))
     return int(bool(findings))
-
-
-def _formatted(findings: list[Finding], how: str, backend: Backend) -> str:
-    if how == "json":
-        return as_json(findings)
-    if how == "sarif":
-        from flatout.base.version import __version__
-
-        return as_sarif(findings, __version__)
-    return as_text(findings, backend)
 
 
 def _config(arguments: argparse.Namespace) -> Config:
     first = Path(arguments.paths[0])
     config = Config() if arguments.isolated else read_config(first if first.is_dir() else first.parent)
-    if arguments.backend:
-        config = replace(config, backend=arguments.backend)
-    if arguments.select:
-        config = replace(config, select=codes_of(arguments.select, "--select"))
-    if arguments.ignore:
-        config = replace(config, ignore=(*config.ignore, *codes_of(arguments.ignore, "--ignore")))
-    if arguments.severity:
-        config = replace(config, severity=arguments.severity)
-    return config
+    ignored = (*config.ignore, *codes_of(arguments.ignore or "", "--ignore"))
+    selected = codes_of(arguments.select or "", "--select")
+    said = {"backend": arguments.backend, "select": selected, "ignore": ignored, "severity": arguments.severity}
+    return replace(config, **{name: value for name, value in said.items() if value})
 
 
 def _is_wanted(finding: Finding, config: Config) -> bool:
-    if SEVERITIES.index(finding.severity) > SEVERITIES.index(config.severity):
-        return False
-    path = Path(finding.path)
-    ignored = [codes for pattern, codes in config.per_file_ignores if path.match(pattern)]
-    return not any(finding.code.startswith(codes) for codes in ignored if codes)
+    is_mild = SEVERITIES.index(finding.severity) > SEVERITIES.index(config.severity)
+    is_selected = not config.select or finding.code.startswith(config.select)
+    ignored = [codes for pattern, codes in config.per_file_ignores if Path(finding.path).match(pattern)]
+    return is_selected and not is_mild and not any(map(finding.code.startswith, (config.ignore, *ignored)))
 
 
 def _explain(code: str) -> int:
@@ -113,14 +91,13 @@ def _explain(code: str) -> int:
     if known == "ALL":
         for start, about in FAMILIES.items():
             print(f"{start}xx: {about}")
-            for rule in family(start):
+            for rule in (one for one in RULES.values() if one.code.startswith(start)):
                 print(f"  {rule.code}  {rule.summary}")
         return 0
-    (wanted,) = codes_of([known], "--explain") if known in RULES else ("",)
-    if not wanted:
+    if known not in RULES:
         print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
         return 2
-    print(RULES[wanted].page, end="")
+    print(RULES[known].page, end="")
     return 0
 
 

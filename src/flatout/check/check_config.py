@@ -8,12 +8,13 @@ import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar
 
 from flatout.base.errors import InvalidOption
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Severity
 
+_Choice = TypeVar("_Choice", bound=str)
 _KEYS = ("backend", "select", "ignore", "exclude", "severity", "per-file-ignores")
 
 
@@ -65,11 +66,11 @@ def config_of(table: dict[str, Any], where: str) -> Config:
     if not isinstance(per_file, dict):
         raise InvalidOption(f"per-file-ignores of {where} must be a table. Received: {per_file!r}.")
     return Config(
-        backend_of(table.get("backend"), where),
+        _one_of(BACKENDS, table["backend"], "backend", where) if "backend" in table else None,
         codes_of(table.get("select", ()), where),
         codes_of(table.get("ignore", ()), where),
         _texts(table.get("exclude", ()), where),
-        severity_of(table.get("severity", "info"), where),
+        _one_of(SEVERITIES, table.get("severity", "info"), "severity", where),
         tuple((pattern, codes_of(codes, where)) for pattern, codes in per_file.items()),
     )
 
@@ -91,18 +92,11 @@ def _texts(values: Any, where: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in values if value.strip())
 
 
-def backend_of(value: Any, where: str) -> Backend | None:
-    """A backend that the rules know, or None."""
-    if value is None or value in BACKENDS:
-        return cast("Backend | None", value)
-    raise InvalidOption(f"Unknown backend in {where}. Received: {value!r}. Expected: {', '.join(BACKENDS)}.")
-
-
-def severity_of(value: Any, where: str) -> Severity:
-    """A severity that exists."""
-    if value in SEVERITIES:
-        return cast("Severity", value)
-    raise InvalidOption(f"Unknown severity in {where}. Received: {value!r}. Expected: {', '.join(SEVERITIES)}.")
+def _one_of(choices: tuple[_Choice, ...], value: Any, what: str, where: str) -> _Choice:
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise InvalidOption(f"Unknown {what} in {where}. Received: {value!r}. Expected: {', '.join(choices)}.")
 
 
 def current_backend() -> Backend:

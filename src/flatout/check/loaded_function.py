@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import inspect
 import textwrap
@@ -9,52 +10,36 @@ import types
 from pathlib import Path
 from typing import Any
 
-from flatout.check.rules.rule import Backend, Finding
+from flatout.check.examining.examine import examine
+from flatout.check.examining.roots import roots_of
+from flatout.check.rules.rule import Backend, Finding, by_place
+from flatout.pysource.file_facts import facts_of
 from flatout.pysource.library_functions import library_of
+from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.trees import first_line
 
 
 @functools.lru_cache(maxsize=256)
 def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
     """The findings in a function and in the functions that it calls, by line; none if its source is not to be had."""
-    try:
-        return _findings(function, backend) if library_of(function.__module__) is None else ()
-    except Exception:
-        # A report must not stop a training; the source may be gone, or no Python that the parser knows.
+    if library_of(function.__module__) is not None:
         return ()
-
-
-def _findings(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
-    from flatout.check.examining.examine import examine
-    from flatout.check.examining.roots import roots_of
-    from flatout.check.reading.walk import Walk
-    from flatout.pysource.file_facts import facts_of
-    from flatout.pysource.source_file import Project
-
-    file, line = _source(function)
-    project = Project()
-    project.put(file)
-    facts_of(file).compiled.setdefault(function.__name__, "loss")
     found: dict[tuple[str, str, int, int], Finding] = {}
-    for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend):
-        first, last = root.function.node.lineno, root.function.node.end_lineno or 0
-        is_it = root.function.file is file and first <= line <= last
-        # The line of a decorated function is that of its first decorator.
-        decorated = root.name.rpartition(".")[2] == function.__name__ and line <= first <= line + _most_decorators(
-            function
-        )
-        if is_it or decorated:
-            examine(project, root, backend, found)
-    return tuple(sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code)))
-
-
-def _most_decorators(function: Any) -> int:
-    return sum(text.lstrip().startswith("@") for text in inspect.getsource(function).splitlines())
+    # A report must not stop a training; the source may be gone, or no Python that the parser knows.
+    with contextlib.suppress(Exception):
+        file, line = _source(function)
+        project = Project()
+        project.put(file)
+        facts_of(file).compiled.setdefault(function.__name__, "loss")
+        for root in roots_of(project, file):
+            node = root.function.node
+            if root.function.file is file and first_line(node) <= line <= (node.end_lineno or 0):
+                examine(project, root, backend, found)
+    return tuple(by_place(found.values()))
 
 
 def _source(function: types.FunctionType) -> tuple[Any, int]:
     """The file of a function, and its line there; for a notebook's cell, the function alone with its imports."""
-    from flatout.pysource.source_file import SourceFile
-
     path = Path(function.__code__.co_filename)
     if path.is_file():
         return SourceFile.read(path), function.__code__.co_firstlineno

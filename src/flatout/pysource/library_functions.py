@@ -1,8 +1,10 @@
-"""What a live function is: of which library, whether it draws random numbers, whether it has its own gradient."""
+"""What a live function is: of which library, what it reads, whether it draws random numbers or has its own gradient."""
 
 from __future__ import annotations
 
 import inspect
+import types
+from collections.abc import Iterator
 from typing import Any
 
 LIBRARIES = ("keras", "tensorflow", "torch", "numpy", "jax", "math", "tf_keras", "builtins")
@@ -31,6 +33,14 @@ def library_of(path: str | None) -> str | None:
     root = (path or "").partition(".")[0]
     root = {"_operator": "builtins", "jaxlib": "jax"}.get(root, root)
     return root if root in LIBRARIES else None
+
+
+def code_names(code: types.CodeType) -> Iterator[str]:
+    """All names that code, and the code inside it, reads outside or of objects."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from code_names(constant)
 
 
 def is_random(path: str | None) -> bool:

@@ -15,8 +15,6 @@ from flatout.base.errors import Unparsable
 
 _NOQA = re.compile(r"#\s*flatout:\s*noqa(?:\s*\[(?P<codes>[A-Z0-9,\s]+)\])?", re.IGNORECASE)
 FRAMEWORKS = ("keras", "tensorflow", "torch", "jax", "keras_core", "tf_keras", "flatout")
-_KERAS_IMPORT = re.compile(r"^\s*(?:from|import)\s+(?:keras|tensorflow)\b", re.MULTILINE)
-_FRAMEWORK_IMPORT = re.compile(rf"^\s*(?:from|import)\s+(?:{'|'.join(FRAMEWORKS)})\b", re.MULTILINE)
 # Never looked up as files of the user, even when their own sources are checked.
 LIBRARIES = frozenset((*FRAMEWORKS, "numpy", "pandas", "polars", "scipy", "sklearn", "cv2", "skimage", "os", "math"))
 
@@ -81,6 +79,10 @@ class SourceFile:
         begin, end = self.span(node)
         return self.text[begin:end]
 
+    def line_begin(self, number: int) -> int:
+        """Where a line begins; lines are counted from one."""
+        return self._line_starts[min(number, len(self.lines) + 1) - 1]
+
     def indent(self, node: ast.stmt) -> str:
         """The white space before a statement."""
         return self.lines[node.lineno - 1][: node.col_offset]
@@ -102,15 +104,14 @@ class SourceFile:
                 found[number] = frozenset(re.split(r"[,\s]+", codes.upper().strip())) if codes else None
         return found
 
-    @cached_property
-    def uses_keras(self) -> bool:
-        """Whether Keras or TensorFlow is imported anywhere in the file."""
-        return bool(_KERAS_IMPORT.search(self.text))
+    def is_excused(self, code: str, *lines: int) -> bool:
+        """Whether a comment on one of the lines excuses it from a rule."""
+        named = [self.excused.get(line, frozenset()) for line in lines]
+        return any(codes is None or code in codes for codes in named)
 
-    @cached_property
-    def uses_a_framework(self) -> bool:
-        """Whether Keras or a backend is imported anywhere in the file."""
-        return bool(_FRAMEWORK_IMPORT.search(self.text))
+    def imports(self, *libraries: str) -> bool:
+        """Whether one of the libraries is imported anywhere in the file."""
+        return re.search(rf"^\s*(?:from|import)\s+(?:{'|'.join(libraries)})\b", self.text, re.MULTILINE) is not None
 
 
 class Project:

@@ -83,6 +83,11 @@ def is_none(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Constant) and node.value is None
 
 
+def first_line(node: ast.stmt | FunctionNode) -> int:
+    """The first line of a statement, its decorators included."""
+    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+
+
 def parameters(function: FunctionNode) -> list[ast.arg]:
     """The parameters that can be given by position."""
     return [*function.args.posonlyargs, *function.args.args]

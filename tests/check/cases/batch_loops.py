@@ -188,3 +188,13 @@ def reversed_loss(y_true, y_pred):
 def list_of_indices_loss(y_true, y_pred):
     indices = list(range(y_pred.shape[0]))
     return ops.mean(ops.stack([ops.max(ops.abs(y_true[i] - y_pred[i])) for i in indices]))  # expect: FO101
+
+
+def all_but_the_first_indices_loss(y_true, y_pred):
+    indices = list(range(y_pred.shape[0]))
+    return sum(ops.max(ops.abs(y_true[i] - y_pred[i])) for i in indices[1:])  # expect: FO101
+
+
+def first_two_indices_loss(y_true, y_pred):
+    indices = list(range(y_pred.shape[0]))
+    return sum(ops.max(ops.abs(y_true[i] - y_pred[i])) for i in indices[:2])  # expect: FO104 info

@@ -8,37 +8,28 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from flatout.check.reading.events import Entered, Returned, WalkedLoop
+from flatout.check.reading.events import Entered, WalkedLoop
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.catalogue import RULES, handlers_for
-from flatout.check.rules.rule import Backend, Finding, Severity
-from flatout.check.values.abstract_values import AbstractValue, Data, Static, merge_all
-from flatout.pysource.source_file import Project, SourceFile
+from flatout.check.rules.rule import Backend, Finding, Severity, by_place
+from flatout.pysource.source_file import Project
 
 from .root import Root
 from .roots import roots_of
 
+Findings = dict[tuple[str, str, int, int], Finding]
 _SKIPPED = frozenset({
     "__pycache__", ".git", ".venv", "venv", "env", "node_modules", "build", "dist", ".tox", ".mypy_cache",
     "site-packages",
 })  # fmt: skip
 
 
-@dataclass
-class Examination:
-    """Where the rules report, for the function under examination."""
+@dataclass(eq=False)
+class Examination(Walk):
+    """A walk that the rules listen to, and where they report."""
 
-    root: Root
-    backend: Backend
-    file: SourceFile
-    findings: dict[tuple[str, str, int, int], Finding]
-    loops: list[WalkedLoop] = field(default_factory=list)
-    in_callback: bool = False
-    in_branch: bool = False
-
-    def code(self, node: ast.AST) -> str:
-        """The source text of a node."""
-        return self.file.code(node)
+    backend: Backend = "jax"
+    findings: Findings = field(default_factory=dict)
 
     def report(
         self,
@@ -53,58 +44,45 @@ class Examination:
         rule = RULES[code]
         file = about.file if about is not None else self.file
         place = file.place(node)
-        first, last = place.line, getattr(node, "end_lineno", place.line)
         # The comment may stand at the end of a call that spans lines, but not somewhere in the body of a loop.
-        reach = {first, last} if not isinstance(node, (ast.For, ast.While, ast.If)) else {first}
-        for line in reach:
-            if line in file.excused and (file.excused[line] is None or code in (file.excused[line] or ())):
-                return
+        is_block = isinstance(node, (ast.For, ast.While, ast.If))
+        if file.is_excused(code, place.line, place.line if is_block else getattr(node, "end_lineno", place.line)):
+            return
         chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
-        finding = Finding(
-            code,
-            str(file.path),
-            place.line,
-            place.column,
-            message,
-            chosen or rule.severity(self.backend),
-            rule.why,
-            advice or rule.rewrite,
-            self.root.name,
+        self.findings.setdefault(
+            (code, str(file.path), *place),
+            Finding(
+                code,
+                str(file.path),
+                *place,
+                message,
+                chosen or rule.severity(self.backend),
+                rule.why,
+                advice or rule.rewrite,
+                self.root.name,
+            ),
         )
-        self.findings.setdefault((code, finding.path, finding.line, finding.column), finding)
 
 
 def check_paths(
-    paths: Iterable[Path | str],
-    backend: Backend = "jax",
-    *,
-    select: Iterable[str] = (),
-    ignore: Iterable[str] = (),
-    exclude: Iterable[str] = (),
+    paths: Iterable[Path | str], backend: Backend = "jax", exclude: Iterable[str] = (), project: Project | None = None
 ) -> list[Finding]:
     """Examine the losses, metrics, steps and callbacks of files and folders.
 
     Args:
         paths: Files, or folders that are searched for `.py` files.
         backend: The Keras backend that the severities are for.
-        select: Codes, or beginnings of codes such as "FO1", to report; all if empty.
-        ignore: Codes, or beginnings of codes, to leave out.
         exclude: Patterns of files to leave out, as in `Path.match`.
+        project: Holds files that are not, or otherwise, on disk.
 
     Returns:
         The findings, by file and line.
     """
-    project = Project()
-    findings: dict[tuple[str, str, int, int], Finding] = {}
+    project = project or Project()
+    findings: Findings = {}
     for path in python_files(paths, exclude):
         check_file(project, path, backend, findings)
-    chosen, left_out = tuple(select), tuple(ignore)
-    found = [
-        finding
-        for finding in findings.values()
-        if (not chosen or finding.code.startswith(chosen)) and not (left_out and finding.code.startswith(left_out))
-    ]
-    return sorted(found, key=lambda one: (one.path, one.line, one.column, one.code))
+    return by_place(findings.values())
 
 
 def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> list[Path]:
@@ -122,14 +100,11 @@ def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> li
     return [path for path in dict.fromkeys(found) if not any(path.match(pattern) for pattern in patterns)]
 
 
-def check_file(
-    project: Project, path: Path, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]
-) -> list[Root]:
+def check_file(project: Project, path: Path, backend: Backend, findings: Findings) -> list[Root]:
     """Examine one file; findings in files that it imports from are added too."""
     file = project.file(path)
     file.path = path
-    loader = Walk(project, file, [], None, reporting=False)
-    roots = roots_of(file, loader, backend)
+    roots = roots_of(project, file)
     for root in roots:
         try:
             examine(project, root, backend, findings)
@@ -142,19 +117,9 @@ def check_file(
     return roots
 
 
-def examine(project: Project, root: Root, backend: Backend, findings: dict[tuple[str, str, int, int], Finding]) -> None:
+def examine(project: Project, root: Root, backend: Backend, findings: Findings) -> None:
     """Walk through one loss, metric, step or callback."""
-    scene = Examination(root, backend, root.function.file, findings)
-    walker = Walk(project, root.function.file, handlers_for(root.kind), scene)
+    listening = handlers_for(root.kind)
+    walker = Examination(project, root.function.file, listening, root, backend=backend, findings=findings)
     walker.tell(Entered(root.function.node))
-    returned: list[tuple[ast.AST, AbstractValue]] = []
-    walker.on_return = returned
     walker.run(root.function, list(root.arguments), {})
-    if returned:
-        value = merge_all(one for _, one in returned)
-        complete = all(_is_known(one) for _, one in returned)
-        walker.tell(Returned(returned[-1][0], value, complete))
-
-
-def _is_known(value: AbstractValue) -> bool:
-    return isinstance(value, Data) or (isinstance(value, Static) and value.tag == "number")

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 
+from flatout.base.version import __version__
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import Finding, Severity
 
@@ -18,7 +20,7 @@ def as_text(findings: Sequence[Finding], backend: str) -> str:
     blocks = [
         f"{shown(one.path)}:{one.line}:{one.column}: {one.code} [{one.severity}] {one.message}\n"
         f"    why: {one.why}\n"
-        f"    fix: {one.fix}{_how_seen(one)}"
+        f"    fix: {one.fix}" + (f"\n    seen: in the {one.seen}" if one.seen != "source" else "")
         for one in findings
     ]
     return "\n".join([*blocks, summary(findings, backend)])
@@ -33,31 +35,13 @@ def summary(findings: Sequence[Finding], backend: str) -> str:
     return f"{len(findings)} finding{'s' * (len(findings) > 1)} on {backend}: {parts}."
 
 
-def _how_seen(finding: Finding) -> str:
-    return f"\n    seen: in the {finding.seen}" if finding.seen != "source" else ""
-
-
 def as_json(findings: Sequence[Finding]) -> str:
-    """A list of objects with code, path, line, column, message, severity and fix."""
-    rows = [
-        {
-            "code": one.code,
-            "path": shown(one.path),
-            "line": one.line,
-            "column": one.column,
-            "message": one.message,
-            "severity": one.severity,
-            "fix": one.fix,
-            "why": one.why,
-            "function": one.function,
-            "seen": one.seen,
-        }
-        for one in findings
-    ]
+    """A list of objects with the attributes of a `Finding`."""
+    rows = [{**asdict(one), "path": shown(one.path)} for one in findings]
     return json.dumps(rows, indent=2)
 
 
-def as_sarif(findings: Sequence[Finding], version: str) -> str:
+def as_sarif(findings: Sequence[Finding]) -> str:
     """SARIF 2.1.0, as code scanning services read it."""
     used = sorted({one.code for one in findings})
     rules = [
@@ -88,7 +72,7 @@ def as_sarif(findings: Sequence[Finding], version: str) -> str:
         }
         for one in findings
     ]
-    driver = {"name": "flatout", "semanticVersion": version, "rules": rules}
+    driver = {"name": "flatout", "semanticVersion": __version__, "rules": rules}
     run = {"tool": {"driver": driver}, "results": results, "columnKind": "unicodeCodePoints"}
     document = {
         "$schema": "https://json.schemastore.org/sarif-2.1.0.json",

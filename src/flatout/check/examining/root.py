@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from flatout.check.rules.rule import Backend
 from flatout.check.values.abstract_values import AbstractValue, Class, External, Function, Instance
 from flatout.pysource.file_facts import FileFacts
 from flatout.pysource.trees import defaults, dotted, names_in, walk
@@ -15,6 +14,13 @@ from flatout.pysource.trees import defaults, dotted, names_in, walk
 from .naming import named_as_loss
 
 _GUARD = re.compile(r"eps|1e-|maximum|clip|clamp|where|eye|relu|max\(", re.IGNORECASE)
+
+_FAMILIES = (
+    ("loss", ("Loss", "LossFunctionWrapper"), "keras.losses."),
+    ("metric", ("Metric",), "keras.metrics."),
+    ("model", ("Model", "Sequential", "Functional", "LightningModule"), "keras.models."),
+    ("callback", ("Callback",), "keras.callbacks."),
+)
 
 
 @dataclass(eq=False)
@@ -35,7 +41,6 @@ class Root:
     name: str
     function: Function
     arguments: tuple[AbstractValue, ...]
-    backend: Backend
     facts: FileFacts
     must_learn: bool = False
     every_batch: bool = True
@@ -51,7 +56,7 @@ class Root:
     @property
     def gets_equal_ranks(self) -> bool:
         """Whether Keras gives it y_true of the rank of y_pred: to loss functions, not to objects and steps."""
-        return self.kind == "loss" and self.function.owner is None and self.function.file.uses_keras
+        return self.kind == "loss" and self.function.owner is None and self.function.file.imports("keras", "tensorflow")
 
     def is_outside(self, name: str) -> bool:
         """Whether a name is not the function's own."""
@@ -111,17 +116,11 @@ def family_of(of: Class) -> str:
             continue
         name = base.name if isinstance(base, External) else ""
         last = name.rsplit(".", 1)[-1]
-        if last == "Loss" or name.startswith("keras.losses.") or last == "LossFunctionWrapper":
-            return "loss"
-        if last == "Metric" or name.startswith("keras.metrics."):
-            return "metric"
-        if last in ("Model", "Sequential", "Functional", "LightningModule") or name.startswith("keras.models."):
-            return "model"
-        if last == "Callback" or name.startswith("keras.callbacks."):
-            return "callback"
-        if last == "Module" and re.search(r"loss|criterion", of.node.name, re.IGNORECASE):
-            return "loss"
-        if last == "Module" and _takes_targets(of.methods.get("forward")):
+        for kind, classes, module in _FAMILIES:
+            if last in classes or name.startswith(module):
+                return kind
+        is_titled = re.search(r"loss|criterion", of.node.name, re.IGNORECASE)
+        if last == "Module" and (is_titled or _takes_targets(of.methods.get("forward"))):
             return "loss"
     if _takes_targets(of.methods.get("__call__")) and not any(isinstance(base, (Class, External)) for base in of.bases):
         return "loss"

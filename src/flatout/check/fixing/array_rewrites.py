@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import symtable
 import sys
 import warnings
 from dataclasses import dataclass
@@ -19,11 +20,11 @@ from flatout.check.probing.live_functions import imported
 from flatout.check.probing.probe_inputs import Inputs, described, usual
 from flatout.check.rules.rule import Finding
 from flatout.pysource.source_file import SourceFile
-from flatout.pysource.trees import method_name, names_in, walk
+from flatout.pysource.trees import first_line, method_name, names_in, walk
 from flatout.vectorize.decorator import vectorize
 from flatout.vectorize.verify.gradients import value_and_gradient
 
-from .edits import Edit, edited, first_line, line_begin
+from .edits import Edit, edited
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
@@ -134,19 +135,14 @@ def _is_equal(function: Any, values: dict[str, np.ndarray], wanted: np.ndarray) 
 
 def _missing_names(source: str, namespace: dict[str, Any]) -> list[str]:
     """The names that a rewrite uses and that neither it nor the module defines."""
-    tree = ast.parse(source)
-    named = [node for node in ast.walk(tree) if isinstance(node, ast.Name)]
-    own = {node.id for node in named if isinstance(node.ctx, ast.Store)} | {"ops"}
-    own |= {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-    own |= {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
-    own |= {
-        alias.asname or alias.name
-        for node in ast.walk(tree)
-        if isinstance(node, (ast.Import, ast.ImportFrom))
-        for alias in node.names
-    }
-    used = {node.id for node in named if isinstance(node.ctx, ast.Load)}
-    return sorted(used - own - set(namespace) - set(dir(builtins)))
+    module = symtable.symtable(source, "<rewrite>", "exec")
+    own = {one.get_name() for one in module.get_symbols() if one.is_assigned() or one.is_imported()}
+    return sorted(_globals(module) - own - {"ops"} - set(namespace) - set(dir(builtins)))
+
+
+def _globals(table: symtable.SymbolTable) -> set[str]:
+    found = {one.get_name() for one in table.get_symbols() if one.is_global() and one.is_referenced()}
+    return found.union(*map(_globals, table.get_children()))
 
 
 def trains_at_import(tree: ast.Module) -> bool:
@@ -175,7 +171,7 @@ def with_rewrites(file: SourceFile, rewrites: list[Rewritten]) -> str:
                     last = number + 1
                 elif line:
                     break
-            edits.append(Edit(line_begin(file, statement.lineno), line_begin(file, last + 1), _spaced(source)))
+            edits.append(Edit(file.line_begin(statement.lineno), file.line_begin(last + 1), _spaced(source)))
     return _with_ops(SourceFile(file.path, edited(file.text, edits))) if edits else file.text
 
 
@@ -185,7 +181,7 @@ def _spaced(source: str) -> str:
     text = ""
     end = 0
     for statement in made.tree.body:
-        begin, behind = line_begin(made, first_line(statement)), line_begin(made, (statement.end_lineno or 0) + 1)
+        begin, behind = made.line_begin(first_line(statement)), made.line_begin((statement.end_lineno or 0) + 1)
         if text:
             text += "\n\n" if isinstance(statement, ast.FunctionDef) else source[end:begin]
         text += source[begin:behind].rstrip("\n") + "\n"
@@ -202,5 +198,5 @@ def _with_ops(file: SourceFile) -> str:
         return file.text
     imports = [one for one in file.tree.body if isinstance(one, (ast.Import, ast.ImportFrom))]
     last = imports[-1].end_lineno or 0 if imports else first_line(file.tree.body[0]) - 1
-    place = line_begin(file, last + 1)
+    place = file.line_begin(last + 1)
     return edited(file.text, [Edit(place, place, "from keras import ops\n")])

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from flatout.pysource.source_file import SourceFile
+from flatout.pysource.trees import first_line
 
 
 @dataclass(frozen=True, order=True)
@@ -30,16 +31,6 @@ def edited(text: str, edits: Iterable[Edit]) -> str:
     return "".join([*parts, text[at:]])
 
 
-def line_begin(file: SourceFile, number: int) -> int:
-    """Where a line begins; lines are counted from one."""
-    return sum(map(len, file.lines[: number - 1]))
-
-
-def first_line(node: ast.stmt) -> int:
-    """The first line of a statement, its decorators included."""
-    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-
-
 def lead_of(file: SourceFile, node: ast.stmt) -> int:
     """The first of the blank lines and comments that stand above a statement and belong to it."""
     number = first_line(node)
@@ -56,6 +47,6 @@ def lead_of(file: SourceFile, node: ast.stmt) -> int:
 def is_alone(file: SourceFile, node: ast.stmt) -> bool:
     """Whether nothing else stands on the lines of a statement."""
     begin, end = file.span(node)
-    before = file.text[line_begin(file, node.lineno) : begin]
-    behind = file.text[end : line_begin(file, (node.end_lineno or 0) + 1)]
+    before = file.text[file.line_begin(node.lineno) : begin]
+    behind = file.text[end : file.line_begin((node.end_lineno or 0) + 1)]
     return not before.strip() and re.fullmatch(r"\s*(#.*)?\s*", behind) is not None

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from pathlib import Path
 
 from flatout.base import disk_cache
-from flatout.check.examining.examine import check_file, python_files
+from flatout.check.examining.examine import check_paths, python_files
 from flatout.check.examining.findings_output import shown
 from flatout.check.probing.probe_inputs import Inputs, parse
 from flatout.check.rules.rule import Finding
@@ -22,28 +21,10 @@ _Fix = Callable[[SourceFile, list[Finding]], str]
 _FIXES: tuple[_Fix, ...] = (without_log_lines, with_constants_outside, with_expressions_once)
 
 
-@dataclass(frozen=True)
-class Fixed:
-    """What was done.
-
-    Attributes:
-        diff: Of all files.
-        summary: What was rewritten, what was not and why.
-    """
-
-    diff: str
-    summary: str
-
-
 def fix_paths(
-    paths: Iterable[Path],
-    findings: list[Finding],
-    *,
-    write: bool,
-    unsafe: bool = False,
-    inputs: str | None = None,
-) -> Fixed:
-    """Rewrite what can be rewritten in the files, on disk only with `write`."""
+    paths: Iterable[Path], findings: list[Finding], *, write: bool, unsafe: bool = False, inputs: str | None = None
+) -> tuple[str, str]:
+    """Rewrite what can be rewritten in the files, on disk only with `write`: the diff, and what was done and why."""
     given = parse(inputs) if inputs else None
     diffs: list[str] = []
     notes: list[str] = []
@@ -63,7 +44,7 @@ def fix_paths(
     count = len(diffs)
     verb = "changed" if write else "would change"
     notes.append(f"{count} file{'s' * (count != 1)} {verb}.")
-    return Fixed("".join(diffs), "\n".join(notes))
+    return "".join(diffs), "\n".join(notes)
 
 
 def _fixed(
@@ -87,9 +68,8 @@ def _findings_in(path: Path, text: str) -> list[Finding]:
     """The findings of a file, had it another text than it has on disk."""
     project = Project()
     project.put(SourceFile(path, text))
-    found: dict[tuple[str, str, int, int], Finding] = {}
-    check_file(project, path, "torch", found)
-    return [one for one in found.values() if Path(one.path).resolve() == path.resolve()]
+    found = check_paths([path], "torch", project=project)
+    return [one for one in found if Path(one.path).resolve() == path.resolve()]
 
 
 def _diff(path: Path, before: str, after: str) -> str:

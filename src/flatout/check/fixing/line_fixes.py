@@ -10,9 +10,9 @@ from collections.abc import Iterator
 from flatout.check.rules.rule import Finding
 from flatout.pysource.repeats import repeated_work
 from flatout.pysource.source_file import SourceFile
-from flatout.pysource.trees import dotted, given_values, last_name, method_name, names_in, root_of, walk
+from flatout.pysource.trees import dotted, first_line, given_values, last_name, method_name, names_in, root_of, walk
 
-from .edits import Edit, edited, first_line, is_alone, lead_of, line_begin
+from .edits import Edit, edited, is_alone, lead_of
 
 _PURE = frozenset({
     "float", "int", "str", "len", "round", "abs", "repr", "format", "max", "min", "sum", "tuple", "list",
@@ -35,7 +35,7 @@ def without_log_lines(file: SourceFile, findings: list[Finding]) -> str:
             # A block must not be empty.
             is_last = len(doomed) == len(block) and one is block[-1]
             text = file.indent(one) + "pass\n" if is_last else ""
-            begin, end = line_begin(file, lead_of(file, one)), line_begin(file, one.end_lineno + 1)
+            begin, end = file.line_begin(lead_of(file, one)), file.line_begin(one.end_lineno + 1)
             edits.append(Edit(begin, end, text))
     return edited(file.text, edits)
 
@@ -44,15 +44,10 @@ def _places(findings: list[Finding], code: str) -> set[tuple[int, int]]:
     return {(one.line, one.column) for one in findings if one.code == code}
 
 
-def _is_at(file: SourceFile, node: ast.AST, places: set[tuple[int, int]]) -> bool:
-    place = file.place(node)
-    return (place.line, place.column) in places
-
-
 def _is_log_line(file: SourceFile, node: object, places: set[tuple[int, int]]) -> bool:
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
-    return _is_at(file, node.value, places) and _only_reads(node.value) and is_alone(file, node)
+    return file.place(node.value) in places and _only_reads(node.value) and is_alone(file, node)
 
 
 def _only_reads(call: ast.Call) -> bool:
@@ -74,15 +69,15 @@ def with_constants_outside(file: SourceFile, findings: list[Finding]) -> str:
     known = set(dir(builtins))
     edits = []
     for statement in file.tree.body:
-        above = line_begin(file, lead_of(file, statement))
+        above = file.line_begin(lead_of(file, statement))
         outside = ""
         inner = statement.body if isinstance(statement, ast.ClassDef) else [statement]
         for function in (one for one in inner if isinstance(one, ast.FunctionDef)):
             for line in _constant_lines(file, function, places, known):
                 constant = _fresh(f"_{dotted(line.targets[0]).upper()}", taken)
-                lead, begin = line_begin(file, lead_of(file, line)), line_begin(file, line.lineno)
+                lead, begin = file.line_begin(lead_of(file, line)), file.line_begin(line.lineno)
                 comments = [one.strip() + "\n" for one in file.text[lead:begin].splitlines() if one.strip()]
-                end = line_begin(file, (line.end_lineno or 0) + 1)
+                end = file.line_begin((line.end_lineno or 0) + 1)
                 value, behind = _value_span(file, line)
                 load = file.text[value:end].replace("\n" + file.indent(line), "\n")
                 outside += f"\n\n{''.join(comments)}{constant} = {load}"
@@ -107,7 +102,7 @@ def _constant_lines(
         if not isinstance(line, ast.Assign) or len(line.targets) != 1 or not is_alone(file, line):
             continue
         target = line.targets[0]
-        loads = any(isinstance(one, ast.Call) and _is_at(file, one, places) for one in walk(line.value))
+        loads = any(isinstance(one, ast.Call) and file.place(one) in places for one in walk(line.value))
         names = names_in(line.value)
         if not isinstance(target, ast.Name) or not loads or not names <= known or names & _local_names(function):
             continue
@@ -164,7 +159,7 @@ def with_expressions_once(file: SourceFile, findings: list[Finding]) -> str:
     edits: list[Edit] = []
     for function in (node for node in walk(file.tree) if isinstance(node, ast.FunctionDef)):
         for second, text, _ in repeated_work(function, file):
-            named = _named(file, function, second, text, taken) if _is_at(file, second, places) else []
+            named = _named(file, function, second, text, taken) if file.place(second) in places else []
             if named:
                 edits += named
                 break
@@ -189,7 +184,7 @@ def _named(file: SourceFile, function: ast.FunctionDef, second: ast.Call, text: 
         return []
     title = last_name(second.func)
     name = _fresh(f"{title}_once" if title else "computed_once", taken)
-    place = line_begin(file, first_line(first))
+    place = file.line_begin(first_line(first))
     return [
         Edit(place, place, f"{file.indent(first)}{name} = {text}\n"),
         *(Edit(*file.span(one), name) for _, one in uses),

@@ -10,15 +10,7 @@ import numpy as np
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .user_line import Operation, UserLine
-
-_ERRORS = {
-    "TracerBoolConversionError": "FO202",
-    "TracerIntegerConversionError": "FO201",
-    "ConcretizationTypeError": "FO201",
-    "TracerArrayConversionError": "FO205",
-    "NonConcreteBooleanIndexError": "FO108",
-}
+from .live_functions import Operation, UserLine
 
 
 def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:
@@ -53,11 +45,3 @@ def _place(equation: Any, files: set[str]) -> UserLine | None:
         if frame.file_name in files:
             return UserLine(frame.file_name, getattr(frame, "line_num", 0) or getattr(frame, "start_line", 0))
     return None
-
-
-def error_code(error: BaseException) -> str:
-    """The rule that an exception stands for; empty if none."""
-    for kind in type(error).__mro__:
-        if kind.__name__ in _ERRORS:
-            return _ERRORS[kind.__name__]
-    return "FO201" if isinstance(error, AttributeError) and "numpy" in str(error) else ""

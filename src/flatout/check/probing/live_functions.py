@@ -1,10 +1,11 @@
-"""The functions of a file as live objects, with inputs that they run with."""
+"""The functions of a file as live objects, with inputs that they run with, and the lines that something came from."""
 
 from __future__ import annotations
 
 import importlib.util
 import sys
-from collections.abc import Callable, Iterator
+import types
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,6 @@ from typing import Any
 from flatout.base.errors import CannotRun
 from flatout.check.examining.root import Root
 from flatout.check.examining.roots import roots_of
-from flatout.check.reading.walk import Walk
-from flatout.check.rules.rule import Backend
 from flatout.pysource.source_file import Project, SourceFile
 from flatout.vectorize.verify.gradients import ArgumentChanged, value_and_gradient
 
@@ -21,6 +20,29 @@ from .probe_inputs import Inputs, described, usual
 
 # The batch sizes of a trace.
 SIZES = (4, 8, 16)
+
+
+@dataclass(frozen=True)
+class UserLine:
+    """A line of a file."""
+
+    path: str
+    line: int
+
+
+@dataclass(frozen=True)
+class Operation:
+    """An operation of a traced function: the user's line, its name, and the shapes of its inputs."""
+
+    place: UserLine
+    name: str
+    shapes: list[tuple[int, ...]]
+
+
+def innermost(frames: Iterable[tuple[types.FrameType, int]], files: set[str]) -> UserLine | None:
+    """The first of the frames, from the inside out, that lies in one of the files."""
+    inside = (UserLine(one.f_code.co_filename, line) for one, line in frames if one.f_code.co_filename in files)
+    return next(inside, None)
 
 
 @dataclass
@@ -33,11 +55,16 @@ class Probe:
     file: SourceFile
     files: set[str]
 
+    @property
+    def place(self) -> UserLine:
+        """Where the function begins."""
+        return UserLine(str(self.file.path), self.file.place(self.root.function.node).line)
 
-def probes(path: Path, backend: Backend, given: Inputs | None) -> Iterator[Probe]:
+
+def probes(path: Path, given: Inputs | None) -> Iterator[Probe]:
     project = Project()
     file = project.file(path)
-    roots = [root for root in roots_of(file, Walk(project, file, [], None, reporting=False), backend) if root.true_name]
+    roots = [root for root in roots_of(project, file) if root.true_name]
     if not roots:
         return
     module = imported(path)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import importlib
-import importlib.util
+import inspect
 import math
 import os
 import re
 import sys
+import traceback
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,17 +27,36 @@ import numpy as np
 from flatout.base.errors import CannotRun
 from flatout.check.examining.examine import python_files
 from flatout.check.rules.catalogue import RULES
-from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity
+from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity, by_place
 from flatout.pysource.trees import walk
 from flatout.vectorize.verify.gradients import Arrays, value_and_gradient
 
-from .live_functions import SIZES, Probe, probes
+from .live_functions import SIZES, Probe, UserLine, innermost, probes
 from .probe_inputs import parse
-from .user_line import UserLine, of_traceback
 
 _ARITHMETIC = re.compile(r"^(aten::r?)?(add|sub|mul|(real)?div)(v2)?$", re.IGNORECASE)
 # A batch size that is the length of nothing else.
 _ODD = 11
+# What an exception while tracing stands for: its class, a part of its text, the rule.
+_ERRORS = {
+    "jax": (
+        ("TracerBoolConversionError", "", "FO202"),
+        ("TracerArrayConversionError", "", "FO205"),
+        ("NonConcreteBooleanIndexError", "", "FO108"),
+        ("TracerIntegerConversionError", "", "FO201"),
+        ("ConcretizationTypeError", "", "FO201"),
+        ("AttributeError", "numpy", "FO201"),
+    ),
+    "tensorflow": (
+        ("OperatorNotAllowedInGraphError", "terating over", "FO101"),
+        ("OperatorNotAllowedInGraphError", "", "FO202"),
+        ("NotImplementedError", "numpy", "FO205"),
+        ("AttributeError", "numpy", "FO201"),
+        *(("TypeError", part, "FO201") for part in ("float()", "int()", "__index__")),
+        ("ValueError", "create variables", "FO302"),
+    ),
+    "torch": (("RuntimeError", "does not require grad", "FO501"),),
+}
 # The trace knows the function of these, not the line.
 _ANYWHERE = frozenset({"FO101", "FO103", "FO303", "FO304", "FO305", "FO501", "FO502"})
 
@@ -51,10 +72,10 @@ def traced(
     with contextlib.redirect_stdout(sys.stderr), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         for path in python_files(paths):
-            for probe in probes(path, backend, given):
+            for probe in probes(path, given):
                 for code, place, message, severity in _seen(probe, tools, backend):
                     _add(found, probe, code, place, message, severity, backend)
-    return sorted(found.values(), key=lambda one: (one.path, one.line, one.column, one.code))
+    return by_place(found.values())
 
 
 def _tools(backend: Backend) -> Any:
@@ -79,11 +100,13 @@ def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     try:
         runs = [list(tools.operations(function, inputs.draw(size), probe.files)) for size in (*SIZES, _ODD)]
     except Exception as error:
-        yield from _failed(error, probe, tools, backend)
+        yield from _failed(error, probe, backend)
         return
     yield from _growth([Counter(one.place for one in run) for run in runs[:-1]], probe)
     if backend == "torch":  # On the others, a read is an error while tracing.
-        yield from _host_reads(probe, tools)
+        for (code, place), count in tools.host_reads(function, inputs.draw(SIZES[1]), probe.files).items():
+            times = f"{count} times" if count > 1 else "once"
+            yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
     for one in runs[-1]:
         if _ARITHMETIC.search(one.name) and sorted(one.shapes) == [(_ODD,), (_ODD, 1)]:
             yield "FO503", one.place, "(B,) meets (B, 1) here: the result is (B, B).", None
@@ -92,9 +115,10 @@ def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     yield from _gradient(probe)
 
 
-def _failed(error: Exception, probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
-    code = tools.error_code(error)
-    place = of_traceback(error, probe.files)
+def _failed(error: Exception, probe: Probe, backend: Backend) -> Iterator[_Seen]:
+    kinds, text = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
+    code = next((code for kind, part, code in _ERRORS[backend] if kind in kinds and part in text), "")
+    place = innermost(reversed(list(traceback.walk_tb(error.__traceback__))), probe.files)
     if code and place is not None:
         first = str(error).strip().splitlines()[0][:120] if str(error).strip() else ""
         yield code, place, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
@@ -126,16 +150,9 @@ def _loop_around(place: UserLine, probe: Probe) -> UserLine:
     return place
 
 
-def _host_reads(probe: Probe, tools: Any) -> Iterator[_Seen]:
-    for (code, place), count in tools.host_reads(probe.function, probe.inputs.draw(SIZES[1]), probe.files).items():
-        times = f"{count} times" if count > 1 else "once"
-        yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
-
-
 def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     """Python state and random numbers: does the compiled function see what plain Python sees?"""
     values = probe.inputs.draw(SIZES[0])
-    here = UserLine(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     calls = [0]
 
     def counted(*args: Any, **kwargs: Any) -> Any:
@@ -154,21 +171,20 @@ def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)
         ran = f"the body ran {calls[0]} times in 3 steps"
-        yield "FO303", here, f"A call changes {names}; {ran}.", "wrong"
+        yield "FO303", probe.place, f"A call changes {names}; {ran}.", "wrong"
     elif differs and _equal(compiled[1], compiled[2]):
         message = "Two calls in plain Python differ, two compiled calls do not: random numbers, or state, are frozen."
-        yield "FO304", here, message, "wrong"
+        yield "FO304", probe.place, message, "wrong"
     if backend != "torch" and calls[0] > 2:
-        yield "FO308", here, f"The function was traced {calls[0]} times for 3 calls with the same shapes.", "slow"
+        message = f"The function was traced {calls[0]} times for 3 calls with the same shapes."
+        yield "FO308", probe.place, message, "slow"
 
 
 def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
     """Change what others change between steps, and see whether the compiled function notices."""
-    here = UserLine(str(probe.file.path), probe.file.place(probe.root.function.node).line)
     function = getattr(probe.function, "__func__", probe.function)
     values = probe.inputs.draw(SIZES[0])
-    for name in getattr(getattr(function, "__code__", None), "co_names", ()):
-        value = function.__globals__.get(name)
+    for name, value in _outside(function)[0].items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
         if not (is_number and probe.root.changes_elsewhere(name)) and not (
@@ -184,46 +200,36 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
             continue
         if not _equal(plain, before) and _equal(after, before):
             code = "FO305" if is_variable else "FO303"
-            yield (
-                code,
-                here,
-                f"Verified: after a change of `{name}` the compiled function gives what it gave before.",
-                "wrong",
-            )
+            message = f"Verified: after a change of `{name}` the compiled function gives what it gave before."
+            yield code, probe.place, message, "wrong"
 
 
 @contextlib.contextmanager
 def _changed(names: dict[str, Any], name: str, value: Any, is_variable: bool) -> Iterator[None]:
     """Another value for a moment."""
-    if not is_variable:
-        names[name] = value * 2 + 1
-        try:
-            yield
-        finally:
-            names[name] = value
-        return
-    before = np.array(value.numpy() if hasattr(value, "numpy") else value)
-    value.assign(before * 2 + 1)
+    before = np.array(value.numpy()) if is_variable else value
+    put = value.assign if is_variable else functools.partial(names.__setitem__, name)
+    put(before * 2 + 1)
     try:
         yield
     finally:
-        value.assign(before)
+        put(before)
+
+
+def _outside(function: Callable[..., Any]) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+    """The globals that a function reads, and the names of the functions around it."""
+    try:
+        found = inspect.getclosurevars(function)
+    except (TypeError, ValueError):  # No function of Python, or one around it has not come so far.
+        return {}, {}
+    return found.globals, found.nonlocals
 
 
 def _state_of(function: Callable[..., Any]) -> dict[str, Any]:
     """The numbers, and the lengths of containers, that a function can reach by name."""
-    function = getattr(function, "__func__", function)
-    code = getattr(function, "__code__", None)
-    if code is None:
-        return {}
-    reach = {name: function.__globals__.get(name) for name in code.co_names if name in function.__globals__}
-    for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=False):
-        try:
-            reach[name] = cell.cell_contents
-        except ValueError:
-            continue
+    constants, cells = _outside(function)
     state: dict[str, Any] = {}
-    for name, value in reach.items():
+    for name, value in {**constants, **cells}.items():
         if isinstance(value, (int, float)) and not isinstance(value, bool):
             state[name] = value
         elif isinstance(value, (list, dict, set)):
@@ -236,16 +242,16 @@ def _gradient(probe: Probe) -> Iterator[_Seen]:
     values = probe.inputs.draw(SIZES[1])
     if root.kind != "loss" or not root.must_learn or not np.issubdtype(values[root.pred_name].dtype, np.floating):
         return
-    here = UserLine(str(probe.file.path), probe.file.place(root.function.node).line)
     try:
         _, found = value_and_gradient(probe.function, values, root.pred_name)
     except Exception:
         return
     if found is None or not np.any(found):
-        yield "FO501", here, "The gradient with respect to the outputs is zero everywhere, at random inputs.", None
+        message = "The gradient with respect to the outputs is zero everywhere, at random inputs."
+        yield "FO501", probe.place, message, None
     elif np.isnan(found).any():
         share = float(np.isnan(found).mean())
-        yield "FO502", here, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
+        yield "FO502", probe.place, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
 
 
 def _eager(function: Callable[..., Any], values: Arrays) -> np.ndarray:
@@ -280,17 +286,14 @@ def _add(
 
     same = [key for key in found if fits(key)]
     line = probe.file.lines[place.line - 1] if place.line <= len(probe.file.lines) else ""
-    excused = probe.file.excused.get(place.line, frozenset())
     if same:
         key = min(same, key=lambda one: abs(one[2] - place.line))
         one = found[key]
         if "trace" not in one.seen:
-            worse = (
-                severity if severity and SEVERITIES.index(severity) < SEVERITIES.index(one.severity) else one.severity
-            )
+            worse = min(one.severity, severity or one.severity, key=SEVERITIES.index)
             found[key] = replace(one, message=f"{one.message} {message}", seen="source and trace", severity=worse)
         return
-    if excused is None or code in excused:
+    if probe.file.is_excused(code, place.line):
         return
     rule = RULES[code]
     column = len(line) - len(line.lstrip()) + 1

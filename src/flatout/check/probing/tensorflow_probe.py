@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .user_line import Operation, UserLine
+from .live_functions import Operation, UserLine
 
 # A function is traced for every probe; TensorFlow would warn that this is slow.
 tf.get_logger().setLevel("ERROR")
@@ -31,17 +31,3 @@ def operations(function: Callable[..., Any], values: Arrays, files: set[str]) ->
                 shapes = [tuple(one.shape.as_list()) for one in operation.inputs if one.shape.rank is not None]
                 yield Operation(UserLine(frame.filename, frame.lineno), operation.type, shapes)
                 break
-
-
-def error_code(error: BaseException) -> str:
-    """The rule that an exception stands for; empty if none."""
-    text = str(error)
-    if type(error).__name__ == "OperatorNotAllowedInGraphError":
-        return "FO101" if "terating over" in text else "FO202"
-    if isinstance(error, NotImplementedError) and "numpy" in text.lower():
-        return "FO205"
-    if isinstance(error, AttributeError) and "numpy" in text:
-        return "FO201"
-    if isinstance(error, TypeError) and ("float()" in text or "int()" in text or "__index__" in text):
-        return "FO201"
-    return "FO302" if isinstance(error, ValueError) and "create variables" in text else ""

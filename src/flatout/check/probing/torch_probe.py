@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatout.vectorize.verify.gradients import Arrays, on_device, value_and_gradient
 
-from .user_line import Operation, UserLine, of_frames
+from .live_functions import Operation, UserLine, innermost
 
 _READS = {"item": "FO201", "numpy": "FO201", "tolist": "FO201", "__float__": "FO201", "__int__": "FO201",
           "__bool__": "FO202", "__array__": "FO205"}  # fmt: skip
@@ -47,7 +48,7 @@ class _Recording(TorchDispatchMode):
         self.operations: list[Operation] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        place = of_frames(sys._getframe(1), self._files)
+        place = innermost(traceback.walk_stack(sys._getframe(1)), self._files)
         if place is not None:
             shapes = [tuple(one.shape) for one in args if isinstance(one, torch.Tensor)]
             self.operations.append(Operation(place, function.name().split(".")[0], shapes))
@@ -64,12 +65,7 @@ class _Watching(TorchFunctionMode):
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         code = _READERS.get(function)
-        place = of_frames(sys._getframe(1), self._files) if code is not None else None
+        place = innermost(traceback.walk_stack(sys._getframe(1)), self._files) if code is not None else None
         if code is not None and place is not None:
             self.reads[code, place] += 1
         return function(*args, **(kwargs or {}))
-
-
-def error_code(error: BaseException) -> str:
-    """The rule that an exception stands for; empty if none."""
-    return "FO501" if "does not require grad" in str(error) else ""

@@ -5,33 +5,38 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
-from flatout.check.values.abstract_values import AbstractValue
+from flatout.check.values.abstract_values import AbstractValue, Instance
 from flatout.check.values.array_results import Given
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import FunctionNode
 
 
 @dataclass(eq=False)
-class WalkedLoop:
-    """A loop or comprehension that is being walked through, and what was seen in its body."""
+class Domain:
+    """What a loop runs along."""
+
+    labels: tuple[str, ...]  # The axes; two of them for `itertools.product` and `combinations`.
+    length: int | None = None  # The number of iterations, where the source says it.
+    direct: bool = False  # It iterates over the data themselves, not over a range.
+    bounded_by_data: bool = False
+    whole: bool = False  # It iterates over a whole static sequence together with data, such as a list of outputs.
+
+
+@dataclass(eq=False, kw_only=True)
+class WalkedLoop(Domain):
+    """A loop or comprehension, and what was seen in its body; the rules hear of it when it has been walked through."""
 
     node: ast.AST
     file: SourceFile
     variables: tuple[str, ...]
     how: str  # "for", "while", "comprehension" or "map".
     text: str  # What it iterates over, as written.
-    labels: tuple[str, ...]  # The axes that it runs along; two of them for `itertools.product` and `combinations`.
-    length: int | None = None  # The number of iterations, where the source says it.
-    direct: bool = False  # It iterates over the data themselves, not over a range.
-    bounded_by_data: bool = False
-    whole: bool = False  # It iterates over a whole static sequence together with data, such as a list of outputs.
     indexed: bool = False  # Its counter selects from data.
     compared: bool = False  # Its counter or element is compared with data.
     scaled: bool = False  # Its element takes part in arithmetic with data.
-    touched: bool = False  # Its body computes with data at all,
-    origins: frozenset[str] = frozenset()  # which come from here.
+    touched: bool = False  # Its body computes with data at all.
     pairs: bool = False  # It makes pairs, by itself or with a loop around it.
     paired: bool = False  # A loop inside it runs along the same axis.
     is_inner: bool = False  # A loop around it runs along the same axis.
@@ -64,18 +69,11 @@ class Subscripted:
 
 
 class Tested(NamedTuple):
-    """A Python branch: `if`, `while`, the conditional expression, `and`, `or`, `not`."""
+    """A Python decision: `if`, `while`, the conditional expression, `and`, `or`, `not`, `assert`."""
 
     node: ast.AST
     value: AbstractValue
     body: list[ast.stmt] | None = None
-
-
-class Asserted(NamedTuple):
-    """An `assert`."""
-
-    node: ast.Assert
-    value: AbstractValue
 
 
 class Operated(NamedTuple):
@@ -93,8 +91,7 @@ class Read(NamedTuple):
     node: ast.expr
     name: str
     value: AbstractValue
-    file: SourceFile
-    attribute_of: AbstractValue | None = None
+    attribute_of: Instance | None = None
 
 
 class Wrote(NamedTuple):
@@ -107,12 +104,6 @@ class Wrote(NamedTuple):
     before: AbstractValue
     keys: tuple[AbstractValue, ...] = ()  # Of an entry.
     counts: bool = False  # The new value is computed from the old one.
-
-
-class Looped(NamedTuple):
-    """A loop has been walked through."""
-
-    loop: WalkedLoop
 
 
 class Returned(NamedTuple):
@@ -142,34 +133,5 @@ class Stepped(NamedTuple):
     node: ast.Call
 
 
-class Scene(Protocol):
-    """What a rule may ask, and where it reports."""
-
-    root: Any
-    loops: list[WalkedLoop]
-    file: SourceFile
-    in_callback: bool
-    in_branch: bool
-
-    def code(self, node: ast.AST) -> str:
-        """The source text of a node."""
-
-    def report(self, code: str, node: ast.AST, message: str, advice: str = "", **more: Any) -> None:
-        """Add a finding."""
-
-
-Event = (
-    Called
-    | Subscripted
-    | Tested
-    | Asserted
-    | Operated
-    | Read
-    | Wrote
-    | Looped
-    | Returned
-    | Entered
-    | Decorated
-    | Stepped
-)
-Handlers = Mapping[type, Callable[[Any, Scene], None]]
+Event = Called | Subscripted | Tested | Operated | Read | Wrote | WalkedLoop | Returned | Entered | Decorated | Stepped
+Handlers = Mapping[type, Callable[[Any, Any], None]]

@@ -38,7 +38,7 @@ class Expressions(CallResults):
             return av.External(f"builtins.{node.id}")
         value = scope.values[node.id]
         if self.is_outside(scope):
-            self.tell(Read(node, node.id, value, self.file))
+            self.tell(Read(node, node.id, value))
         return self.recalled(Slot(scope, node.id), value)
 
     def value_Attribute(self, node: ast.Attribute, names: Names) -> AbstractValue:
@@ -56,7 +56,7 @@ class Expressions(CallResults):
             if found is None:
                 method = base.of.method(name)
                 found = method.bound(base) if method else UNKNOWN
-            self.tell(Read(node, name, found, self.file, base))
+            self.tell(Read(node, name, found, base))
             return self.recalled(Slot(base, name), found)
         if isinstance(base, av.Class):
             return base.methods.get(name, UNKNOWN)

@@ -5,20 +5,14 @@ from __future__ import annotations
 import ast
 import math
 import re
-from dataclasses import dataclass
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
 from flatout.check.values.operation_results import first_element, selected
 from flatout.pysource.trees import number_of
 
-from .events import WalkedLoop
+from .events import Domain, WalkedLoop
 
-_BATCH_NAME = re.compile(r"batch|(^|_)bs$|n_?samples|num_?samples|sample_?count", re.IGNORECASE)
-_TIME_NAME = re.compile(r"time|seq|horizon|frames?$|max_?len|n_?steps$|num_?steps$|window|positions?$", re.IGNORECASE)
-_CLASS_NAME = re.compile(
-    r"class|categor|channel|quantile|taus?$|bins?$|labels?$|heads?$|keypoint|outputs?$", re.IGNORECASE
-)
 _TIME_COUNTER = re.compile(r"^(t|tt|ts|step|time|frame|pos|tau|timestep|time_step|token)$", re.IGNORECASE)
 _CLASS_COUNTER = re.compile(
     r"^(c|cc|cls|klass|class_.*|k|q|ch|channel|label|lab|category|quantile|head|bin)$", re.IGNORECASE
@@ -27,55 +21,26 @@ _CLASS_COUNTER = re.compile(
 GROWING = frozenset({av.BATCH, av.GROUPS, *av.AXES})
 
 
-@dataclass(frozen=True)
-class Domain:
-    """What a loop runs along."""
-
-    labels: tuple[str, ...]
-    length: int | None = None
-    direct: bool = False
-    bounded_by_data: bool = False
-    whole: bool = False
-
-
-def domain(iterated: AbstractValue, text: str) -> Domain:
-    """The axis, or axes, that a loop over `iterated` runs along; `text` is how it is written."""
+def domain(iterated: AbstractValue) -> Domain:
+    """The axis, or axes, that a loop over `iterated` runs along."""
     if isinstance(iterated, Data):
         if iterated.mapping or not iterated.origins:
             return Domain((iterated.label if iterated.label in GROWING and not iterated.mapping else av.STATIC,))
         return Domain((iterated.label if iterated.axes else av.LAST,), direct=not iterated.on_host)
-    if isinstance(iterated, av.Bound):
-        label = _counted_along(iterated.bound, text)
-        return Domain((label,), iterated.length, bounded_by_data=isinstance(iterated.bound, Data))
     if isinstance(iterated, Sequence):
         labels = (iterated.label,) * (2 if iterated.is_pairs else 1)
         return Domain(labels, iterated.length, bounded_by_data=iterated.selected)
     if isinstance(iterated, av.Together):
-        return _together(iterated, text)
+        return _together(iterated)
     if isinstance(iterated, Tuple):
         return Domain((av.STATIC,), len(iterated.items))
     return Domain((av.STATIC,), iterated.length if isinstance(iterated, Static) else None)
 
 
-def _counted_along(bound: AbstractValue, text: str) -> str:
-    """The axis that a range to a bound runs along, by what the bound is or by its name."""
-    if isinstance(bound, (av.Size, av.Counter)):
-        return bound.label if bound.label != "constant" else av.STATIC
-    if isinstance(bound, Data):
-        return av.CLASSES if bound.role in ("max", "argmax") else av.AXES[1]
-    word = re.split(r"[^\w]+", text.rstrip(")"))[-1]
-    if _BATCH_NAME.search(word):
-        return av.BATCH
-    is_class = bool(_CLASS_NAME.search(word))
-    if word == "T" or (_TIME_NAME.search(word) and not is_class):
-        return av.AXES[1]
-    return av.CLASSES if is_class else av.STATIC
-
-
-def _together(iterated: av.Together, text: str) -> Domain:
-    # What is iterated beside a tensor is no dict. The text of the whole says nothing of one of its parts.
+def _together(iterated: av.Together) -> Domain:
+    # What is iterated beside a tensor is no dict.
     items = [item.but(mapping=False) if isinstance(item, Data) else item for item in iterated.items]
-    parts = [domain(item, text if len(items) == 1 else "") for item in (items if len(items) > 1 else iterated.items)]
+    parts = [domain(item) for item in (items if len(items) > 1 else iterated.items)]
     if not parts:
         return Domain((av.STATIC,))
     if iterated.how == "product":
@@ -99,8 +64,6 @@ def _together(iterated: av.Together, text: str) -> Domain:
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:
     """One element of what a loop runs over."""
     counter = av.Counter(loop.labels[0], id(loop))
-    if isinstance(iterated, av.Bound):
-        return counter
     if isinstance(iterated, av.Together):
         items = [element(item, loop) for item in iterated.items]
         return Tuple((counter, *(items or [UNKNOWN])) if iterated.how == "enumerate" else tuple(items))

@@ -12,13 +12,14 @@ from typing import Any
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Sequence, Static, Tuple
+from flatout.check.values.array_results import counted_to
 from flatout.check.values.names import Names
 from flatout.check.values.operation_results import elementwise
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.spellings import operations_name
 from flatout.pysource.trees import defaults, dotted, parameters, walk
 
-from .events import Asserted, Decorated, Tested, WalkedLoop
+from .events import Decorated, Returned, Tested, WalkedLoop
 from .expressions import Expressions
 from .loop_domains import counted
 
@@ -58,9 +59,13 @@ class Walk(Expressions):
                 self.returns.append((function.node.body, self.value(function.node.body, names)))
             else:
                 self.block(function.node.body, names)
-            if self.on_return is not None and len(self.running) == 1:
-                self.on_return += self.returns
-            return av.merge_all(value for _, value in self.returns) if self.returns else Static("none")
+            if not self.returns:
+                return Static("none")
+            values = [value for _, value in self.returns]
+            found = av.merge_all(values)
+            if len(self.running) == 1:
+                self.tell(Returned(self.returns[-1][0], found, all(map(_is_known, values))))
+            return found
 
     def _parameters(
         self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords
@@ -182,7 +187,7 @@ class Walk(Expressions):
         self.returns.append((node, self.value(node.value, names) if node.value else Static("none")))
 
     def walk_Assert(self, node: ast.Assert, names: Names) -> None:
-        self.tell(Asserted(node, self.test(node.test, names)))
+        self.tell(Tested(node, self.test(node.test, names)))
 
     def walk_Global(self, node: ast.Global | ast.Nonlocal, names: Names) -> None:
         names.outside |= set(node.names)
@@ -231,7 +236,7 @@ class Walk(Expressions):
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
             self.tell(Tested(node, self.test(node.test, names), node.body))
-        iterated: AbstractValue = av.Bound(limit) if counter is not None else UNKNOWN
+        iterated: AbstractValue = counted_to(limit, self.code(bound)) if bound is not None else UNKNOWN
         with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
             if counter:
                 loop.variables = (counter,)
@@ -247,3 +252,7 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
+
+
+def _is_known(value: AbstractValue) -> bool:
+    return isinstance(value, av.Data) or (isinstance(value, Static) and value.tag == "number")

@@ -15,16 +15,17 @@ from flatout.check.values.traces import ELEMENT, MIXED, NO_TRACES, SAME, Iterati
 from flatout.pysource.source_file import Project, SourceFile
 from flatout.pysource.trees import leaves
 
-from .events import Event, Handlers, Looped, WalkedLoop
+from .events import Event, Handlers, WalkedLoop
 from .loop_domains import GROWING, domain, element
 
 
 @dataclass(eq=False)
 class Walking:
-    """The state of a walk. Its parts (calls, expressions, statements) are classes that add to it."""
+    """The state of a walk, which the rules ask. Its parts (calls, expressions, statements) add to it."""
 
     if TYPE_CHECKING:
 
+        def report(self, *args: Any, **more: Any) -> None: ...
         def value(self, node: ast.expr, names: Names) -> AbstractValue: ...
         def attribute(self, base: AbstractValue, name: str, node: ast.expr) -> AbstractValue: ...
         def assign(self, target: ast.AST, value: AbstractValue, names: Names) -> None: ...
@@ -34,8 +35,8 @@ class Walking:
 
     project: Project
     file: SourceFile
-    handlers: list[Handlers]
-    scene: Any
+    handlers: list[Handlers] = field(default_factory=list)
+    root: Any = None  # The loss, metric, step or callback that is examined.
     reporting: bool = True
     in_callback: bool = False
     in_branch: bool = False
@@ -51,7 +52,6 @@ class Walking:
     made: list[av.Function] = field(default_factory=list)  # Functions inside functions, as they are met;
     classes: list[av.Class] = field(default_factory=list)  # and classes.
     returns: list[tuple[ast.AST, AbstractValue]] = field(default_factory=list)
-    on_return: list[tuple[ast.AST, AbstractValue]] | None = None  # The returns of the outermost function.
 
     @contextlib.contextmanager
     def having(self, **state: Any) -> Iterator[None]:
@@ -71,11 +71,13 @@ class Walking:
         """Hand an event to the rules."""
         if not self.reporting:
             return
-        self.scene.file, self.scene.loops = self.file, self.loops
-        self.scene.in_callback, self.scene.in_branch = self.in_callback, self.in_branch
         for family in self.handlers:
             if handler := family.get(type(event)):
-                handler(event, self.scene)
+                handler(event, self)
+
+    def code(self, node: ast.AST) -> str:
+        """The source text of a node."""
+        return self.file.code(node)
 
     def is_outside(self, names: Names | None) -> bool:
         """Whether a scope lives on when the functions that are walked through return."""
@@ -95,10 +97,11 @@ class Walking:
         self, node: Any, how: str, over: ast.expr, iterated: AbstractValue, target: ast.expr | None = None
     ) -> Iterator[WalkedLoop]:
         """A loop: find its axis, and tell the rules of it in the end."""
-        text = self.file.code(over) if self.reporting else ""
+        text = self.code(over) if self.reporting else ""
         bound = leaves(target) if target is not None else ()
         variables = tuple(one.id for one in bound if isinstance(one, ast.Name))
-        loop = WalkedLoop(node, self.file, variables, how, text, **vars(domain(iterated, text)))
+        about = {"node": node, "file": self.file, "variables": variables, "how": how, "text": text}
+        loop = WalkedLoop(**vars(domain(iterated)), **about)
         growing = [label for label in loop.labels if label in GROWING]
         loop.pairs = len(growing) > len(set(growing))
         for outer in self.loops:
@@ -106,7 +109,7 @@ class Walking:
                 outer.paired = loop.pairs = loop.is_inner = True
         with self.having(loops=[*self.loops, loop]):
             yield loop
-        self.tell(Looped(loop))
+        self.tell(loop)
 
     @contextlib.contextmanager
     def iteration(
@@ -159,10 +162,7 @@ class Walking:
     def touch(self, *values: AbstractValue, indexed: bool = False, compared: bool = False) -> None:
         """Note in the loops around what the values say of them."""
         data = av.data_in(values)
-        has_data, has_origins = (
-            any(isinstance(one, (Data, Sequence)) for one in values),
-            any(d.origins for d in data),
-        )
+        has_data, has_origins = any(isinstance(one, (Data, Sequence)) for one in values), any(d.origins for d in data)
         for value in values:
             number = value.loop if isinstance(value, (av.Counter, Static, Data)) else None
             loop = next((one for one in self.loops if id(one) == number), None)
@@ -176,7 +176,6 @@ class Walking:
                 loop.scaled = loop.scaled or not (indexed or compared)
         for loop in self.loops if data else ():
             loop.touched = True
-            loop.origins = loop.origins.union(*(one.origins for one in data))
 
 
 def _entries(base: AbstractValue, text: str, key: Traces | None) -> Iterator[tuple[Iteration, Slot]]:

@@ -41,26 +41,15 @@ if not _FILES:
     raise RuntimeError(f"The pages of the rules are not there. Expected: {_CARRIED} or {_DOCS}. Install flatout again.")
 RULES = {file.stem: _read(file.read_text(encoding="utf-8")) for file in _FILES}
 _IN_STEPS: list[Handlers] = [
-    rules_loops.HANDLERS,
-    rules_host.HANDLERS,
-    rules_trace.HANDLERS,
-    rules_tables.HANDLERS,
-    rules_numeric.HANDLERS,
+    one.HANDLERS for one in (rules_loops, rules_host, rules_trace, rules_tables, rules_numeric)
 ]
 # Between two batches the host may do as it likes, as long as it is quick.
 _IN_CALLBACKS: list[Handlers] = [
     rules_loops.HANDLERS,
-    rules_host.IN_CALLBACKS,
-    rules_trace.IN_CALLBACKS,
-    rules_numeric.IN_CALLBACKS,
+    *(one.IN_CALLBACKS for one in (rules_host, rules_trace, rules_numeric)),
 ]
 
 
 def handlers_for(kind: str) -> list[Handlers]:
     """What listens to the walk through a loss, metric, step or callback."""
     return _IN_CALLBACKS if kind == "callback" else _IN_STEPS
-
-
-def family(start: str) -> list[Rule]:
-    """The rules whose codes begin so."""
-    return [rule for code, rule in RULES.items() if code.startswith(start)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,3 +68,8 @@ class Finding:
     fix: str
     function: str = ""
     seen: str = "source"
+
+
+def by_place(findings: Iterable[Finding]) -> list[Finding]:
+    """Findings by file and line."""
+    return sorted(findings, key=lambda one: (one.path, one.line, one.column, one.code))

@@ -6,27 +6,15 @@ import ast
 import re
 
 from flatout.check.reading.call_results import HOST_CALLBACKS
-from flatout.check.reading.events import Asserted, Called, Handlers, Scene, Tested
-from flatout.check.values.abstract_values import (
-    AbstractValue,
-    Data,
-    External,
-    Sequence,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    origins_of,
-)
+from flatout.check.reading.events import Called, Handlers, Tested
+from flatout.check.reading.walking import Walking
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import Data
 from flatout.check.values.array_results import TO_HOST
 from flatout.pysource.spellings import is_host_library
 from flatout.pysource.trees import dotted
 
 from .rule import Severity
-
-_SYNC = (
-    "jax and TensorFlow cannot trace it; torch waits for the device at every step, and the queue of work runs empty."
-)
 
 _READS = frozenset(["item", "numpy", "tolist"])
 _NUMBERS = frozenset(["builtins.float", "builtins.int", "builtins.bool", "builtins.complex"])
@@ -52,7 +40,7 @@ _FILE_METHODS = frozenset({
 })  # fmt: skip
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     _reads(event, scene)
     _logs(event, scene)
     _files(event, scene)
@@ -67,14 +55,14 @@ def _called(event: Called, scene: Scene) -> None:
         _library(event, scene)
 
 
-def _reads(event: Called, scene: Scene) -> None:
+def _reads(event: Called, scene: Walking) -> None:
     if scene.in_callback:
         return
     to_host = event.operation in TO_HOST
     if not (
         ((event.name in _NUMBERS or to_host) and _on_device(event.first))
         or (event.method in _READS and _on_device(event.receiver))
-        or (to_host and isinstance(event.first, (Tuple, Sequence)))
+        or (to_host and isinstance(event.first, (av.Tuple, av.Sequence)))
     ):
         return
     text = scene.code(event.node)
@@ -86,11 +74,11 @@ def _reads(event: Called, scene: Scene) -> None:
     scene.report("FO201", event.node, f"`{text}` reads a value on the host.", advice if scene.loops else "")
 
 
-def _on_device(value: AbstractValue | None) -> bool:
-    return (isinstance(value, Data) and not value.on_host) or isinstance(value, Variable)
+def _on_device(value: av.AbstractValue | None) -> bool:
+    return (isinstance(value, Data) and not value.on_host) or isinstance(value, av.Variable)
 
 
-def _logs(event: Called, scene: Scene) -> None:
+def _logs(event: Called, scene: Walking) -> None:
     logger = isinstance(event.node.func, ast.Attribute) and _LOGGER.search(dotted(event.node.func.value))
     is_log = bool(_LOGGING.match(event.method)) and (bool(logger) or event.name.startswith("logging."))
     asserts = event.name.startswith(
@@ -101,27 +89,22 @@ def _logs(event: Called, scene: Scene) -> None:
     severity: Severity | dict[str, Severity] | None = None
     if event.name in _COMPILED_PRINTS or asserts:
         severity = "slow"
-    elif not origins_of(event.everything):
+    elif not av.origins_of(event.everything):
         severity = {"jax": "wrong", "tensorflow": "wrong", "torch": "slow"}
     scene.report("FO203", event.node, f"`{scene.code(event.node.func)}` is called inside the step.", severity=severity)
 
 
-def _files(event: Called, scene: Scene) -> None:
+def _files(event: Called, scene: Walking) -> None:
     if FILES.match(event.name) or (event.method in _FILE_METHODS and not isinstance(event.receiver, Data)):
-        writes = origins_of(event.everything)
-        severity: Severity | None = "error" if writes and scene.root.backend != "torch" else None
-        scene.report(
-            "FO206",
-            event.node,
-            f"`{scene.code(event.node.func)}` uses a file or a process inside the step.",
-            severity=severity,
-        )
+        message = f"`{scene.code(event.node.func)}` uses a file or a process inside the step."
+        traced: dict[str, Severity] = {"jax": "error", "tensorflow": "error"}
+        scene.report("FO206", event.node, message, severity=traced if av.origins_of(event.everything) else None)
 
 
-def _library(event: Called, scene: Scene) -> None:
+def _library(event: Called, scene: Walking) -> None:
     is_sklearn = event.name.startswith("sklearn.")
-    unclear = is_sklearn and any(isinstance(one, Unknown) for one in event.everything)
-    if not unclear and not any(one.origins for one in data_in(event.everything)):
+    unclear = is_sklearn and any(isinstance(one, av.Unknown) for one in event.everything)
+    if not unclear and not any(one.origins for one in av.data_in(event.everything)):
         return
     advice = (
         "A `keras.metrics` class with additive state (AUC, F1Score, a confusion matrix), or the exact score once per "
@@ -132,10 +115,10 @@ def _library(event: Called, scene: Scene) -> None:
     scene.report("FO205", event.node, message, advice if is_sklearn else "", severity=severity)
 
 
-def _library_as_argument(event: Called, scene: Scene) -> None:
+def _library_as_argument(event: Called, scene: Walking) -> None:
     """`tf.py_function(roc_auc_score, ...)`: the library's function is handed over by name."""
     function = event.arguments[0] if event.arguments else event.keywords.get("func")
-    if isinstance(function, External) and is_host_library(function.name):
+    if isinstance(function, av.External) and is_host_library(function.name):
         short = function.name.rsplit(".", 1)[-1]
         scene.report("FO205", event.node, f"`{short}` is given data of the batch, on the host.", severity="slow")
 
@@ -143,7 +126,7 @@ def _library_as_argument(event: Called, scene: Scene) -> None:
 _RUNS_THE_MODEL = ("predict", "evaluate", "predict_on_batch", "test_on_batch")
 
 
-def _in_callback(event: Called, scene: Scene) -> None:
+def _in_callback(event: Called, scene: Walking) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
     if not scene.root.every_batch or scene.in_branch:
         return
@@ -162,9 +145,13 @@ def _in_callback(event: Called, scene: Scene) -> None:
         scene.report("FO201", event.node, message, "Read in on_epoch_end, or every n-th batch.", severity="slow")
 
 
-def _tested(event: Tested, scene: Scene) -> None:
+def _tested(event: Tested, scene: Walking) -> None:
     value = event.value
-    if scene.in_callback or not isinstance(value, (Data, Variable)):
+    if isinstance(event.node, ast.Assert):
+        if isinstance(value, Data):
+            scene.report("FO203", event.node, "`assert` needs a value of the batch.")
+        return
+    if scene.in_callback or not isinstance(value, (Data, av.Variable)):
         return
     if isinstance(value, Data) and (
         value.mapping or value.role == "all_but_one" or (value.on_host and not value.origins)
@@ -176,10 +163,5 @@ def _tested(event: Tested, scene: Scene) -> None:
     scene.report("FO202", event.node, f"Python decides by a value of the batch: `{scene.code(node)[:60]}`.")
 
 
-def _asserted(event: Asserted, scene: Scene) -> None:
-    if isinstance(event.value, Data):
-        scene.report("FO203", event.node, "`assert` needs a value of the batch.")
-
-
-HANDLERS: Handlers = {Called: _called, Tested: _tested, Asserted: _asserted}
+HANDLERS: Handlers = {Called: _called, Tested: _tested}
 IN_CALLBACKS: Handlers = {Called: _in_callback}

@@ -5,12 +5,22 @@ from __future__ import annotations
 import ast
 import re
 
-from flatout.check.reading.events import Called, Handlers, Looped, Scene, Stepped, Subscripted, Tested, WalkedLoop
+from flatout.check.reading.events import Called, Handlers, Stepped, Subscripted, Tested, WalkedLoop
 from flatout.check.reading.loop_domains import settled
-from flatout.check.values.abstract_values import BATCH, CLASSES, GROUPS, LAST, STATIC, data_in
-from flatout.pysource.trees import text_of, walk
+from flatout.check.reading.walking import Walking
+from flatout.check.values.abstract_values import (
+    BATCH,
+    CLASSES,
+    GROUPS,
+    LAST,
+    STATIC,
+    UNKNOWN,
+    AbstractValue,
+    Data,
+    data_in,
+)
+from flatout.pysource.trees import dotted, text_of, walk
 
-from . import lengths
 from .rule import Severity
 
 # Below this many iterations the vectorized form gained 0.9x to 1.6x on a CPU: worth knowing, not worth failing a build.
@@ -24,9 +34,8 @@ _SEQUENTIAL = frozenset({
 })  # fmt: skip
 
 
-def _looped(event: Looped, scene: Scene) -> None:
-    loop = event.loop
-    lengths.filters(loop, scene)
+def _looped(loop: WalkedLoop, scene: Walking) -> None:
+    _filters(loop, scene)
     code = _code_of(loop, scene)
     if not code:
         return
@@ -64,7 +73,7 @@ def _is_time(loop: WalkedLoop) -> bool:
     return False
 
 
-def _code_of(loop: WalkedLoop, scene: Scene) -> str:
+def _code_of(loop: WalkedLoop, scene: Walking) -> str:
     label = _label(loop)
     if loop.whole:
         return ""
@@ -84,7 +93,8 @@ def _code_of(loop: WalkedLoop, scene: Scene) -> str:
             return ""
         if loop.indexed or loop.compared or label == LAST or (label == CLASSES and loop.scaled):
             return "FO104"
-        return "FO104" if loop.scaled and loop.how != "while" and loop.text and not _is_range(loop) else ""
+        is_counted = loop.how == "while" or not loop.text or loop.text.startswith("range(")
+        return "FO104" if loop.scaled and not is_counted else ""
     return "FO102"
 
 
@@ -93,10 +103,6 @@ def _counts_columns(loop: WalkedLoop) -> bool:
     text = "".join(loop.file.code(loop.node).split())
     others = [name for name in loop.variables if not _MAPPING_COUNTER.search(name)]
     return any(re.search(rf"(:|\.\.\.),{name}\]", text) for name in others)
-
-
-def _is_range(loop: WalkedLoop) -> bool:
-    return loop.text.startswith("range(")
 
 
 def _weight_of_classes(loop: WalkedLoop) -> Severity | None:
@@ -149,7 +155,8 @@ def _advice(code: str, loop: WalkedLoop) -> str:
             "The body reads a neighbour as well, so it is not a map: shift the array, `ops.roll(y_pred, 1, axis=0)` "
             "where index -1 wraps round, or slices such as `y[1:] - y[:-1]`, and compute on the whole."
         )
-    if code == "FO101" and _accumulates_in_float64(loop):
+    in_body = walk(loop.node.body) if isinstance(loop.node, ast.For) else ()
+    if code == "FO101" and any(text_of(node) == "float64" for node in in_body):
         return (
             "The loop accumulates in float64 on purpose: cast the whole array first, "
             '`ops.sum(ops.cast(y_pred, "float64"))`. In float32 the result differs.'
@@ -163,11 +170,7 @@ def _advice(code: str, loop: WalkedLoop) -> str:
     return ""
 
 
-def _accumulates_in_float64(loop: WalkedLoop) -> bool:
-    return isinstance(loop.node, ast.For) and any(text_of(node) == "float64" for node in walk(loop.node.body))
-
-
-def _stepped(event: Stepped, scene: Scene) -> None:
+def _stepped(event: Stepped, scene: Walking) -> None:
     # A scan is what a recurrence needs, and too much for a sum.
     scene.report(
         "FO105",
@@ -177,7 +180,7 @@ def _stepped(event: Stepped, scene: Scene) -> None:
     )
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     if event.name in _SEQUENTIAL and data_in([*event.arguments[1:], *event.keywords.values()]):
         scene.report(
             "FO105",
@@ -185,13 +188,97 @@ def _called(event: Called, scene: Scene) -> None:
             f"`{scene.code(event.node.func)}` calls its function for one sample after the other.",
         )
         return
-    lengths.called(event, scene)
+    _lengths(event, scene)
+
+
+# -- FO108: arrays and lists whose length depends on the data
+
+_DYNAMIC = frozenset({"boolean_mask", "nonzero", "argwhere", "dynamic_partition", "unique", "unique_with_counts"})
+
+
+def _filters(loop: WalkedLoop, scene: Walking) -> None:
+    """A comprehension that keeps some elements."""
+    for node, value in loop.filters:
+        if isinstance(value, Data) and value.role != "all_but_one":
+            scene.report(
+                "FO108",
+                node,
+                f"How many elements `{scene.code(node)}` keeps depends on the data.",
+                "Compute on all of them and mask: `ops.where(condition, term, 0.0)`, and count with `ops.sum` of the "
+                "mask.",
+            )
+
+
+def _lengths(event: Called, scene: Walking) -> None:
+    """A call that gives as many elements as the data say."""
+    inputs = data_in([*event.arguments, *filter(None, [event.receiver])])
+    if all(one.on_host for one in inputs):
+        return
+    one_argument = event.operation == "where" and len(event.arguments) + len(event.keywords) == 1
+    if (event.operation in _DYNAMIC or one_argument) and "size" not in event.keywords:
+        scene.report(
+            "FO108",
+            event.node,
+            f"The length of what `{scene.code(event.node.func)}` gives depends on the data.",
+        )
+    elif event.operation == "top_k" and _is_read_number(_count_of(event)):
+        scene.report(
+            "FO108",
+            event.node,
+            f"How many elements `{scene.code(event.node.func)}` gives depends on a value of the batch.",
+            "A fixed k, or a sort of all elements and a mask: `ops.arange(n) < count`.",
+        )
+
+
+def _count_of(event: Called) -> AbstractValue:
+    """The `k` of `ops.top_k(x, k)`, `torch.topk(x, k)` and `x.topk(k)`."""
+    places = event.arguments if isinstance(event.receiver, Data) else event.arguments[1:]
+    return event.keywords.get("k", places[0] if places else UNKNOWN)
+
+
+def _subscripted(event: Subscripted, scene: Walking) -> None:
+    """A mask, or a slice up to a number of the batch."""
+    if event.written or not isinstance(event.base, Data) or event.base.on_host:
+        return
+    text = scene.code(event.node)
+    if any(isinstance(one, Data) and one.role == "mask" and one.axes for one in event.index):
+        scene.report("FO108", event.node, f"`{text}` selects by a mask, so its length depends on the data.")
+    ends = [end for pair in event.slices for end in pair if end is not None]
+    if any(_is_read_number(end) for end in ends):
+        scene.report(
+            "FO108",
+            event.node,
+            f"The length of `{text}` depends on a value of the batch.",
+            "A static mask in the place of the slice: `ops.arange(length)[None, :] < n[:, None]`; a mean divides by "
+            "the number of kept elements, at least 1.",
+        )
+
+
+def _is_read_number(value: AbstractValue) -> bool:
+    return isinstance(value, Data) and bool(value.origins)
+
+
+def _tested(event: Tested, scene: Walking) -> None:
+    """A list that grows under a condition on the data."""
+    if not isinstance(event.value, Data) or event.value.role == "all_but_one" or event.body is None or not scene.loops:
+        return
+    if not event.value.origins or not isinstance(event.node, ast.If):
+        return
+    for node in walk(event.body):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append":
+            scene.report(
+                "FO108",
+                node,
+                f"How long `{dotted(node.func.value)}` gets depends on the data.",
+                "Compute every element and mask: `ops.where(condition, term, 0.0)`.",
+            )
+            return
 
 
 HANDLERS: Handlers = {
-    Looped: _looped,
+    WalkedLoop: _looped,
     Called: _called,
     Stepped: _stepped,
-    Subscripted: lengths.subscripted,
-    Tested: lengths.tested,
+    Subscripted: _subscripted,
+    Tested: _tested,
 }

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import re
 
-from flatout.check.reading.events import Called, Handlers, Operated, Returned, Scene
+from flatout.check.reading.events import Called, Handlers, Operated, Returned
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import BATCH, Data, Static
 from flatout.check.values.operation_results import elementwise
 from flatout.pysource.trees import given_values, last_name, names_in, number_of, walk
@@ -18,7 +19,7 @@ _GUARD = re.compile(r"eps|1e-|maximum|clip|clamp|where|relu|safe|finfo|tiny|nan_
 _NAN_TESTS = re.compile(r"(isnan|is_nan|isfinite|is_finite)\(\s*(?P<name>[\w.\[\]:, ]+?)\s*\)")
 
 
-def _returned(event: Returned, scene: Scene) -> None:
+def _returned(event: Returned, scene: Walking) -> None:
     if scene.root.kind != "loss" or not scene.root.must_learn or not event.complete:
         return
     value = event.value
@@ -30,7 +31,7 @@ def _returned(event: Returned, scene: Scene) -> None:
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "squared_difference", "mse_loss"})
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     if event.operation in _ARITHMETIC and len(event.arguments) == 2:
         left, right = event.arguments
         if isinstance(left, Data) and isinstance(right, Data) and not left.on_host and not right.on_host:
@@ -41,7 +42,7 @@ def _called(event: Called, scene: Scene) -> None:
         _distance(event, scene)
 
 
-def _guarded_too_late(event: Called, scene: Scene) -> None:
+def _guarded_too_late(event: Called, scene: Walking) -> None:
     test, *sides = given_values(event.node)
     condition = scene.code(test)
     for argument, value in zip(sides, event.arguments[1:], strict=False):
@@ -97,12 +98,12 @@ def _nonlinear_in(node: ast.expr, name: str) -> bool:
     return False
 
 
-def _distance(event: Called, scene: Scene) -> None:
+def _distance(event: Called, scene: Walking) -> None:
     value = event.arguments[0]
     if not isinstance(value, Data) or not value.differentiable or value.on_host or value.axes[:2] != (BATCH, BATCH):
         return
     text = scene.code(event.node)
-    if not _GUARD.search(text) and value.role != "guarded" and not scene.root.is_guarded(event.node):
+    if not _GUARD.search(text) and not scene.root.is_guarded(event.node):
         scene.report(
             "FO502",
             event.node,
@@ -112,7 +113,7 @@ def _distance(event: Called, scene: Scene) -> None:
         )
 
 
-def _operated(event: Operated, scene: Scene) -> None:
+def _operated(event: Operated, scene: Walking) -> None:
     left, right = event.left, event.right
     if not isinstance(left, Data) or not isinstance(right, Data) or left.on_host or right.on_host:
         return
@@ -122,7 +123,7 @@ def _operated(event: Operated, scene: Scene) -> None:
         scene.report("FO504", event.node, "This has the batch's axis three times: B * B * B numbers.")
 
 
-def _broadcast_by_accident(node: ast.expr, left: Data, right: Data, scene: Scene) -> None:
+def _broadcast_by_accident(node: ast.expr, left: Data, right: Data, scene: Walking) -> None:
     if left.rank is None or right.rank is None or abs(left.rank - right.rank) != 1:
         return
     low, high = (left, right) if left.rank < right.rank else (right, left)

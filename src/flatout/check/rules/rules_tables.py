@@ -5,29 +5,29 @@ from __future__ import annotations
 import ast
 import re
 
-from flatout.check.reading.events import Called, Entered, Handlers, Scene, Subscripted, Wrote
+from flatout.check.reading.events import Called, Entered, Handlers, Subscripted, Wrote
+from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import Data, Instance, Sequence, Static, Tuple, Unknown, data_in
 from flatout.pysource.columns import packed_columns
 from flatout.pysource.trees import dotted, given_values, last_name
 
 from .rule import Severity
 
-_TABLE = (
-    "`flatout.Table(frame, key=...)` and `table.at(keys)` join inside the compiled step: row codes once on the "
-    "host, one gather."
-)
-
 _LOOKUPS = frozenset({
     "get", "loc", "iloc", "at", "iat", "xs", "reindex", "map", "lookup", "query", "isin", "where", "index",
     "searchsorted", "asof", "__getitem__",
 })  # fmt: skip
+_INTERVALS = frozenset({
+    "pandas.cut", "pandas.qcut", "numpy.digitize", "bisect.bisect", "bisect.bisect_left", "bisect.bisect_right",
+})  # fmt: skip
+_HASHES = ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.layers.Hashing")
 _ID = re.compile(
     r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|account|store|customer)s?$", re.IGNORECASE
 )
 _SHORT_FLOATS = ("float16", "bfloat16", "half")
 
 
-def _subscripted(event: Subscripted, scene: Scene) -> None:
+def _subscripted(event: Subscripted, scene: Walking) -> None:
     if event.written:
         return
     keys = [key for key in event.index if isinstance(key, Data) and key.origins and key.role != "selected"]
@@ -44,7 +44,7 @@ def _subscripted(event: Subscripted, scene: Scene) -> None:
         scene.report("FO401", event.node, f"`{text[:60]}` is looked up on the host, by a value of the batch.")
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     everything = event.everything
     data = [one for one in data_in(everything) if one.origins]
     text = scene.code(event.node.func)
@@ -63,28 +63,15 @@ def _called(event: Called, scene: Scene) -> None:
         scene.report("FO401", event.node, f"`{text}` is a lookup on the host, by a value of the batch.")
         if event.method in ("get", "reindex", "map") and len(everything) == 1:
             scene.report("FO404", event.node, f"`{text}` has no default for keys that are missing.")
-    elif (
-        event.name
-        in ("pandas.cut", "pandas.qcut", "numpy.digitize", "bisect.bisect", "bisect.bisect_left", "bisect.bisect_right")
-        and data
-    ):
-        scene.report(
-            "FO401",
-            event.node,
-            f"`{text}` finds the interval of each value on the host.",
-            '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as '
-            "keys.",
+    elif event.name in _INTERVALS and data:
+        message = f"`{text}` finds the interval of each value on the host."
+        advice = (
+            '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as keys.'
         )
-    elif event.name.startswith(
-        ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.layers.Hashing")
-    ) and event.name.endswith("()"):
-        severity: dict[str, Severity] = {"tensorflow": "slow"}
-        scene.report(
-            "FO401",
-            event.node,
-            f"`{text}` is a hash table of the host: it does not compile under XLA.",
-            severity=severity,
-        )
+        scene.report("FO401", event.node, message, advice)
+    elif event.name.startswith(_HASHES) and event.name.endswith("()"):
+        message = f"`{text}` is a hash table of the host: it does not compile under XLA."
+        scene.report("FO401", event.node, message, severity={"tensorflow": "slow"})
     _keys(event, data, scene)
 
 
@@ -105,7 +92,7 @@ def _is_lookup(event: Called, data: list[Data]) -> bool:
     )
 
 
-def _keys(event: Called, data: list[Data], scene: Scene) -> None:
+def _keys(event: Called, data: list[Data], scene: Walking) -> None:
     """Ids that lose digits, and gathers without a check."""
     if event.operation == "take" and event.arguments:
         index = next(iter(given_values(event.node)[1:]), None)
@@ -140,12 +127,12 @@ def _keys(event: Called, data: list[Data], scene: Scene) -> None:
         scene.report("FO403", event.node, f"`{name}` comes from y_true, which is float32: ids above 2**24 collide.")
 
 
-def _wrote(event: Wrote, scene: Scene) -> None:
+def _wrote(event: Wrote, scene: Walking) -> None:
     if event.how == "entry" and any(isinstance(key, Data) and key.origins for key in event.keys):
         scene.report("FO402", event.node, f"`{event.name}` keeps a value for each sample in Python.")
 
 
-def _entered(event: Entered, scene: Scene) -> None:
+def _entered(event: Entered, scene: Walking) -> None:
     if scene.root.kind != "loss":
         return
     found = packed_columns(event.node, scene.root.true_name, scene.root.pred_name)

@@ -6,17 +6,9 @@ import ast
 import re
 
 from flatout.check.reading.call_results import VARIABLES
-from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Scene, Wrote
-from flatout.check.values.abstract_values import (
-    AbstractValue,
-    Instance,
-    Static,
-    Tuple,
-    Unknown,
-    Variable,
-    data_in,
-    origins_of,
-)
+from flatout.check.reading.events import Called, Decorated, Entered, Handlers, Read, Wrote
+from flatout.check.reading.walking import Walking
+from flatout.check.values import abstract_values as av
 from flatout.pysource.repeats import repeated_work
 from flatout.pysource.spellings import is_host_library
 
@@ -41,33 +33,31 @@ _CLOCKS = re.compile(
 )
 _COMPILERS = frozenset(["tensorflow.function", "jax.jit", "torch.compile", "torch.jit.script", "torch.jit.trace"])
 _SHAPING = frozenset({"conv", "conv2d", "conv3d"})
-
-
 _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
 
-def _called(event: Called, scene: Scene) -> None:
+def _called(event: Called, scene: Walking) -> None:
     text = scene.code(event.node.func)
     everything = event.everything
-    if _LOADS.match(event.name) and not origins_of(everything):
+    if _LOADS.match(event.name) and not av.origins_of(everything):
         scene.report(
             "FO301",
             event.node,
             f"`{text}` loads a constant at every call.",
             _hoisting(event, scene),
         )
-    elif event.method in _REBUILDS and _is_constant_frame(event.receiver) and not origins_of(everything):
+    elif event.method in _REBUILDS and _is_tagged(event.receiver, "frame") and not av.origins_of(everything):
         scene.report("FO301", event.node, f"`{text}` builds the same table at every call.", _hoisting(event, scene))
     if (event.name in VARIABLES) or _LAYERS.match(event.name):
         scene.report("FO302", event.node, f"`{text}` creates variables inside the step.")
     elif event.method in ("add_weight", "add_variable") and scene.root.kind == "loss":
         scene.report("FO302", event.node, f"`{text}` creates a variable inside the step.")
-    if _is_random(event):
+    if event.name.startswith(("numpy.random.", "random.")) or _is_tagged(event.receiver, "rng"):
         scene.report("FO304", event.node, f"`{text}` draws on the host: once, while tracing, on jax and TensorFlow.")
     if _CLOCKS.match(event.name):
         message = f"`{text}` is read while tracing: the same value at every step on jax and TensorFlow."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
-    if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (Static, Unknown)):
+    if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (av.Static, av.Unknown)):
         iterator = event.node.args[0]
         if isinstance(iterator, ast.Name) and scene.root.is_outside(iterator.id):
             scene.report("FO303", event.node, f"`{scene.code(event.node)}` advances an iterator while tracing.")
@@ -76,7 +66,7 @@ def _called(event: Called, scene: Scene) -> None:
     _labels_only(event, scene)
 
 
-def _decorated(event: Decorated, scene: Scene) -> None:
+def _decorated(event: Decorated, scene: Walking) -> None:
     if event.name in _COMPILERS:
         sign = ast.copy_location(ast.Pass(), event.node)
         sign.col_offset -= 1
@@ -84,11 +74,7 @@ def _decorated(event: Decorated, scene: Scene) -> None:
         scene.report("FO308", sign, f"`@{text}` compiles a new function at every call.")
 
 
-def _is_constant_frame(value: AbstractValue | None) -> bool:
-    return isinstance(value, Static) and value.tag == "frame"
-
-
-def _hoisting(event: Called, scene: Scene) -> str:
+def _hoisting(event: Called, scene: Walking) -> str:
     return f"Move `{_first_line(scene.code(event.node))}` to the top of the module and use the result."
 
 
@@ -96,13 +82,11 @@ def _first_line(text: str) -> str:
     return text if len(text) <= 70 and "\n" not in text else text.splitlines()[0][:67] + "..."
 
 
-def _is_random(event: Called) -> bool:
-    if event.name.startswith(("numpy.random.", "random.")):
-        return True
-    return isinstance(event.receiver, Static) and event.receiver.tag == "rng"
+def _is_tagged(value: av.AbstractValue | None, tag: str) -> bool:
+    return isinstance(value, av.Static) and value.tag == tag
 
 
-def _labels_only(event: Called, scene: Scene) -> None:
+def _labels_only(event: Called, scene: Walking) -> None:
     """Costly work on y_true alone: filters, and sorting and the like on the host."""
     short = event.name.rsplit(".", 1)[-1]
     on_host = is_host_library(event.name) and (
@@ -110,12 +94,12 @@ def _labels_only(event: Called, scene: Scene) -> None:
     )
     if not on_host and event.operation not in _SHAPING:
         return
-    if origins_of(event.everything) == {"true"}:
+    if av.origins_of(event.everything) == {"true"}:
         message = f"`{scene.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
         scene.report("FO307", event.node, message)
 
 
-def _wrote(event: Wrote, scene: Scene) -> None:
+def _wrote(event: Wrote, scene: Walking) -> None:
     if event.how in ("global", "nonlocal"):
         scene.report(
             "FO303",
@@ -126,8 +110,7 @@ def _wrote(event: Wrote, scene: Scene) -> None:
             "weight of the model.",
         )
     elif event.how == "attribute":
-        was_number = isinstance(event.before, Static) and event.before.tag == "number"
-        if was_number and event.counts:
+        if event.counts and _is_tagged(event.before, "number"):
             scene.report(
                 "FO303",
                 event.node,
@@ -135,60 +118,33 @@ def _wrote(event: Wrote, scene: Scene) -> None:
             )
     elif event.how == "grown":
         scene.report("FO303", event.node, f"The list `{event.name}` grows while tracing, not at every step.")
-    elif _is_plain_entry(event):
+    elif isinstance(event.before, (av.Static, av.Unknown, av.Tuple)) and not av.data_in([*event.keys, event.value]):
         scene.report("FO303", event.node, f"An entry of `{event.name}` is changed while tracing, not at every step.")
 
 
-def _is_plain_entry(event: Wrote) -> bool:
-    known = isinstance(event.before, (Static, Unknown, Tuple)) and not data_in([*event.keys, event.value])
-    return event.how == "entry" and known
-
-
-def _read(event: Read, scene: Scene) -> None:
-    root = scene.root
-    if event.attribute_of is not None:
-        _read_attribute(event, scene)
+def _read(event: Read, scene: Walking) -> None:
+    root, value, owner = scene.root, event.value, event.attribute_of
+    name = event.name if owner is None else f"self.{event.name}"
+    if isinstance(value, av.Variable):
+        if root.holds_no_weights if owner is None else root.is_loss_class(owner.of):
+            message = f"`{name}` is a variable that the model does not track: on jax its value is frozen."
+            severity: Severity | None = None if event.name in root.facts.assigned else "info"
+            scene.report("FO305", event.node, message, severity=severity)
         return
-    value = event.value
-    if isinstance(value, Variable) and not value.tracked and root.holds_no_weights:
-        _captured(event.node, event.name, event.name in root.facts.assigned, scene)
-    elif isinstance(value, Static) and value.tag in ("number", "dict", "list") and root.changes_elsewhere(event.name):
+    is_plain = isinstance(value, av.Static) and value.tag in ("number", "dict", "list")
+    if owner is None and is_plain and root.changes_elsewhere(name):
         message = (
-            f"`{event.name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
+            f"`{name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
             "never see the change."
         )
         scene.report("FO303", event.node, message, severity={"torch": "info"})
-
-
-def _read_attribute(event: Read, scene: Scene) -> None:
-    root = scene.root
-    owner = event.attribute_of
-    if not isinstance(owner, Instance):
-        return
-    if isinstance(event.value, Variable) and not event.value.tracked and root.is_loss_class(owner.of):
-        _captured(event.node, f"self.{event.name}", event.name in root.facts.assigned, scene)
-    elif (
-        isinstance(event.value, (Static, Unknown))
-        and event.name in root.facts.attributes
-        and root.function.owner is owner
-    ):
-        if isinstance(event.value, Static) and event.value.tag not in ("number", "dict", "list"):
-            return
-        message = f"`self.{event.name}` is changed by a callback, but its value is taken while tracing."
+    may_be = is_plain or isinstance(value, av.Unknown)
+    if owner is not None and may_be and event.name in root.facts.attributes and root.function.owner is owner:
+        message = f"`{name}` is changed by a callback, but its value is taken while tracing."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 
-def _captured(node: ast.AST, name: str, changes: bool, scene: Scene) -> None:
-    severity: Severity | None = None if changes else "info"
-    scene.report(
-        "FO305",
-        node,
-        f"`{name}` is a variable that the model does not track: on jax its value is frozen.",
-        severity=severity,
-    )
-
-
-def _entered(event: Entered, scene: Scene) -> None:
+def _entered(event: Entered, scene: Walking) -> None:
     for node, text, count in repeated_work(event.node, scene.file):
         scene.report(
             "FO306",
@@ -196,11 +152,7 @@ def _entered(event: Entered, scene: Scene) -> None:
             f"`{_first_line(text)}` is computed {count} times with the same inputs.",
             f"Compute it once: `name = {_first_line(text)}`.",
         )
-    _symbolic_input(event, scene)
-
-
-def _symbolic_input(event: Entered, scene: Scene) -> None:
-    """`model.input` in a loss: a symbolic tensor of the model, which no step can give a value."""
+    # `model.input` in a loss: a symbolic tensor of the model, which no step can give a value.
     for node in scene.root.symbolic_inputs():
         scene.report(
             "FO303",

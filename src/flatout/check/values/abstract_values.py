@@ -120,14 +120,6 @@ def whole_number(value: AbstractValue | None, otherwise: int) -> int:
 
 
 @dataclass(frozen=True)
-class Bound(AbstractValue):
-    """`range(start, bound)`: counts along what the bound is the length of."""
-
-    bound: AbstractValue
-    length: int | None = None
-
-
-@dataclass(frozen=True)
 class Sequence(AbstractValue):
     """A list or iterator whose length is that of an axis."""
 
@@ -157,8 +149,6 @@ class Together(AbstractValue):
 @dataclass(frozen=True)
 class Variable(AbstractValue):
     """A `keras.Variable` (or `tf.Variable`)."""
-
-    tracked: bool = False  # It is a weight of a layer, model or metric.
 
 
 @dataclass(frozen=True)

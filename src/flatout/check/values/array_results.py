@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
@@ -19,6 +20,12 @@ TO_HOST = frozenset({"convert_to_numpy", "get_value", "eval", "batch_get_value",
 _STACKING = frozenset({"stack", "concatenate", "add_n", "hstack"}) | CREATORS
 _SPLITS = frozenset({"split", "chunk", "array_split"})
 _SECTIONS = ("indices_or_sections", "num_or_size_splits", "split_size_or_sections", "split_size", "chunks")
+_BATCH_NAME = re.compile(r"batch|(^|_)bs$|n_?samples|num_?samples|sample_?count", re.IGNORECASE)
+_TIME_NAME = re.compile(r"time|seq|horizon|frames?$|max_?len|n_?steps$|num_?steps$|window|positions?$", re.IGNORECASE)
+_CLASS_NAME = re.compile(
+    r"class|categor|channel|quantile|taus?$|bins?$|labels?$|heads?$|keypoint|outputs?$", re.IGNORECASE
+)
+_ZERO = Static("number", number=0)
 _EMPTY = Static("list", length=0)
 
 
@@ -97,7 +104,7 @@ def host_result(name: str, given: Given) -> AbstractValue:
     if data:
         return _hosted(stacked(first) if isinstance(first, Sequence) else array_result(name, short, given))
     if short == "arange" and given.arguments:
-        return av.Bound(given.arguments[-1] if len(given.arguments) < 3 else given.arguments[1])
+        return _range(given)
     if any(isinstance(one, av.Unknown) for one in given.arguments) and not name.startswith("numpy."):
         return UNKNOWN
     if short in CREATORS and isinstance(first, Tuple):
@@ -226,16 +233,33 @@ def _number(given: Given) -> AbstractValue:
 
 
 def _range(given: Given) -> AbstractValue:
-    start, bound = (Static("number", number=0), *given.arguments[:2])[-2:] if given.arguments else (UNKNOWN, UNKNOWN)
-    return _counted(bound, start)
+    start, stop = (_ZERO, *given.arguments[:2])[-2:] if given.arguments else (UNKNOWN, UNKNOWN)
+    bound = start if isinstance(stop, Static) and not isinstance(start, Static) else stop
+    last = given.node.args[min(1, len(given.node.args) - 1)] if given.node.args else given.node
+    return counted_to(bound, ast.unparse(last), start)
 
 
-def _counted(bound: AbstractValue, start: AbstractValue) -> av.Bound:
-    if isinstance(bound, Static) and not isinstance(start, Static):
-        bound = start
-    stop = av.number_in(bound)
+def counted_to(bound: AbstractValue, text: str, start: AbstractValue = _ZERO) -> Sequence:
+    """`range(start, bound)`: counts along what the bound is the length of, or what its name says."""
+    label, stop = _counted_along(bound, text), av.number_in(bound)
     is_known = stop is not None and isinstance(start, Static)
-    return av.Bound(bound, max(0, int((stop or 0) - (av.number_in(start) or 0))) if is_known else None)
+    length = max(0, int((stop or 0) - (av.number_in(start) or 0))) if is_known else None
+    return Sequence(av.Counter(label), label, isinstance(bound, Data), length)
+
+
+def _counted_along(bound: AbstractValue, text: str) -> str:
+    """The axis that a range to a bound runs along, by what the bound is or by its name."""
+    if isinstance(bound, (av.Size, av.Counter)):
+        return bound.label if bound.label != "constant" else av.STATIC
+    if isinstance(bound, Data):
+        return av.CLASSES if bound.role in ("max", "argmax") else av.AXES[1]
+    word = re.split(r"[^\w]+", text.rstrip(")"))[-1]
+    if _BATCH_NAME.search(word):
+        return av.BATCH
+    is_class = bool(_CLASS_NAME.search(word))
+    if word == "T" or (_TIME_NAME.search(word) and not is_class):
+        return av.AXES[1]
+    return av.CLASSES if is_class else av.STATIC
 
 
 def _length(given: Given) -> AbstractValue:
@@ -296,9 +320,9 @@ def _indices(given: Given) -> AbstractValue:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`."""
     first = given.first
     if isinstance(first, av.Shape):
-        return av.Together(tuple(av.Bound(av.Size(axis)) for axis in first.axes), "product")
+        return av.Together(tuple(counted_to(av.Size(axis), "") for axis in first.axes), "product")
     sizes = first.items if isinstance(first, Tuple) else given.arguments
-    return av.Together(tuple(_counted(size, Static("number", number=0)) for size in sizes), "product")
+    return av.Together(tuple(counted_to(size, "") for size in sizes), "product")
 
 
 PYTHON_RESULTS: dict[str, Callable[[Given], AbstractValue]] = _by_name(

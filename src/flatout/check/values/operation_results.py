@@ -207,6 +207,8 @@ def selected(base: AbstractValue, pieces: list[Any]) -> AbstractValue:
     if isinstance(base, Sequence):
         if not isinstance(first, tuple):
             return base.element
+        if (av.number_in(first[1]) or -1) > 0:  # A few of them, whatever they are along.
+            return base.but(label=av.STATIC, length=int(av.number_in(first[1]) or 0))
         return base.but(selected=base.selected or any(isinstance(end, Data) for end in first))
     keys = [piece for piece in pieces if isinstance(piece, Data)]
     if isinstance(base, (Static, av.Unknown)) and keys:

@@ -7,7 +7,7 @@ import functools
 import types
 from typing import Any
 
-from flatout.pysource.code_names import names_in
+from flatout.pysource.library_functions import code_names
 from flatout.seam.compiled_parts import given_loss, given_metrics, given_weighted_metrics
 
 # Code of these packages uses no tables of the user's.
@@ -63,7 +63,7 @@ def _of_function(function: types.FunctionType) -> list[Any]:
     if _is_foreign(function) and wrapped is None:
         return []
     # In their order in the code: weights are saved by the number of a table.
-    names = dict.fromkeys(names_in(function.__code__))
+    names = dict.fromkeys(code_names(function.__code__))
     parts: list[Any] = [wrapped, *(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
     for cell in function.__closure__ or ():
         with contextlib.suppress(ValueError):  # Not filled yet.
@@ -81,7 +81,7 @@ def _attributes(owner: Any, function: Any) -> list[Any]:
     """What a method reads of its object; the methods that it calls among them."""
     state = getattr(owner, "__dict__", {})
     parts = []
-    for name in dict.fromkeys(names_in(function.__code__)):
+    for name in dict.fromkeys(code_names(function.__code__)):
         if name in state:
             parts.append(state[name])
         elif isinstance(value := getattr(type(owner), name, None), types.FunctionType) and not _is_foreign(value):

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.pysource.code_names import names_in
+from flatout.pysource.library_functions import code_names
 
 # Whoever asks for a digest adds the versions of these.
 LIBRARIES = ("keras", "jax", "jaxlib", "tensorflow", "torch", "numpy", "scipy", "flatout")
@@ -134,7 +134,7 @@ def _function(function: types.FunctionType) -> tuple[Any, ...]:
     if _is_of_a_library(outside.get("__name__")):
         # A decorator's function may be a library's and what it decorates the user's.
         return _parts("library", outside["__name__"], code.co_qualname, *held)
-    names = sorted(set(names_in(code)))
+    names = sorted(set(code_names(code)))
     if reaching := [name for name in names if name in _REACHING]:
         raise NoDigest(f"it uses {reaching[0]!r}")
     own = {name: value for name, value in vars(function).items() if name != "__wrapped__"}

@@ -48,6 +48,9 @@ class Reader(Protocol):
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a `Host` or a tensor of booleans."""
 
+    def compared(self, symbol: str, left: Any, right: Any) -> Any:
+        """`left symbol right`, perhaps of what a loop carries."""
+
     def stream(self, value: Any) -> Stream | Items:
         """How a value is iterated: as axes, or as the few values that it is."""
 

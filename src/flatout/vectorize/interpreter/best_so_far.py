@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, operand, where
-from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
@@ -17,7 +17,7 @@ from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
 
 def answered(run: Any, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
@@ -63,7 +63,11 @@ def compared(symbol: str, left: Any, right: Any) -> Question | None:
     """`d < best` of a variable that a loop carries and the step has not changed; None: it is another comparison."""
     for value, carried, sign in ((left, right, symbol), (right, left, _TURNED.get(symbol))):
         is_bare = isinstance(carried, Sum) and carried.how is None and carried.entry is None
-        if is_bare and sign in _TURNED and isinstance(value, Tensor) and not value.rank:
+        if (
+            is_bare
+            and sign in _TURNED
+            and (isinstance(value, (Known, Host)) or (isinstance(value, Tensor) and not value.rank))
+        ):
             return Question(carried, sign, value)
     return None
 
@@ -82,7 +86,8 @@ def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool
     """`if d < best: best, at = d, j`: the least of all, and what goes with the first that has it."""
     lift, how = run.lift, "min" if question.symbol[0] == "<" else "max"
     is_best = otherwise is question.carried
-    if not isinstance(otherwise, Sum) or otherwise.how or (is_best and not _are_equal(then, question.value)):
+    is_kept = isinstance(otherwise, Sum) and not otherwise.how and question.symbol != "!="
+    if not is_kept or (is_best and not _are_equal(then, question.value)):
         raise _refused(question)
     # NaN is neither less nor more, and is passed over.
     there = elementwise(lift, "equal", (question.value, question.value), "bool", "==")

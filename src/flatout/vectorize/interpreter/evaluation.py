@@ -286,7 +286,12 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
         return subscripts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
-    symbol = SYMBOLS[type(op)]
+    return compared(run, SYMBOLS[type(op)], left, right)
+
+
+def compared(run: Any, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right`; a `Question` where one of them is what a loop carries."""
+    lift = run.lift
     question = best_so_far.compared(symbol, left, right)
     if question is not None:
         return question

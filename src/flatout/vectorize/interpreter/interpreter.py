@@ -254,6 +254,9 @@ class Interpreter(Assigning, Branching):
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
 
+    def compared(self, symbol: str, left: Any, right: Any) -> Any:
+        return expressions.compared(self, symbol, left, right)
+
     def stream(self, value: Any) -> Stream | Items:
         return stream(self.lift, value)
 

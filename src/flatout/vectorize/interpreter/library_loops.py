@@ -14,7 +14,6 @@ from typing import Any
 from flatout.vectorize.arrays.algebra import number
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
-    Host,
     Items,
     Known,
     Listing,
@@ -28,7 +27,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
-from flatout.vectorize.loops.loop_totals import carried, finished, opened
+from flatout.vectorize.loops.loop_totals import carried, opened
 from flatout.vectorize.loops.running_totals import advanced
 
 from .evaluation import apply_operator
@@ -37,7 +36,6 @@ from .scopes import Scope, as_local
 
 # Choices of a few constants are written out, up to this many.
 _MOST_WRITTEN = 24
-_DOES_NOT_COUNT = "A while loop that does not count: how many steps it takes depends on the data."
 
 
 def _folded(fn: Any, elems: Any, initializer: Any = None) -> Any:
@@ -93,16 +91,23 @@ def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]
             return _as_written(run, function, given)
         for name in {"elems", "xs"} & given.keys():  # Several arrays are read side by side.
             given[name] = Several("zip", given[name].values) if isinstance(given[name], Items) else given[name]
-        changes = set(run.lift.changes)
-        made = _stacked(run, _as_written(run, function, given))
-        run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
-        return made
+        return _of_library(run, code, as_local(function, is_same_module=False), given)
 
     return handler
 
 
+def _of_library(run: Any, code: str, local: Local, given: dict[str, Any]) -> Any:
+    changes = set(run.lift.changes)
+    made = _stacked(run, _read(run, local, given))
+    run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
+    return made
+
+
 def _as_written(run: Any, function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    local = as_local(function, is_same_module=False)
+    return _read(run, as_local(function, is_same_module=False), given)
+
+
+def _read(run: Any, local: Local, given: dict[str, Any]) -> Any:
     for node in ast.walk(local.tree):
         node.lineno = None  # type: ignore[attr-defined]  # A reason is given with the line of the loss.
     return run.function(local, [], given)
@@ -151,58 +156,17 @@ def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
 
 
 def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`while_loop(lambda i, s: i < n, body, (0, s))`: a loop that counts by one."""
+    """`while_loop(lambda i, s: i < n, body, (0, s))`, with a variable for each that the loop has."""
     kwargs = {{"cond_fun": "cond", "body_fun": "body", "init_val": "loop_vars"}.get(k, k): v for k, v in kwargs.items()}
-    words = {**dict(zip(("cond", "body", "loop_vars"), args, strict=False)), **kwargs}
-    begin, test = opened(run.lift, words["loop_vars"]), words["cond"]
-    if not isinstance(begin, Items) or not isinstance(test, Local):
-        raise Refused(_DOES_NOT_COUNT)
-    place, stop = _bound(run, test, len(begin.values))
-    others = Items((*begin.values[:place], *begin.values[place + 1 :]))
-    flow = stream(run.lift, Range(_number(begin.values[place]), stop))
-    if isinstance(flow, Items) or any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes):
-        raise Refused("The number of steps depends on the data.", "FO104")
-    run.lift.changes.add("FO105")
-    held = carried(run.lift, others, "what the loop carries").values
-    made = run.each_step(flow, lambda: run.call(words["body"], [*held[:place], flow.element, *held[place:]]))
-    if not isinstance(made, Items) or len(made.values) != len(begin.values):
-        raise Refused("A loop gives something else on than it was given.", "FO106")
-    moved = made.values[place]
-    if not isinstance(moved, Tensor) or moved.position != (flow.element.position[0], 1):
-        raise Refused("A while loop whose counter does not rise by one.")
-    after = Items((*made.values[:place], *made.values[place + 1 :]))
-    behind = finished(run.lift, others, after, "what the loop carries", flow)
-    return Items((*behind.values[:place], stop, *behind.values[place:])) if isinstance(behind, Items) else behind
-
-
-def _number(value: Any) -> Any:
-    """A counter's beginning: a number, also as a tensor of one."""
-    if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
-        inside = value.node.parts[1][0]
-        if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
-            return Known(int(inside.parts[0]), inside)
-    if not isinstance(value, (Known, Host)):
-        raise Refused("A while loop whose counter begins with a value of the data.")
-    return value
-
-
-def _bound(run: Any, test: Local, count: int) -> tuple[int, Any]:
-    """Which of the loop's variables counts, and the bound that it must stay below."""
-    tree = test.tree
-    body = tree.body if isinstance(tree, ast.Lambda) else None
-    if body is None and len(tree.body) == 1 and isinstance(tree.body[0], ast.Return):
-        body = tree.body[0].value
-    if isinstance(body, ast.Call) and ast.unparse(body.func).rpartition(".")[2] == "less" and len(body.args) == 2:
-        body = ast.Compare(body.args[0], [ast.Lt()], [body.args[1]])
-    names = [arg.arg for arg in tree.args.args]
-    match body:
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[other]) if name in names:
-            if len(names) != count:
-                raise Refused(_DOES_NOT_COUNT)
-            if {part.id for part in ast.walk(other) if isinstance(part, ast.Name)} & set(names):
-                raise Refused("A while loop whose bound changes from step to step.")
-            return names.index(name), run.expression(other, Scope(parent=test.scope))
-    raise Refused(_DOES_NOT_COUNT)
+    given = {**dict(zip(("cond", "body", "loop_vars"), args, strict=False)), **kwargs}
+    begin = opened(run.lift, given.pop("loop_vars"))
+    if not isinstance(begin, Items):
+        raise Refused("A while loop over something that is no tuple.")
+    variables = {f"of_loop_{k}": value for k, value in enumerate(begin.values)}
+    names = ", ".join(variables)
+    text = f"while cond({names}):\n        {names} = body({names})\n    return {names}"
+    tree: Any = ast.parse(f"def while_loop(cond, body, {names}):\n    {text}").body[0]
+    return _of_library(run, "FO105", Local(tree, Scope(), "while_loop"), {**given, **variables})
 
 
 def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:

@@ -18,6 +18,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Local,
     Mutable,
+    Question,
     Range,
     Refused,
     Stream,
@@ -37,6 +38,7 @@ from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
 from .comprehensions import iterated
+from .evaluation import condition
 from .heap import Snapshot, Space, read
 from .scopes import Scope
 
@@ -48,68 +50,70 @@ def for_statement(run: Any, node: ast.For, scope: Scope) -> None:
 
 
 def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
-    """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-    name, steps, body = _counted(run, node, scope)
+    """`while i < n: ...; i += 1` is `for i in range(i, n)`; that the body changes `i` as well makes no difference."""
+    before, names = run.heap.snapshot(), dict(run.lift.graph.names)
+    try:
+        name, begin, stop, step = _counted(run, node, scope)
+    finally:
+        run.heap.restore(before)
+        run.lift.graph.names = names
+    body = node.body
+    if stored(body[0]) == {name} and name not in stored(*body[1:]):  # The others see the next value.
+        begin, stop, body = _moved(run.lift, begin, step), _moved(run.lift, stop, step), body[1:]
+    steps = Range(begin, stop, None if step == 1 else number(run.lift, step))
     loop(run, steps, ast.Name(name, ast.Store()), body, scope)
-    scope.variables[name] = _behind(run.lift, steps, name)
+    if isinstance(begin, Known) and begin.value == 0 and step == 1 and isinstance(stop, Host):
+        scope.variables[name] = Host(steps_of(run.lift, stop.node))
+    else:
+        scope.variables[name] = Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
-def _counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Range, list[ast.stmt]]:
-    """The counter of `while i < n: ...; i += 1`, the range that it runs through, and the body.
+def _counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Any, Any, int]:
+    """The variable that a `while` compares with a bound, where it begins and stops, and its step, all seen by value.
 
-    The counter may rise or fall, and be changed at the end of the body or at its beginning.
+    The condition is asked of what the loop carries, and the statements that change the counter are run on all of its
+    values: they must move it by a constant.
     """
-    refused = Refused(
-        "A while loop that does not count: how many steps it takes depends on the data.", "FO101", node.lineno
-    )
-    test = node.test
-    if node.orelse or not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+    lift, variables = run.lift, scope.variables
+    refused = Refused("A while loop that does not count: how many steps it takes depends on the data.", "FO101")
+    for name in stored(*node.body) & variables.keys():
+        variables[name] = carried(lift, variables[name], name)
+    try:
+        asked = condition(run, node.test, scope, may_ask=True)
+    except WrongRank:
+        raise
+    except Refused as error:
+        raise refused from error
+    if node.orelse or not isinstance(asked, Question) or asked.keep is not None or asked.is_open:
         raise refused
-    name = test.left.id
-    steps = {at: step for at, part in enumerate(node.body) if (step := _step_of(part, name))}
-    changed = sum(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        for statement in node.body
-        for part in ast.walk(statement)
-    )
-    if len(steps) != 1 or changed != 1 or not set(steps) <= {0, len(node.body) - 1}:
+    name, begin, stop = asked.carried.name, _number(asked.carried.begin), asked.value
+    values = range_of(lift, Range(begin, stop)).element
+    variables[name] = values
+    for statement in node.body:
+        if name in stored(statement):
+            run.statement(statement, scope)
+    after = variables[name]
+    if not isinstance(after, Tensor) or after.position is None or after.position[0] is not values.position[0]:
         raise refused
-    ((at, step),) = steps.items()
-    is_first = at == 0 and len(node.body) > 1
-    if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)) and not is_first:
+    step = after.position[1]
+    if asked.symbol == (">=" if step > 0 else "<="):
+        stop = _moved(lift, stop, 1 if step > 0 else -1)
+    elif asked.symbol != (">" if step > 0 else "<") and not (asked.symbol == "!=" and abs(step) == 1):
         raise refused
-    begin, stop = scope.variables.get(name), run.expression(test.comparators[0], scope)
-    if not isinstance(begin, (Known, Host, Tensor)):
-        raise refused
-    op = type(test.ops[0])
-    if op is (ast.LtE if step > 0 else ast.GtE):
-        stop = _moved(run.lift, stop, 1 if step > 0 else -1)
-    elif op is not (ast.Lt if step > 0 else ast.Gt) and not (op is ast.NotEq and abs(step) == 1):
-        raise refused
-    if is_first:  # The body sees the counter when it was changed already.
-        begin, stop = (_moved(run.lift, bound, step) for bound in (begin, stop))
-    steps_of = None if step == 1 else number(run.lift, step)
-    return name, Range(begin, stop, steps_of), [part for part in node.body if part is not node.body[at]]
+    return name, begin, stop, step
 
 
 def _moved(lift: Lifting, bound: Any, by: int) -> Any:
     return operated(lift, "+" if by > 0 else "-", bound, number(lift, abs(by)))
 
 
-def _step_of(node: ast.stmt, name: str) -> int:
-    """By how much a statement changes a counter: `i += 1`, `i = i - 2`; 0: it is none."""
-    match node:
-        case ast.AugAssign(target=ast.Name(id=same), op=op, value=ast.Constant(value=int() as by)):
-            is_counter = same == name
-        case ast.Assign(
-            targets=[ast.Name(id=same)],
-            value=ast.BinOp(left=ast.Name(id=again), op=op, right=ast.Constant(value=int() as by))
-            | ast.BinOp(left=ast.Constant(value=int() as by), op=ast.Add() as op, right=ast.Name(id=again)),
-        ):
-            is_counter = same == again == name
-        case _:
-            return 0
-    return {ast.Add: by, ast.Sub: -by}.get(type(op), 0) if is_counter else 0
+def _number(value: Any) -> Any:
+    """A counter's beginning: a number, also as a tensor of one."""
+    if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
+        inside = value.node.parts[1][0]
+        if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
+            return Known(int(inside.parts[0]), inside)
+    return value
 
 
 def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
@@ -308,14 +312,6 @@ def _check_shared(before: Any, after: Any, held: dict[Any, Any]) -> None:
     shares = sum(one is before or (one.node is not before.node and before.node in one.node.inputs()) for one in others)
     if shares > 1:
         raise Refused(f"Entries of {after.name!r} are changed, which another variable holds, too.", "FO106")
-
-
-def _behind(lift: Lifting, steps: Any, name: str) -> Any:
-    """The counter of a `while` loop behind it: where it stopped."""
-    first, last = steps.start, steps.stop
-    if steps.step is None and isinstance(last, Host) and isinstance(first, Known) and first.value == 0:
-        return Host(steps_of(lift, last.node))
-    return Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
 def is_pending(flow: Stream) -> bool:

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import functools
-import inspect
-import textwrap
 import types
-from collections.abc import Mapping
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
@@ -71,24 +67,17 @@ def instance(run: Any, kind: type, args: list[Any], kwargs: dict[str, Any]) -> A
     return made
 
 
-@functools.cache
 def _holds_only_methods(kind: type) -> bool:
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return False
-    if not isinstance(tree, ast.ClassDef) or tree.decorator_list or tree.keywords:
-        return False
-    held: Mapping[str, Any] = vars(kind)
-    for one in tree.body:
-        if isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant):
-            continue
-        if not isinstance(one, ast.FunctionDef) or not one.args.args:
+    for name, held in vars(kind).items():
+        function = held.fget if isinstance(held, property) else held
+        is_method = isinstance(function, types.FunctionType) and function.__code__.co_name == name
+        if name in _OWN_WAYS or not (is_method or name in vars(_Plain)):
             return False
-        function = held.get(one.name)
-        function = function.fget if isinstance(function, property) else function
-        if not isinstance(function, types.FunctionType) or function.__code__.co_name != one.name:
-            return False
-        if any(ast.unparse(mark) != "property" for mark in one.decorator_list):
-            return False
-    return not any(name in held for name in ("__getattr__", "__setattr__", "__getattribute__", "__slots__"))
+    return True
+
+
+_OWN_WAYS = ("__getattr__", "__setattr__", "__getattribute__", "__slots__")
+
+
+class _Plain:
+    """What a class has that defines nothing."""

@@ -27,8 +27,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
-from flatout.vectorize.loops.loop_totals import carried, opened
-from flatout.vectorize.loops.running_totals import advanced
+from flatout.vectorize.loops.loop_totals import opened
 
 from .evaluation import apply_operator
 from .heap import read
@@ -43,6 +42,14 @@ def _folded(fn: Any, elems: Any, initializer: Any = None) -> Any:
     for row in elems:
         total = row if total is None else fn(total, row)
     return total
+
+
+def _running(fn: Any, elems: Any, initializer: Any = None) -> Any:
+    total, rows = initializer, []
+    for row in elems:
+        total = row if total is None else fn(total, row)
+        rows.append(total)
+    return rows
 
 
 def _scanned(f: Any, init: Any, xs: Any) -> Any:
@@ -138,21 +145,6 @@ def _map_rows(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     names = ("fn", "f", "function", "elems", "xs", "elements")
     args = [*args, *(value for name, value in kwargs.items() if name in names)]
     return _reading(_mapped, "FO105")(run, args[:2], {})
-
-
-def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`tf.scan(f, rows)`: the running total, where f adds or multiplies."""
-    given = inspect.signature(_folded).bind(*args, **kwargs).arguments
-    flow, begin = stream(run.lift, given["elems"]), given.get("initializer", Known(None, run.lift.graph.const(None)))
-    if isinstance(flow, Items):
-        raise Refused("scan() of a list of constants.")
-    run.lift.changes.add("FO105")
-    after = run.each_step(flow, lambda: run.call(given["fn"], [carried(run.lift, begin, "total"), flow.element]))
-    is_plain = getattr(after, "how", None) in ("sum", "prod") and len(after.terms) == 1
-    if not is_plain or ("initializer" not in given and after.terms[0] is not flow.element):
-        raise Refused("scan() by other than a sum or product: a recurrence is not a map.", "FO106")
-    each, _ = advanced(run.lift, after, flow)
-    return listing_to_tensor(run.lift, Listing(each, flow.axes, None))
 
 
 def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -251,7 +243,7 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "keras.backend.foldl": _reading(_folded, "FO105"), "keras.backend.foldr": _reading(_folded, "FO105"),
     "keras.ops.scan": _reading(_scanned, "FO105"), "jax.lax.scan": _reading(_scanned, "FO105"),
     "keras.ops.fori_loop": _reading(_counted, "FO105"), "jax.lax.fori_loop": _reading(_counted, "FO105"),
-    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _running,
+    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _reading(_running, "FO105"),
     "tensorflow.cond": _reading(_chosen, "FO202"), "keras.ops.cond": _reading(_chosen, "FO202"),
     "builtins.map": _map, "itertools.starmap": _reading(_starmapped),
     "functools.reduce": _reading(_folded), "_functools.reduce": _reading(_folded),

@@ -39,8 +39,8 @@ def is_total(after: Any, name: str) -> bool:
     """Whether a statement let a number that a loop carries grow by terms."""
     if not isinstance(after, Sum) or after.name != name or after.how not in ("sum", "prod", "max", "min"):
         return False
-    begin = after.begin.value if isinstance(after.begin, Known) else None
-    return isinstance(after.begin, (Host, Tensor)) or (isinstance(begin, (int, float)) and not isinstance(begin, bool))
+    begin = after.begin.value if isinstance(after.begin, Known) else 0
+    return isinstance(after.begin, (Known, Host, Tensor)) and type(begin) in (int, float, type(None))
 
 
 def _recurrence(total: Sum) -> Refused:
@@ -56,39 +56,23 @@ def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | No
     is_number = isinstance(before, (Known, Host))
     if axis is None or axis.size is None or axis.size.kind == "pending" or flow.keep is not None or not is_number:
         raise _recurrence(total)
-    count = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=None)
-    is_counter = total.how == "sum" and not axis.is_reversed
-    if is_counter and isinstance(term, Known) and term.value == 1 and isinstance(before, Known):
-        if axis.start is None and type(before.value) is int and type(term.value) is int:
-            count = replace(count, position=(axis, 0))
-    elif axis.is_reversed:
+    if axis.is_reversed:
         raise Refused(f"{total.name!r} counts the steps of a loop that runs backwards.", "FO106")
+    is_place = axis.start is None
+    count = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=(axis, 0) if is_place else None)
 
     def after(steps: Any) -> Any:
         if total.how == "prod":
             return _joined(lift, "*", before, operated(lift, "**", term, steps))
         return _joined(lift, "+", before, _joined(lift, "*", term, steps))
 
-    following = binary(lift, "+", count, number(lift, 1))
-    if count.position is not None:
-        assert isinstance(before, Known)
-        placed = [_moved(lift, count, before.value + more) for more in (0, 1)]
-        return placed[0], placed[1], after(Host(axis.size))
-    return after(count), after(following), after(Host(axis.size))
+    return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
 
 
 def _joined(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
         return right
     return operated(lift, symbol, left, right)
-
-
-def _moved(lift: Lifting, count: Tensor, by: int) -> Tensor:
-    assert count.position is not None
-    if not by:
-        return count
-    moved = binary(lift, "+", count, number(lift, by))
-    return replace(moved, kind="int", is_host=True, position=(count.position[0], by))
 
 
 def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:

@@ -135,18 +135,18 @@ class Splice(_Value):
     """Elements that are appended one by one, not as a list of their own."""
 
     listing: Listing
+    # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
+    slot: tuple[Axis | None, ...] = ()
 
 
 class Sum(_Value):
     """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`."""
 
     name: str
-    # None before the first term, then "sum", "prod", "max", "min", "list", or one of the kinds of `Terms`, whose terms
-    # are `Items` of keys and a value.
+    # None before the first term, then "sum", "prod", "max", "min", "list", "entries", or one of the kinds of `Terms`,
+    # whose terms are `Items` of keys and a value.
     how: str | None = None
     terms: tuple[Any, ...] = ()
-    # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
-    slot: tuple[Axis | None, ...] = ()
     # For an entry of a dict or list under a key of the data: the object, its cell, and the keys.
     entry: tuple[Any, Any, tuple[Any, ...]] | None = None
     # What it was before the loop.

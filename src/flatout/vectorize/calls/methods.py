@@ -22,6 +22,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Places,
     Record,
     Refused,
+    Splice,
     Sum,
     TableRow,
     Tensor,
@@ -80,7 +81,7 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
         if isinstance(at, Tensor) and at.position and at.position[1] == 0:
-            return Sum(of.name, "list", (args[1],), slot=(at.position[0],))
+            return run.join("entries", of, Splice(Listing(args[1], ()), (at.position[0],)))
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 

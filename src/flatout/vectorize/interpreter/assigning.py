@@ -9,9 +9,21 @@ from typing import TYPE_CHECKING, Any
 
 from flatout.vectorize.arrays.algebra import known_items, number
 from flatout.vectorize.arrays.indexing import index
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Mutable, Refused, Sum, Tensor, WrongRank
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Host,
+    Items,
+    Known,
+    Listing,
+    Mutable,
+    Refused,
+    Splice,
+    Sum,
+    Tensor,
+    WrongRank,
+)
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.loop_totals import masked_entries
+from flatout.vectorize.loops.loop_totals import join, masked_entries
 
 from . import evaluation as expressions
 from . import heap_access
@@ -82,8 +94,8 @@ class Assigning:
             heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
             return
         slot = self._slot(target.slice, scope) if root is target.value else ()
-        if isinstance(held, Sum) and held.how is None and slot:
-            scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
+        if isinstance(held, Sum) and slot:
+            scope.variables[name] = join(self.lift, "entries", held, Splice(Listing(value, ()), slot))
             return
         is_whole = root is target.value
         if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):

@@ -207,10 +207,7 @@ def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
-        (one,) = left.values
-        if isinstance(one, Known) and isinstance(one.value, (int, float)):
-            return Listing(one, (Axis("made", right.node),))
-        return Items(())  # `[None] * n`: to be filled by a loop.
+        return Listing(left.values[0], (Axis("made", right.node),))
     raise Refused("Lists are combined in a way that has no array form.")
 
 

@@ -28,7 +28,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.calls import methods, ordering, subscripts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import operated, stream
-from flatout.vectorize.loops.loop_totals import opened
+from flatout.vectorize.loops.loop_totals import join, opened
 
 from .heap import all_terms, constant_key, is_carried, keys_of, load, read, split
 
@@ -181,8 +181,8 @@ def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: A
     if keys:
         raise Refused("Entries of a list of lists are set.", "FO106")
     axis, offset = at.position if isinstance(at, Tensor) and at.position else (None, 0)
-    if isinstance(content, Sum) and content.how is None and axis is not None and not offset:
-        held.variables[CONTENT] = Sum(content.name, "list", (value,), slot=(axis,))
+    if isinstance(content, Sum) and axis is not None and not offset:
+        held.variables[CONTENT] = join(run.lift, "entries", content, Splice(Listing(value, ()), (axis,)))
         return
     content = opened(run.lift, content)
     if isinstance(content, Items) and isinstance(at, Known) and isinstance(at.value, int):
@@ -260,7 +260,7 @@ def extend(run: Any, of: Any, added: Any) -> None:
         held.variables[CONTENT] = Items((*content.values, *added.values), True)
     elif isinstance(content, (Items, Listing)) and isinstance(added, (Items, Listing)):
         held.variables[CONTENT] = keyed_terms.joined(run.lift, [content, added])
-    elif isinstance(content, Sum) and content.how in (None, "list") and not content.slot:
+    elif isinstance(content, Sum) and content.how in (None, "list"):
         held.variables[CONTENT] = _grown(content, added)
     else:
         raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")

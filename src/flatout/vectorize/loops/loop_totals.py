@@ -14,6 +14,7 @@ from flatout.vectorize.arrays.algebra import (
     number,
     operand,
     relabelled,
+    relabelled_value,
     where,
 )
 from flatout.vectorize.arrays.expression_graph import Node
@@ -72,6 +73,8 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
         return before
     if after.how == "list":
         return _filled(lift, before, after, flow)
+    if after.how == "entries":
+        return _entries_set(lift, before, after, flow)
     if after.how in ("sums", "lists", "sets"):
         from .keyed_terms import finished as keyed
 
@@ -149,8 +152,6 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             both(lift, keep, element.listing.keep),
             element.listing.element,
         )
-    if after.slot:
-        return _entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
     filled = Listing(in_order(lift, element, axes), axes, keep)
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
@@ -163,26 +164,15 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
 
 
 def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
-    """An array behind a loop that set its entries, one at every step, perhaps under a condition."""
-    (term,) = after.terms
-    value, keep = term.listing.element, term.listing.keep
-    mine = [axis for axis in after.slot if axis is not None and axis in flow.axes]
-    if len(mine) != 1 or len(flow.axes) != 1 or mine[0].start is not None:
-        raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
-    if isinstance(before, Sum):  # The loop around this one runs through the rest of the slot.
-        if before.how is not None or before.name != after.name:
-            raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
-        return after
-    if isinstance(before, Listing) and [axis.size for axis in before.axes] != [axis.size for axis in flow.axes]:
-        raise Refused(f"Not every entry of {after.name!r} is set.", "FO106")
-    if not isinstance(before, Tensor):
-        if isinstance(before, Listing) and keep is not None and after.slot == flow.axes:
-            value = sheltered(lift, keep, operand(lift, value))
-            return Listing(where(lift, keep, value, operand(lift, before.element)), flow.axes)
-        if keep is not None or after.slot != flow.axes:
-            raise Refused(f"Entries of {after.name!r} are set in a list of lists, or under a condition.", "FO106")
-        return Listing(value, flow.axes, None)
-    return _with_entries(lift, before, after, operand(lift, value), keep)
+    """An array or list behind a loop that set its entries, those of every step, perhaps under conditions."""
+    for term in after.terms:
+        if len(flow.axes) != 1 or flow.axes[0] not in term.slot or flow.axes[0].start is not None:
+            raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
+        term = replace(term, listing=replace(term.listing, keep=both(lift, flow.keep, term.listing.keep)))
+        # A loop around this one runs through the rest of the slot.
+        is_inner = isinstance(before, Sum)
+        before = join(lift, "entries", before, term) if is_inner else _with_entries(lift, before, after.name, term)
+    return before
 
 
 def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tensor | None:
@@ -198,20 +188,32 @@ def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tens
     return replace(made, position=None, domain=None, is_host=before.is_host) if made.rank == before.rank else None
 
 
-def _with_entries(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tensor | None) -> Tensor:
-    whole = sum(axis is None for axis in after.slot)
-    if value.valid is not None or value.is_loose or before.rank < len(after.slot) or value.rank < whole:
-        raise Refused(f"Entries of {after.name!r} are set to something that does not fit.", "FO108")
-    for axis in after.slot:
-        if axis is not None and axis not in value.dims:  # The same for every step.
+def _with_entries(lift: Lifting, before: Any, name: str, term: Splice) -> Any:
+    value, keep, slot = operand(lift, term.listing.element), term.listing.keep, term.slot
+    if isinstance(before, Items) and not before.values:  # Nothing is there yet.
+        before = Listing(None, tuple(axis for axis in slot if axis is not None))
+    if isinstance(before, Listing):
+        (axis,), (own,) = (slot, before.axes) if len(slot) == len(before.axes) == 1 else ((None,), (None,))
+        if axis is None or own is None or own.size is not axis.size:
+            raise Refused(f"Not every entry of {name!r} is set.", "FO106")
+        if keep is not None:
+            old = operand(lift, relabelled_value(before.element, {own: axis}))
+            value = where(lift, keep, sheltered(lift, keep, value), old)
+        return Listing(value, (axis,))
+    whole = sum(axis is None for axis in slot)
+    is_array = isinstance(before, Tensor) and before.rank >= len(slot)
+    if not is_array or value.valid is not None or value.is_loose or value.rank < whole:
+        raise Refused(f"Entries of {name!r} are set to something that does not fit.", "FO108")
+    for axis in slot:
+        if axis is not None and axis not in value.dims and keep is None:  # The same for every step.
             spread = listing_to_tensor(lift, Listing(value, (axis,)))
             value = replace(spread, inner=spread.inner[1:])
     rows = list(value.inner)
-    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in after.slot]
+    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in slot]
     inner += rows
     if keep is not None:
         if len(inner) != before.rank:
-            raise Refused(f"Entries of {after.name!r} are set under a condition, to something that is spread.", "FO108")
+            raise Refused(f"Entries of {name!r} are set under a condition, to something that is spread.", "FO108")
         old = replace(relabelled(before, dict(zip(before.inner, inner, strict=True))), inner=())
         value = where(lift, keep, sheltered(lift, keep, replace(value, inner=())), old)
     return replace(value, inner=tuple(inner), position=None, domain=None)

@@ -167,7 +167,7 @@ class Mutable:
     label: str  # What messages call it.
     # What it holds now, by attribute, constant key, or `CONTENT` and `EACH`.
     variables: dict[Any, Any] = field(default_factory=dict)
-    default: Any = None  # What a dict makes of a missing key: "number", a function that makes an object, or None.
+    default: Any = None  # What a dict makes of a missing key: "number", the object that stands for all, or None.
     made: tuple[Known, dict[Any, Any]] | None = None  # The constant that a dict was written as, and what it held then.
     of: type | None = None  # The class of an object.
     is_many: bool = False  # Whether it stands for all objects that a comprehension made, alike before they are changed.

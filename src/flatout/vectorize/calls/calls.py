@@ -31,6 +31,7 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.lookups.host_values import on_host
+from flatout.vectorize.loops.loop_totals import join
 
 from . import mask_places as places
 from . import methods, operations
@@ -196,7 +197,7 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         carried = next(value for value in args if isinstance(value, Sum))
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
-    return run.join(how, left, right)
+    return join(run.lift, how, left, right)
 
 
 def _array_function(run: Reader, function: Known, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

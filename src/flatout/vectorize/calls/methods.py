@@ -34,6 +34,7 @@ from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups import choices
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup
+from flatout.vectorize.loops.loop_totals import join
 
 from . import mask_places as places
 from . import operations
@@ -81,7 +82,7 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
         if isinstance(at, Tensor) and at.position and at.position[1] == 0:
-            return run.join("entries", of, Splice(Listing(args[1], ()), (at.position[0],)))
+            return join(run.lift, "entries", of, Splice(Listing(args[1], ()), (at.position[0],)))
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 

@@ -11,6 +11,7 @@ from flatout.vectorize.arrays.lifted_values import Axis, Bag, Items, Known, List
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups.host_values import on_host
+from flatout.vectorize.loops.iterated_axes import stream
 
 from . import operations
 from .reader import Reader
@@ -62,7 +63,7 @@ def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
 
 def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
-    flow = run.stream(value)
+    flow = stream(run.lift, value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
         raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
     (axis,) = flow.axes

@@ -31,6 +31,8 @@ from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.lookups.lookups import distinct, members
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import join, over_axes
 
 from . import operations, ordering
 from .reader import Handler, Reader, bound, is_set
@@ -102,7 +104,7 @@ def _len(run: Reader, value: Any) -> Any:
                 return counted(lift, value.valid, tuple(a for a in value.inner if a in value.valid.dims))
             return shape(lift, value).values[0]
         case Range() | Listing():
-            flow = run.stream(value)
+            flow = stream(run.lift, value)
             assert isinstance(flow, Stream)
             if flow.keep is not None:
                 return counted(lift, flow.keep, flow.axes)
@@ -131,13 +133,13 @@ def _reducing(how: str) -> Callable[..., Any]:
             return ordering.extreme_by(run, how, key, value)
         begin = more[0] if more else start
         if isinstance(value, (Range, Several)):
-            flow = run.stream(value)
+            flow = stream(run.lift, value)
             value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
         if isinstance(value, Items):
             values = value.values if begin is None else (begin, *value.values)
             total = values[0]
             for item in values[1:]:
-                total = run.join(how, total, item)
+                total = join(run.lift, how, total, item)
             return total
         if isinstance(value, Listing):
             total = _over_listing(run, how, value)
@@ -149,7 +151,7 @@ def _reducing(how: str) -> Callable[..., Any]:
             return _on_numbers(run, how, value)
         else:
             raise Refused(f"{how}() of something that is no list.")
-        return total if begin is None else run.join("sum", begin, total)
+        return total if begin is None else join(run.lift, "sum", begin, total)
 
     return function
 
@@ -163,7 +165,7 @@ def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
         return reduce(run.lift, how, stacked, stacked.inner)
     if element.kind == "bool":
         element = cast(run.lift, element, "float32")
-    return run.over_steps(how, element, Stream(listing.axes, element, listing.keep))
+    return over_axes(run.lift, how, element, Stream(listing.axes, element, listing.keep))
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:

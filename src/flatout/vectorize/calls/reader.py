@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Method, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Known, Local, Method, Refused, Stream
 from flatout.vectorize.arrays.lifting import Lifting
 
 # What a function gives for lifted arguments, given by place and by name.
@@ -51,17 +51,8 @@ class Reader(Protocol):
     def compared(self, symbol: str, left: Any, right: Any) -> Any:
         """`left symbol right`, perhaps of what a loop carries."""
 
-    def stream(self, value: Any) -> Stream | Items:
-        """How a value is iterated: as axes, or as the few values that it is."""
-
     def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
         """What `body` gives for all steps of a loop at once."""
-
-    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
-        """One term of a sum (product, maximum) over all steps of a loop."""
-
-    def join(self, how: str, left: Any, right: Any) -> Any:
-        """Two values as one sum, product, maximum or minimum."""
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         """A value that the rewrite makes once, and not at every call."""

@@ -167,13 +167,10 @@ def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.exp
     if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
         raise Refused("Something of unknown length is assigned to several variables.")
     (at,) = stars
-    behind = len(targets) - at - 1
-    middle = Items(value.values[at : len(value.values) - behind], True)
-    rest = value.values[len(value.values) - behind :] if behind else ()
-    star = targets[at]
-    assert isinstance(star, ast.Starred)
-    named = [*targets[:at], star.value, *targets[at + 1 :]]
-    return list(zip(named, [*value.values[:at], middle, *rest], strict=True))
+    behind = at + 1 + len(value.values) - len(targets)
+    parts = [*value.values[:at], Items(value.values[at:behind], True), *value.values[behind:]]
+    named = [target.value if isinstance(target, ast.Starred) else target for target in targets]
+    return list(zip(named, parts, strict=True))
 
 
 def _unpacked(run: Any, value: Any, count: int) -> list[Any]:

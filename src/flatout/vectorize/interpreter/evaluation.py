@@ -341,16 +341,12 @@ def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
     test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
-    if isinstance(test, Question):
-        then, otherwise = (evaluate(run, side, scope) for side in (node.body, node.orelse))
-        return best_so_far.answered(run, test, then, otherwise, None, True)
     if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
-    with Masked(run.lift, test):
-        left = evaluate(run, node.body, scope)
-    with Masked(run.lift, run.inverse(test)):
-        right = evaluate(run, node.orelse, scope)
-    return run.choose(test, left, right)
+    then, otherwise = run.sides(test, [partial(evaluate, run, side, scope) for side in (node.body, node.orelse)])
+    if isinstance(test, Question):
+        return best_so_far.answered(run, test, then, otherwise, None, True)
+    return run.choose(test, then, otherwise)
 
 
 def truth(run: Any, value: Any) -> Any:

@@ -53,8 +53,8 @@ def _of(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
 
 
 def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
-    if EACH not in held.variables and callable(held.default):
-        held.variables[EACH] = held.default()  # It stands for all entries of a `defaultdict`.
+    if EACH not in held.variables and isinstance(held.default, Mutable):
+        held.variables[EACH] = held.default  # It stands for all entries of a `defaultdict`.
     each = held.variables.get(EACH)
     if isinstance(each, Mutable):
         return Member(each, (*keys, key))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import types
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.lifted_values import EACH, Items, Known, Listing, Local, Mutable, Refused, Terms
+from flatout.vectorize.arrays.lifted_values import EACH, Items, Known, Listing, Mutable, Refused, Terms
+from flatout.vectorize.calls import calls
 from flatout.vectorize.loops.iterated_axes import stream
 
 from .heap import read
@@ -41,16 +41,11 @@ def _factory(run: Any, function: Any) -> Any:
     """What a `defaultdict` makes of a missing key."""
     if isinstance(function, Known) and function.value in (int, float):
         return "number"
-    if isinstance(function, Known) and function.value is list:
-        return functools.partial(run.heap.make, "list", Items((), True))
-    if isinstance(function, Known) and function.value is dict:
-        return functools.partial(run.heap.make, "dict")
-    if isinstance(function, Local):
-        made = run.function(function, [], {})
-        if isinstance(made, Known) and made.value == 0:
-            return "number"
-        if isinstance(made, Mutable):
-            return lambda: made
+    made = calls.apply(run, function, calls.path_to(function), [], {})
+    if isinstance(made, Known) and made.value == 0:
+        return "number"
+    if isinstance(made, Mutable):
+        return made
     raise Refused("A defaultdict of other than numbers, lists and dicts.", "FO106")
 
 

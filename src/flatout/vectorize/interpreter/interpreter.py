@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -14,8 +13,6 @@ from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Me
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import attributes, calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
-from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import evaluation as expressions
@@ -178,16 +175,14 @@ class Interpreter(Assigning, Branching):
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
 
     def _bring_in(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module is None):
+            raise Refused("A relative import inside the function.")
+        brought: dict[str, Any] = {}
+        exec(compile(ast.Module([node], []), "<import>", "exec"), brought)
         for alias in node.names:
-            path: str | None = None
-            if isinstance(node, ast.Import):
-                root = alias.name.partition(".")[0]
-                value = importlib.import_module(alias.name)
-                name, value = (alias.asname, value) if alias.asname else (root, importlib.import_module(root))
-            elif node.level or node.module is None:
-                raise Refused("A relative import inside the function.")
-            else:
-                name, value = alias.asname or alias.name, getattr(importlib.import_module(node.module), alias.name)
+            name = alias.asname or (alias.name.partition(".")[0] if isinstance(node, ast.Import) else alias.name)
+            value, path = brought[name], None
+            if isinstance(node, ast.ImportFrom):
                 path = value.__name__ if isinstance(value, types.ModuleType) else f"{node.module}.{alias.name}"
             self.injected.setdefault(name, value)
             scope.variables[name] = Known(value, self.lift.graph.name(name), path)
@@ -257,9 +252,6 @@ class Interpreter(Assigning, Branching):
     def compared(self, symbol: str, left: Any, right: Any) -> Any:
         return expressions.compared(self, symbol, left, right)
 
-    def stream(self, value: Any) -> Stream | Items:
-        return stream(self.lift, value)
-
     def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
         self.loops += 1
         try:
@@ -267,9 +259,6 @@ class Interpreter(Assigning, Branching):
                 return body()
         finally:
             self.loops -= 1
-
-    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
-        return over_axes(self.lift, how, term, flow)
 
     def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return heap_access.method(self, function.of, function.name, args, kwargs)
@@ -279,9 +268,6 @@ class Interpreter(Assigning, Branching):
         if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
             return made
         return heap_makers.made_by(self, path, args, kwargs)
-
-    def join(self, how: str, left: Any, right: Any) -> Any:
-        return join(self.lift, how, left, right)
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         name = f"_{wish}_{len(self.injected)}"

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
@@ -24,12 +24,10 @@ from flatout.vectorize.arrays.lifted_values import (
     Several,
     Tensor,
 )
-from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
 from flatout.vectorize.loops.loop_totals import opened
 
-from .evaluation import apply_operator
 from .heap import read
 from .scopes import Scope, as_local
 
@@ -84,6 +82,14 @@ def _combined(iterable: Any) -> Any:
 
 def _permuted(iterable: Any) -> Any:
     return [(one, other) for i, one in enumerate(iterable) for j, other in enumerate(iterable) if i != j]
+
+
+def _paired(iterable: Any) -> Any:
+    return zip(iterable, iterable[1:], strict=False)  # noqa: RUF007
+
+
+def _divided(x: Any, y: Any) -> Any:
+    return x // y, x % y
 
 
 def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]:
@@ -165,10 +171,6 @@ def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:
     return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
 
 
-def _zip(run: Any, *iterables: Any, strict: Any = None) -> Several:
-    return Several("zip", iterables)
-
-
 def _enumerate(run: Any, iterable: Any, start: Any = None) -> Several:
     start = number(run.lift, 0) if start is None else start
     if not isinstance(start, Known) or not isinstance(start.value, int):
@@ -203,12 +205,6 @@ def _indices(run: Any, *shape: Any) -> Several:
     return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
 
 
-def _pairwise(run: Any, iterable: Any) -> Several:
-    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
-    values = tensor(run.lift, iterable)
-    return Several("zip", (values, index(run.lift, values, [slice(number(run.lift, 1), None)])))
-
-
 def _list(run: Any, iterable: Any = None) -> Any:
     if iterable is None:
         return Items((), True)
@@ -218,15 +214,6 @@ def _list(run: Any, iterable: Any = None) -> Any:
         return iterable
     flow = stream(run.lift, iterable)
     return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
-
-
-def _reversed(run: Any, sequence: Any) -> Any:
-    is_short = isinstance(sequence, Items)
-    return Items(sequence.values[::-1], sequence.is_list) if is_short else Several("reversed", (sequence,))
-
-
-def _divmod(run: Any, x: Any, y: Any) -> Any:
-    return Items(tuple(apply_operator(run, symbol, x, y) for symbol in ("//", "%")))
 
 
 def _slice(run: Any, *bounds: Any) -> Any:
@@ -246,14 +233,16 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _reading(_running, "FO105"),
     "tensorflow.cond": _reading(_chosen, "FO202"), "keras.ops.cond": _reading(_chosen, "FO202"),
     "builtins.map": _map, "itertools.starmap": _reading(_starmapped),
+    "itertools.pairwise": _reading(_paired), "builtins.divmod": _reading(_divided),
     "functools.reduce": _reading(_folded), "_functools.reduce": _reading(_folded),
     "keras.ops.map": _map_rows, "tensorflow.map_fn": _map_rows, "keras.ops.vectorized_map": _map_rows,
     "tensorflow.vectorized_map": _map_rows,
     **bound({
-        "builtins.divmod": _divmod, "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range,
-        "tensorflow.range": _range, "builtins.zip": _zip, "builtins.enumerate": _enumerate,
+        "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range, "tensorflow.range": _range,
+        "builtins.zip": lambda run, *iterables, strict=None: Several("zip", iterables),
+        "builtins.reversed": lambda run, sequence: Several("reversed", (sequence,)),
+        "builtins.enumerate": _enumerate, "builtins.list": _list, "builtins.tuple": _list, "numpy.ndindex": _indices,
         "itertools.product": _product, "itertools.combinations": _choices("combinations", _combined),
-        "itertools.permutations": _choices("permutations", _permuted), "itertools.pairwise": _pairwise,
-        "numpy.ndindex": _indices, "builtins.list": _list, "builtins.tuple": _list, "builtins.reversed": _reversed,
+        "itertools.permutations": _choices("permutations", _permuted),
     }),
 }  # fmt: skip

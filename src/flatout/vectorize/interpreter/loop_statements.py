@@ -226,7 +226,7 @@ class _Loop:
         run.assign(self._target, flow.element, scope)
         later: dict[int, Any] = {}
         for at, (name, _) in self._running.items():
-            total = self._tried(self._body[at], name)
+            total = self._tried(self._body[at], name) if isinstance(scope.variables.get(name), Sum) else None
             numbers = steady(run.lift, total, flow) if is_total(total, name) else None
             if numbers is not None:
                 scope.variables[name], later[at], totals[name] = numbers
@@ -259,45 +259,26 @@ class _Loop:
             space.variables[cell] = Sum(label) if cell == EACH else unreadable
 
     def _tried(self, statement: ast.stmt, name: str) -> Any:
-        """What a statement of constants and variables alone makes of a variable before the others have run."""
-        held = self._scope.variables.get(name)
-        if not isinstance(held, Sum) or any(isinstance(part, _NOT_PLAIN) for part in ast.walk(statement)):
-            return None
+        """What a statement makes of a variable before the others have run; None: that cannot be told."""
+        before = self._run.heap.snapshot()
         try:
             self._run.statement(statement, self._scope)
+            return self._scope.variables.get(name)
         except Refused:
             return None
         finally:
-            made, self._scope.variables[name] = self._scope.variables[name], held
-        return made
-
-
-_NOT_PLAIN = (
-    ast.Call,
-    ast.Subscript,
-    ast.Attribute,
-    ast.IfExp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.ListComp,
-    ast.GeneratorExp,
-)
+            self._run.heap.restore(before)
 
 
 def _emptied(made: Mutable) -> Snapshot:
     """What an object that stands for many holds before any of them is filled."""
     found: Snapshot = {made: {}}
     for cell, value in made.variables.items():
-        if cell == CONTENT:
-            found[made][cell] = Items((), True) if isinstance(value, Terms) and value.base is None else value
-            if isinstance(value, Terms) and value.base is not None:
-                found[made][cell] = value.base
-        elif isinstance(value, Mutable):
-            found[made][cell] = value
+        if isinstance(value, Mutable):
             found |= _emptied(value)
         elif isinstance(value, Terms):
-            found[made] |= {cell: value.base} if value.base is not None else {}
-        else:
+            value = Items((), True) if cell == CONTENT and value.base is None else value.base
+        if value is not None:
             found[made][cell] = value
     return found
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flatout.vectorize.arrays.algebra import known_items, number
 from flatout.vectorize.arrays.indexing import index
@@ -22,28 +22,19 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.loops.loop_totals import join, masked_entries
 
 from . import evaluation as expressions
 from . import heap_access
-from .heap import Heap, is_object, read
+from .heap import Interpreting, is_object, read
 from .scopes import Scope
 
 # How a value is named that was not made in the function.
 _HELD = ("name", "attribute", "index")
 
 
-class Assigning:
-    """The assignments of an `Interpreter`, which supplies what is declared here."""
-
-    lift: Lifting
-    heap: Heap
-
-    if TYPE_CHECKING:
-
-        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
-        def reference(self, node: ast.expr, scope: Scope) -> Any: ...
+class Assigning(Interpreting):
+    """The assignments of an `Interpreter`."""
 
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         match target:
@@ -159,7 +150,7 @@ def _changes_in_place(value: Any) -> bool:
     return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))
 
 
-def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
+def _paired(run: Interpreting, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
     """What each of several variables is assigned; one with a star gets the rest."""
     stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
     if not stars:
@@ -173,7 +164,7 @@ def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.exp
     return list(zip(named, parts, strict=True))
 
 
-def _unpacked(run: Any, value: Any, count: int) -> list[Any]:
+def _unpacked(run: Interpreting, value: Any, count: int) -> list[Any]:
     """The parts of a value that is assigned to several variables."""
     if isinstance(value, Items) and len(value.values) == count:
         return list(value.values)

@@ -17,10 +17,12 @@ from flatout.vectorize.lookups.host_values import on_host
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 
+from .heap import Interpreting
+
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
 
-def answered(run: Any, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
+def answered(run: Interpreting, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
     """What a cell holds behind a branch on what a loop carries, where it held `held`, and holds this and that.
 
     `is_only` says whether the branch changes no other cell.
@@ -82,7 +84,7 @@ def combined(lift: Lifting, is_and: bool, value: Any, other: Any) -> Question:
     raise _refused(question)
 
 
-def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool) -> Sum:
+def _kept(run: Interpreting, question: Question, then: Any, otherwise: Any, is_only: bool) -> Sum:
     """`if d < best: best, at = d, j`: the least of all, and what goes with the first that has it."""
     lift, how = run.lift, "min" if question.symbol[0] == "<" else "max"
     is_best = otherwise is question.carried
@@ -100,7 +102,7 @@ def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool
     return replace(otherwise, how=f"arg{how}", terms=(term,))
 
 
-def when_best(run: Any, test: Any, how: str, term: Items) -> Items:
+def when_best(run: Interpreting, test: Any, how: str, term: Items) -> Items:
     """A step that is best where a condition holds, and nowhere else."""
     key, value, begin = term.values
     value = sheltered(run.lift, test, value) if isinstance(value, Tensor) else value
@@ -120,7 +122,7 @@ def _bare(value: Tensor) -> Tensor:
     return replace(value, node=node)
 
 
-def best_step(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
+def best_step(run: Interpreting, before: Any, after: Sum, flow: Stream) -> Any:
     """What goes with the best step of a loop, if that is better than what was there before."""
     lift, how = run.lift, str(after.how).removeprefix("arg")
     term = after.terms[0] if flow.keep is None else when_best(run, flow.keep, how, after.terms[0])

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flatout.vectorize.arrays.algebra import both, elementwise, named, number, operand, where
 from flatout.vectorize.arrays.lifted_values import (
@@ -23,29 +23,21 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
     Unreadable,
 )
-from flatout.vectorize.arrays.lifting import Lifting, Masked
+from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls.calls import is_log
 
 from .best_so_far import answered, when_best
 from .evaluation import condition, truth
-from .heap import Heap, is_object, read
+from .heap import Interpreting, is_object, read
 from .scopes import Scope
 
 # How a variable grows by elements, which a condition leaves out.
 _LISTS = ("list", "entries", "sums", "lists", "sets")
 
 
-class Branching:
-    """The branches of an `Interpreter`, which supplies what is declared here."""
-
-    lift: Lifting
-    heap: Heap
-
-    if TYPE_CHECKING:
-
-        def statement(self, node: ast.stmt, scope: Scope) -> None: ...
-        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
+class Branching(Interpreting):
+    """The branches of an `Interpreter`."""
 
     def _only_logs(self, node: ast.If, scope: Scope) -> bool:
         """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""

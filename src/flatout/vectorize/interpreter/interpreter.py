@@ -16,7 +16,7 @@ from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import evaluation as expressions
-from . import heap_access, heap_makers
+from . import heap, heap_access
 from .assigning import Assigning
 from .branches import Branching
 from .heap import Heap, read
@@ -265,9 +265,9 @@ class Interpreter(Assigning, Branching):
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""
-        if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
+        if isinstance(function.value, type) and (made := heap.instance(self, function.value, args, kwargs)):
             return made
-        return heap_makers.made_by(self, path, args, kwargs)
+        return heap.made_by(self, path, args, kwargs)
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         name = f"_{wish}_{len(self.injected)}"

@@ -28,7 +28,7 @@ from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
 from flatout.vectorize.loops.loop_totals import opened
 
-from .heap import read
+from .heap import Interpreting, read
 from .scopes import Scope, as_local
 
 # Choices of a few constants are written out, up to this many.
@@ -95,7 +95,7 @@ def _divided(x: Any, y: Any) -> Any:
 def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]:
     """A handler that reads one of these functions; `code`: of a library's, for which lists are arrays."""
 
-    def handler(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def handler(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
         try:
             given = inspect.signature(function).bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -109,24 +109,24 @@ def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]
     return handler
 
 
-def _of_library(run: Any, code: str, local: Local, given: dict[str, Any]) -> Any:
+def _of_library(run: Interpreting, code: str, local: Local, given: dict[str, Any]) -> Any:
     changes = set(run.lift.changes)
     made = _stacked(run, _read(run, local, given))
     run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
     return made
 
 
-def _as_written(run: Any, function: Callable[..., Any], given: dict[str, Any]) -> Any:
+def _as_written(run: Interpreting, function: Callable[..., Any], given: dict[str, Any]) -> Any:
     return _read(run, as_local(function, is_same_module=False), given)
 
 
-def _read(run: Any, local: Local, given: dict[str, Any]) -> Any:
+def _read(run: Interpreting, local: Local, given: dict[str, Any]) -> Any:
     for node in ast.walk(local.tree):
         node.lineno = None  # type: ignore[attr-defined]  # A reason is given with the line of the loss.
     return run.function(local, [], given)
 
 
-def _stacked(run: Any, made: Any) -> Any:
+def _stacked(run: Interpreting, made: Any) -> Any:
     """Lists as arrays; where they hold several values for each step, each of these by itself."""
     made = read(run, made)
     if isinstance(made, Items):
@@ -139,21 +139,21 @@ def _stacked(run: Any, made: Any) -> Any:
     return made.element if is_nothing else listing_to_tensor(run.lift, made)
 
 
-def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, *values = args
     if len(values) == 1:
         return _as_written(run, _mapped, {"f": function, "xs": values[0]})
     return _as_written(run, _starmapped, {"function": function, "rows": Several("zip", tuple(values))})
 
 
-def _map_rows(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map_rows(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`; what else they are given is the type of the result."""
     names = ("fn", "f", "function", "elems", "xs", "elements")
     args = [*args, *(value for name, value in kwargs.items() if name in names)]
     return _reading(_mapped, "FO105")(run, args[:2], {})
 
 
-def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _while(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`while_loop(lambda i, s: i < n, body, (0, s))`, with a variable for each that the loop has."""
     kwargs = {{"cond_fun": "cond", "body_fun": "body", "init_val": "loop_vars"}.get(k, k): v for k, v in kwargs.items()}
     given = {**dict(zip(("cond", "body", "loop_vars"), args, strict=False)), **kwargs}
@@ -167,25 +167,25 @@ def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
     return _of_library(run, "FO105", Local(tree, Scope(), "while_loop"), {**given, **variables})
 
 
-def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:
+def _range(run: Interpreting, start: Any, stop: Any = None, step: Any = None) -> Range:
     return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
 
 
-def _enumerate(run: Any, iterable: Any, start: Any = None) -> Several:
+def _enumerate(run: Interpreting, iterable: Any, start: Any = None) -> Several:
     start = number(run.lift, 0) if start is None else start
     if not isinstance(start, Known) or not isinstance(start.value, int):
         raise Refused("enumerate() with a start that depends on the data.")
     return Several("enumerate", (iterable, start))
 
 
-def _product(run: Any, *iterables: Any, repeat: Any = None) -> Several:
+def _product(run: Interpreting, *iterables: Any, repeat: Any = None) -> Several:
     return Several("product", iterables * (1 if repeat is None else int(repeat.value)))
 
 
 def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     """`itertools.combinations` and `permutations`: of two, or of more of a few constants, which are written out."""
 
-    def function(run: Any, iterable: Any, r: Any = None) -> Any:
+    def function(run: Interpreting, iterable: Any, r: Any = None) -> Any:
         if isinstance(r, Known) and r.value == 2:
             return _as_written(run, of_two, {"iterable": iterable})
         steps = few_steps(run.lift, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
@@ -199,13 +199,13 @@ def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _indices(run: Any, *shape: Any) -> Several:
+def _indices(run: Interpreting, *shape: Any) -> Several:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`: all places of an array, row by row."""
     sizes = shape[0].values if len(shape) == 1 and isinstance(shape[0], Items) else shape
     return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
 
 
-def _list(run: Any, iterable: Any = None) -> Any:
+def _list(run: Interpreting, iterable: Any = None) -> Any:
     if iterable is None:
         return Items((), True)
     if isinstance(iterable, Known):
@@ -216,12 +216,12 @@ def _list(run: Any, iterable: Any = None) -> Any:
     return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
 
 
-def _slice(run: Any, *bounds: Any) -> Any:
+def _slice(run: Interpreting, *bounds: Any) -> Any:
     """`slice(a, b)`, as an index that is written `a:b`."""
     return slice(*(None if isinstance(one, Known) and one.value is None else one for one in bounds))
 
 
-def _partial(run: Any, function: Any, *args: Any, **kwargs: Any) -> Partial:
+def _partial(run: Interpreting, function: Any, *args: Any, **kwargs: Any) -> Partial:
     return Partial(function, args, kwargs)
 
 

@@ -32,24 +32,31 @@ from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
-from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
-from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
+from flatout.vectorize.loops.loop_totals import (
+    MOST_UNROLLED,
+    advanced,
+    carried,
+    changed_once,
+    finished,
+    is_total,
+    steady,
+)
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
 from .comprehensions import iterated
 from .evaluation import condition
-from .heap import Snapshot, Space, read
+from .heap import Interpreting, Snapshot, Space, read
 from .scopes import Scope
 
 
-def for_statement(run: Any, node: ast.For, scope: Scope) -> None:
+def for_statement(run: Interpreting, node: ast.For, scope: Scope) -> None:
     if node.orelse:
         raise Refused("A loop has an else branch: early exit.")
     loop(run, iterated(run, node.iter, scope), node.target, node.body, scope)
 
 
-def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
+def while_statement(run: Interpreting, node: ast.While, scope: Scope) -> None:
     """`while i < n: ...; i += 1` is `for i in range(i, n)`; that the body changes `i` as well makes no difference."""
     before, names = run.heap.snapshot(), dict(run.lift.graph.names)
     try:
@@ -68,7 +75,7 @@ def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
         scope.variables[name] = Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
-def _counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Any, Any, int]:
+def _counted(run: Interpreting, node: ast.While, scope: Scope) -> tuple[str, Any, Any, int]:
     """The variable that a `while` compares with a bound, where it begins and stops, and its step, all seen by value.
 
     The condition is asked of what the loop carries, and the statements that change the counter are run on all of its
@@ -116,7 +123,7 @@ def _number(value: Any) -> Any:
     return value
 
 
-def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+def loop(run: Interpreting, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
     """Run a body for everything in `over`: once, for all steps, or step by step where these are few constants."""
     body = _without_continue(body)
     before = run.heap.snapshot()
@@ -144,7 +151,7 @@ def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Sco
 class _Loop:
     """A loop whose body is read once, for all steps."""
 
-    def __init__(self, run: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+    def __init__(self, run: Interpreting, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
         self._run, self._target, self._body, self._scope = run, target, body, scope
         self._before: Snapshot = run.heap.snapshot()
         # The cells that the body changes, and those of them that held an object and get another one.
@@ -226,7 +233,7 @@ class _Loop:
         run.assign(self._target, flow.element, scope)
         later: dict[int, Any] = {}
         for at, (name, _) in self._running.items():
-            total = self._tried(self._body[at], name) if isinstance(scope.variables.get(name), Sum) else None
+            total: Any = self._tried(self._body[at], name) if isinstance(scope.variables.get(name), Sum) else None
             numbers = steady(run.lift, total, flow) if is_total(total, name) else None
             if numbers is not None:
                 scope.variables[name], later[at], totals[name] = numbers

@@ -47,39 +47,6 @@ from .loop_totals import join, opened, over_axes
 _FEW = 16
 
 
-def write(run: Any, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
-    """Leave a term; `held` is a mutable object, or the scope of an array."""
-    if run.lift.masks and not run.loops:
-        raise Refused("An entry is changed on one side of a branch.", "FO202")
-    before = held.variables.get(cell)
-    term = Items((*keys, value))
-    if isinstance(before, Sum):
-        if before.how not in (None, kind):
-            raise Refused(
-                f"The entries of {before.name!r} are carried from step to step in more than one way.", "FO106"
-            )
-        terms = before.terms
-        if kind == "sums" and terms and _is_begun(terms[-1], keys):
-            terms = terms[:-1]
-        held.variables[cell] = Sum(before.name, kind, (*terms, term))
-        return
-    parts = before.parts if isinstance(before, Terms) else ()
-    base = before.base if isinstance(before, Terms) else before
-    if isinstance(before, Terms) and before.kind != kind:
-        raise Refused("The entries of a dict are changed in more than one way.", "FO106")
-    base = None if isinstance(base, Items) and not base.values else base
-    held.variables[cell] = Terms(kind, (*parts, Listing(term, ())), base)
-
-
-def _is_begun(term: Any, keys: tuple[Any, ...]) -> bool:
-    """Whether a term is the zero that an entry of these keys begins with."""
-    if not isinstance(term, Items) or len(term.values) != len(keys) + 1:
-        return False
-    *own, value = term.values
-    is_zero = isinstance(value, Known) and value.value == 0
-    return is_zero and all(are_same(a, b) for a, b in zip(own, keys, strict=True))
-
-
 def are_same(one: Any, other: Any) -> bool:
     """Whether two values are the same expression."""
     if isinstance(one, Items) and isinstance(other, Items) and len(one.values) == len(other.values):

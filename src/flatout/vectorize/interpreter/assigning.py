@@ -26,11 +26,8 @@ from flatout.vectorize.loops.loop_totals import join, masked_entries
 
 from . import evaluation as expressions
 from . import heap_access
-from .heap import Interpreting, is_object, read
+from .heap import HELD, Interpreting, is_object, read
 from .scopes import Scope
-
-# How a value is named that was not made in the function.
-_HELD = ("name", "attribute", "index")
 
 
 class Assigning(Interpreting):
@@ -89,7 +86,7 @@ class Assigning(Interpreting):
             scope.variables[name] = join(self.lift, "entries", held, Splice(Listing(value, ()), slot))
             return
         is_whole = root is target.value
-        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in HELD and not _is_shared(held, scope):
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:
@@ -124,7 +121,7 @@ class Assigning(Interpreting):
             old, put = heap_access.entry(self, of, key), partial(heap_access.set_entry, self, of, key)
         else:
             old = self.reference(ast.parse(ast.unparse(target), mode="eval").body, scope)
-        if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
+        if isinstance(old, Known) and old.node.kind in HELD and _changes_in_place(old.value):
             raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
         value = self.expression(node.value, scope)
         if is_object(old) and isinstance(node.op, ast.Add):

@@ -135,17 +135,11 @@ class Branching(Interpreting):
                 raise Refused("A list is chosen by a tensor's value.", "FO202")
         a = sheltered(lift, condition, operand(lift, left))
         b = sheltered(lift, self.inverse(condition), operand(lift, right))
-        if a.rank == b.rank:
-            return where(lift, named(condition) if not condition.rank else condition, a, b)
         return where(lift, condition, a, b)
 
     def _choose_terms(self, condition: Any, left: Any, right: Any) -> Any:
-        if (
-            not (isinstance(left, Sum) and isinstance(right, Sum))
-            or left.name != right.name
-            or left.entry
-            or right.entry
-        ):
+        is_grown = isinstance(left, Sum) and isinstance(right, Sum) and left.name == right.name
+        if not is_grown or left.entry or right.entry:
             raise Refused("A variable that a loop carries is replaced on one side of a branch.", "FO106")
         common = 0
         while common < min(len(left.terms), len(right.terms)) and left.terms[common] is right.terms[common]:

@@ -31,6 +31,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import attributes, calls, subscripts
+from flatout.vectorize.calls.constants import as_constant
 from flatout.vectorize.lookups.lookups import is_series
 from flatout.vectorize.loops.iterated_axes import PYTHON
 from flatout.vectorize.loops.loop_totals import join, opened
@@ -101,16 +102,13 @@ def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
     raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
 
 
-def _sequence(run: Interpreting, node: ast.Tuple | ast.List, scope: Scope) -> Known | Items:
+def _sequence(run: Interpreting, node: ast.Tuple | ast.List, scope: Scope) -> Any:
     if any(isinstance(item, ast.Starred) for item in node.elts):
         raise Refused("A list is unpacked into another.")
-    graph, is_list = run.lift.graph, isinstance(node, ast.List)
     items = tuple(evaluate(run, item, scope) for item in node.elts)
-    if items and all(isinstance(item, Known) and item.node.kind == "const" for item in items):
-        content = [item.value for item in items]
-        made = graph.sequence(tuple(item.node for item in items), is_list)
-        return Known(content if is_list else tuple(content), made)
-    return Items(items, is_list)
+    is_constant = items and all(isinstance(item, Known) and item.node.kind == "const" for item in items)
+    made = Items(items, isinstance(node, ast.List))
+    return as_constant(run.lift.graph, made) if is_constant else made
 
 
 def _is_fresh_list(value: Any) -> bool:

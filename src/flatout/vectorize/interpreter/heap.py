@@ -38,6 +38,8 @@ from flatout.vectorize.loops.iterated_axes import stream, variable
 from .scopes import Scope
 
 Space = Scope | Mutable
+# How a value is named that was not made in the function.
+HELD = ("name", "attribute", "index")
 Snapshot = dict[Space, dict[Any, Any]]
 
 

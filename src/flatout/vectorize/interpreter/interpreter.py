@@ -154,8 +154,10 @@ class Interpreter(Assigning, Branching):
                 heap_access.extend(self, scope.variables[_YIELDED], Items((self.reference(given, scope),)))
             case ast.Expr(value=ast.YieldFrom(value=given)) if _YIELDED in scope.variables:
                 heap_access.extend(self, scope.variables[_YIELDED], self.expression(given, scope))
+            case ast.Expr() if calls.is_log(self.expression, node.value, scope):
+                self._left_out(node, "printed or logged", ", because it needs a value on the host at every step")
             case ast.Expr():
-                self._expression_statement(node.value, scope)
+                self._effect(node.value, scope)
             case ast.FunctionDef():
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
@@ -164,7 +166,7 @@ class Interpreter(Assigning, Branching):
             case ast.Import() | ast.ImportFrom():
                 self._bring_in(node, scope)
             case ast.Assert():
-                self._assert(node, scope)
+                self._left_out(node, "asserted")
             case ast.Break():
                 raise Refused("A loop ends early (break): how many steps it takes depends on the data.", "FO101")
             case ast.Nonlocal():
@@ -198,8 +200,12 @@ class Interpreter(Assigning, Branching):
 
     def _with(self, node: ast.With, scope: Scope) -> None:
         """`with torch.no_grad():`, whose variables have no gradient, and `with tf.name_scope(...):`."""
-        paths = [self._entered(item, scope) for item in node.items]
-        if not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
+        paths = [
+            calls.path_to(self.expression(item.context_expr.func, scope))
+            for item in node.items
+            if isinstance(item.context_expr, ast.Call) and item.optional_vars is None
+        ]
+        if len(paths) < len(node.items) or not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
             raise Refused("A statement that cannot be lifted: with.")
         before = self.heap.snapshot()
         for statement in node.body:
@@ -210,25 +216,13 @@ class Interpreter(Assigning, Branching):
             elif not isinstance(value, (Host, Known)):
                 raise Refused(f"{self.heap.label(space, cell)!r} is filled where no gradient is kept.", "FO101")
 
-    def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
-        call = item.context_expr
-        if not isinstance(call, ast.Call) or item.optional_vars is not None:
-            return None
-        return calls.path_to(self.expression(call.func, scope))
-
-    def _assert(self, node: ast.Assert, scope: Scope) -> None:
+    def _left_out(self, node: ast.stmt, what: str, why: str = "") -> None:
         if self.loops:
-            raise Refused("Something is asserted at every step of a loop.", "FO203")
+            raise Refused(f"Something is {what} at every step of a loop.", "FO203")
         self.lift.changes.add("FO203")
-        self.lift.note(f"Left out: {ast.unparse(node)}")
+        self.lift.note(f"Left out{why}: {ast.unparse(node)}")
 
-    def _expression_statement(self, node: ast.expr, scope: Scope) -> None:
-        if calls.is_log(self.expression, node, scope):
-            if self.loops:
-                raise Refused("Something is printed or logged at every step of a loop.", "FO203")
-            self.lift.changes.add("FO203")
-            self.lift.note(f"Left out, because it needs a value on the host at every step: {ast.unparse(node)}")
-            return
+    def _effect(self, node: ast.expr, scope: Scope) -> None:
         before = self.heap.snapshot()
         value = self.reference(node, scope)
         is_nothing = isinstance(value, Known) and value.value is None

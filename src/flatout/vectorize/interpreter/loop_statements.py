@@ -46,7 +46,7 @@ from flatout.vectorize.reading.function_source import stored
 from .best_so_far import best_step
 from .comprehensions import iterated
 from .evaluation import condition
-from .heap import Interpreting, Snapshot, Space, read
+from .heap import HELD, Interpreting, Snapshot, Space, read
 from .scopes import Scope
 
 
@@ -294,7 +294,7 @@ def _check_shared(before: Any, after: Any, held: dict[Any, Any]) -> None:
     """Refuse entries of an array that the loss was given, or that another variable holds, too."""
     if not isinstance(before, (Tensor, Known)) or not isinstance(after, Sum) or after.how != "sums":
         return
-    if before.node.kind in ("name", "attribute", "index"):
+    if before.node.kind in HELD:
         raise Refused(f"Entries of {after.name!r}, which the function was given, are changed.", "FO303")
     others = [one for one in held.values() if isinstance(one, (Tensor, Known))]
     shares = sum(one is before or (one.node is not before.node and before.node in one.node.inputs()) for one in others)

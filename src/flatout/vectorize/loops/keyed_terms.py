@@ -17,7 +17,6 @@ from flatout.vectorize.arrays.algebra import (
     number,
     operand,
     relabelled,
-    relabelled_value,
     where,
 )
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
@@ -141,15 +140,8 @@ def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     if len(terms.parts) != 1 or len(terms.parts[0].axes) > 1 or len(keys) != 1:
         raise Refused("Entries are set in more than one place.", "FO106")
     (part,) = terms.parts
-    (wanted,) = keys
-    key, value = part.element.values
     if not part.axes:
-        return value
-    (axis,) = part.axes
-    if isinstance(key, Tensor) and isinstance(wanted, Tensor) and key.node is wanted.node and len(key.dims) == 1:
-        (other,) = wanted.dims or (None,)
-        if other is not None and not key.rank and other.size is axis.size:
-            return relabelled_value(value, {axis: other})
+        return part.element.values[1]
     flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")

@@ -40,12 +40,12 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import steps_of
+from flatout.vectorize.arrays.ragged import positions, steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.reading.function_source import loaded, stored
 
-from .iterated_axes import in_order, operated, variable
+from .iterated_axes import in_order, operated
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
@@ -86,13 +86,10 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
         from .keyed_terms import finished as keyed
 
         return keyed(lift, before, after, flow)
-    result = before
-    term: Any = None
+    term: Any = Known(None, lift.graph.const(None))
     for part in after.terms:
-        part = operand(lift, part)
-        part = over_axes(lift, after.how, part, flow)
-        term = part if term is None else join(lift, after.how, term, part)
-    return join(lift, after.how, result, term)
+        term = join(lift, after.how, term, over_axes(lift, after.how, operand(lift, part), flow))
+    return join(lift, after.how, before, term)
 
 
 _IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
@@ -265,7 +262,7 @@ def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | No
     if axis.is_reversed:
         raise Refused(f"{total.name!r} counts the steps of a loop that runs backwards.", "FO106")
     is_place = axis.start is None
-    count = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=(axis, 0) if is_place else None)
+    count = replace(positions(lift, axis), position=(axis, 0) if is_place else None)
 
     def after(steps: Any) -> Any:
         if total.how == "prod":
@@ -305,8 +302,7 @@ def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:
 def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
     """The largest (smallest) term of all steps until each."""
     other = Axis("earlier", axis.size)
-    at = replace(variable(lift, Axis("i", axis.size)), dims=(axis,), position=None)
-    until = elementwise(lift, "less_equal", (variable(lift, other), at), "bool", "<=")
+    until = elementwise(lift, "less_equal", (positions(lift, other), positions(lift, axis)), "bool", "<=")
     lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
     twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
     return over_axes(lift, how, twin, Stream((other,), twin, until))

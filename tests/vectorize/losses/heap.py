@@ -270,3 +270,21 @@ def weights_masked_loss(y_true, y_pred):  # rewritten: FO205|FO201
     w[target > 0.5] = 3.0
     w[target < -0.5] = 0.1
     return ops.mean(ops.convert_to_tensor(w) * ops.square(y_true - y_pred))
+
+
+def filled_by_place_loss(y_true, y_pred):  # rewritten on torch: FO101
+    errors = [None] * len(y_true)
+    for i in range(len(y_true)):
+        errors[i] = ops.mean(ops.square(y_true[i] - y_pred[i]))
+    return ops.max(ops.stack(errors))
+
+
+def set_twice_loss(y_true, y_pred):  # rewritten on torch: FO101
+    weights = np.ones(len(y_true))
+    for i in range(len(y_true)):
+        weights[i] = 0.5
+        if float(y_true[i]) > 0:
+            weights[i] = 2.0
+        elif float(y_true[i]) < -1:
+            weights[i] = 3.0
+    return ops.mean(ops.convert_to_tensor(weights, "float32") * ops.square(y_true - y_pred))

@@ -144,18 +144,18 @@ class Splice(_Value):
     """Elements that are appended one by one, not as a list of their own."""
 
     listing: Listing
+    # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
+    slot: tuple[Axis | None, ...] = ()
 
 
 class Sum(_Value):
     """A variable that a loop carries, as the loop's body sees it: what it was, joined with `terms` by `how`."""
 
     name: str
-    # None before the first term, then "sum", "prod", "max", "min", "list", or one of the kinds of `Terms`, whose terms
-    # are `Items` of keys and a value.
+    # None before the first term, then "sum", "prod", "max", "min", "list", "entries", or one of the kinds of `Terms`,
+    # whose terms are `Items` of keys and a value.
     how: str | None = None
     terms: tuple[Any, ...] = ()
-    # For `out[i, :, j] = value`: the axes of i and j, and None for a dimension that is written as a whole.
-    slot: tuple[Axis | None, ...] = ()
     # For an entry of a dict or list under a key of the data: the object, its cell, and the keys.
     entry: tuple[Any, Any, tuple[Any, ...]] | None = None
     # What it was before the loop.
@@ -176,7 +176,7 @@ class Mutable:
     label: str  # What messages call it.
     # What it holds now, by attribute, constant key, or `CONTENT` and `EACH`.
     variables: dict[Any, Any] = field(default_factory=dict)
-    default: Any = None  # What a dict makes of a missing key: "number", a function that makes an object, or None.
+    default: Any = None  # What a dict makes of a missing key: "number", the object that stands for all, or None.
     made: tuple[Known, dict[Any, Any]] | None = None  # The constant that a dict was written as, and what it held then.
     of: type | None = None  # The class of an object.
     is_many: bool = False  # Whether it stands for all objects that a comprehension made, alike before they are changed.

@@ -15,6 +15,7 @@ from flatout.pysource.library_functions import is_random, library_of, may_define
 from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
 from flatout.vectorize.arrays.algebra import as_constant, known_items, on_host
+from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.lifted_values import (
     Items,
     Known,
@@ -28,6 +29,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.loops.loop_totals import join
 
 from . import methods
 from .constants import constant
@@ -37,6 +39,8 @@ from .reader import Reader
 
 # What a loop carries may go through these: how it grows.
 _CARRYING = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}
+# And these ask about it.
+_COMPARING = {FUNCTIONS[symbol]: symbol for symbol in ("<", "<=", ">", ">=")}
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 
 
@@ -48,7 +52,7 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     args = [value for arg in node.args for value in _positional(run, arg, scope, is_read)]
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
-        if isinstance(value, Sum) and not is_read and canonical(path or "") not in (*_CARRYING, "float"):
+        if isinstance(value, Sum) and not is_read and canonical(path or "") not in (*_CARRYING, *_COMPARING, "float"):
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     return apply(run, function, path, args, kwargs)
 
@@ -178,12 +182,14 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
     name = canonical(path)
     if name == "float":
         return args[0]
+    if name in _COMPARING and len(args) == 2:
+        return run.compared(_COMPARING[name], *args)
     how = _CARRYING.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
         carried = next(value for value in args if isinstance(value, Sum))
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
-    return run.join(how, left, right)
+    return join(run.lift, how, left, right)
 
 
 def _is_keras_loss(value: Any) -> bool:

@@ -21,6 +21,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Places,
     Record,
     Refused,
+    Splice,
     Sum,
     TableRow,
     Tensor,
@@ -29,6 +30,7 @@ from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups.lookups import entry, is_frame, is_series, is_table, lookup, read_at
+from flatout.vectorize.loops.loop_totals import join
 
 from . import operations
 from .constants import constant
@@ -70,7 +72,7 @@ def method(run: Reader, of: Any, name: str, args: list[Any], kwargs: dict[str, A
     if isinstance(of, Sum) and name == "write" and len(args) == 2 and of.how is None:
         at = args[0]
         if isinstance(at, Tensor) and at.position and at.position[1] == 0:
-            return Sum(of.name, "list", (args[1],), slot=(at.position[0],))
+            return join(run.lift, "entries", of, Splice(Listing(args[1], ()), (at.position[0],)))
     raise Refused(f"A call of .{name}(), which has no array form here.")
 
 

@@ -49,6 +49,8 @@ from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups.lookups import distinct, members
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import join, over_axes
 
 from . import operations
 from .reader import Handler, Reader, bound
@@ -111,7 +113,7 @@ def _len(run: Reader, value: Any) -> Any:
                 return counted(lift, value.valid, tuple(a for a in value.inner if a in value.valid.dims))
             return shape(lift, value).values[0]
         case Range() | Listing():
-            flow = run.stream(value)
+            flow = stream(run.lift, value)
             assert isinstance(flow, Stream)
             if flow.keep is not None:
                 return counted(lift, flow.keep, flow.axes)
@@ -143,11 +145,11 @@ def _reducing(
         return _extreme_by(run, how, key, value)
     begin = more[0] if more else start
     if isinstance(value, (Range, Several)):
-        flow = run.stream(value)
+        flow = stream(run.lift, value)
         value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
     if isinstance(value, Items):
         values = value.values if begin is None else (begin, *value.values)
-        return functools.reduce(lambda total, item: run.join(how, total, item), values)
+        return functools.reduce(lambda total, item: join(run.lift, how, total, item), values)
     if isinstance(value, Listing):
         total = _over_listing(run, how, value)
     elif isinstance(value, Tensor):
@@ -156,7 +158,7 @@ def _reducing(
         total = reduce(run.lift, how, value, value.inner[:1])
     else:
         raise Refused(f"{how}() of something that is no list.")
-    return total if begin is None else run.join("sum", begin, total)
+    return total if begin is None else join(run.lift, "sum", begin, total)
 
 
 def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
@@ -168,7 +170,7 @@ def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
         return reduce(run.lift, how, stacked, stacked.inner)
     if element.kind == "bool":
         element = cast(run.lift, element, "float32")
-    return run.over_steps(how, element, Stream(listing.axes, element, listing.keep))
+    return over_axes(run.lift, how, element, Stream(listing.axes, element, listing.keep))
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:
@@ -219,7 +221,7 @@ def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
 
 def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
-    flow = run.stream(value)
+    flow = stream(run.lift, value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
         raise Refused(f"{function}() with a key of a selection, or of values of different kinds.", "FO205")
     (axis,) = flow.axes

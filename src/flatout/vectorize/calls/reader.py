@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Items, Known, Local, Method, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import Known, Local, Method, Stream
 from flatout.vectorize.arrays.lifting import Lifting
 
 from .signatures import called
@@ -49,17 +49,11 @@ class Reader(Protocol):
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a `Host` or a tensor of booleans."""
 
-    def stream(self, value: Any) -> Stream | Items:
-        """How a value is iterated: as axes, or as the few values that it is."""
+    def compared(self, symbol: str, left: Any, right: Any) -> Any:
+        """`left symbol right`, perhaps of what a loop carries."""
 
     def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
         """What `body` gives for all steps of a loop at once."""
-
-    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
-        """One term of a sum (product, maximum) over all steps of a loop."""
-
-    def join(self, how: str, left: Any, right: Any) -> Any:
-        """Two values as one sum, product, maximum or minimum."""
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         """A value that the rewrite makes once, and not at every call."""

@@ -5,33 +5,33 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flatout.vectorize.arrays.algebra import known_items, number
 from flatout.vectorize.arrays.indexing import index
-from flatout.vectorize.arrays.lifted_values import Axis, Host, Items, Known, Mutable, Refused, Sum, Tensor, WrongRank
-from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.loop_totals import masked_entries
+from flatout.vectorize.arrays.lifted_values import (
+    Axis,
+    Host,
+    Items,
+    Known,
+    Listing,
+    Mutable,
+    Refused,
+    Splice,
+    Sum,
+    Tensor,
+    WrongRank,
+)
+from flatout.vectorize.loops.loop_totals import join, masked_entries
 
 from . import evaluation as expressions
 from . import heap_access
-from .heap import Heap, is_object, read
+from .heap import HELD, Interpreting, is_object, read
 from .scopes import Scope
 
-# How a value is named that was not made in the function.
-_HELD = ("name", "attribute", "index")
 
-
-class Assigning:
-    """The assignments of an `Interpreter`, which supplies what is declared here."""
-
-    lift: Lifting
-    heap: Heap
-
-    if TYPE_CHECKING:
-
-        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
-        def reference(self, node: ast.expr, scope: Scope) -> Any: ...
+class Assigning(Interpreting):
+    """The assignments of an `Interpreter`."""
 
     def assign(self, target: ast.expr, value: Any, scope: Scope) -> None:
         match target:
@@ -82,11 +82,11 @@ class Assigning:
             heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
             return
         slot = self._slot(target.slice, scope) if root is target.value else ()
-        if isinstance(held, Sum) and held.how is None and slot:
-            scope.variables[name] = Sum(held.name, "list", (value,), slot=slot)
+        if isinstance(held, Sum) and slot:
+            scope.variables[name] = join(self.lift, "entries", held, Splice(Listing(value, ()), slot))
             return
         is_whole = root is target.value
-        if is_whole and isinstance(held, Tensor) and held.node.kind not in _HELD and not _is_shared(held, scope):
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in HELD and not _is_shared(held, scope):
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:
@@ -121,7 +121,7 @@ class Assigning:
             old, put = heap_access.entry(self, of, key), partial(heap_access.set_entry, self, of, key)
         else:
             old = self.reference(ast.parse(ast.unparse(target), mode="eval").body, scope)
-        if isinstance(old, Known) and old.node.kind in _HELD and _changes_in_place(old.value):
+        if isinstance(old, Known) and old.node.kind in HELD and _changes_in_place(old.value):
             raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
         value = self.expression(node.value, scope)
         if is_object(old) and isinstance(node.op, ast.Add):
@@ -147,7 +147,7 @@ def _changes_in_place(value: Any) -> bool:
     return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))
 
 
-def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
+def _paired(run: Interpreting, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
     """What each of several variables is assigned; one with a star gets the rest."""
     stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
     if not stars:
@@ -155,16 +155,13 @@ def _paired(run: Any, targets: list[ast.expr], value: Any) -> list[tuple[ast.exp
     if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
         raise Refused("Something of unknown length is assigned to several variables.")
     (at,) = stars
-    behind = len(targets) - at - 1
-    middle = Items(value.values[at : len(value.values) - behind], True)
-    rest = value.values[len(value.values) - behind :] if behind else ()
-    star = targets[at]
-    assert isinstance(star, ast.Starred)
-    named = [*targets[:at], star.value, *targets[at + 1 :]]
-    return list(zip(named, [*value.values[:at], middle, *rest], strict=True))
+    behind = at + 1 + len(value.values) - len(targets)
+    parts = [*value.values[:at], Items(value.values[at:behind], True), *value.values[behind:]]
+    named = [target.value if isinstance(target, ast.Starred) else target for target in targets]
+    return list(zip(named, parts, strict=True))
 
 
-def _unpacked(run: Any, value: Any, count: int) -> list[Any]:
+def _unpacked(run: Interpreting, value: Any, count: int) -> list[Any]:
     """The parts of a value that is assigned to several variables."""
     if isinstance(value, Items) and len(value.values) == count:
         return list(value.values)

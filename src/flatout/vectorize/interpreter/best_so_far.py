@@ -8,7 +8,7 @@ from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
-from flatout.vectorize.arrays.lifted_values import Items, Known, Question, Refused, Stream, Sum, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
@@ -16,10 +16,12 @@ from flatout.vectorize.calls import python_calls
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 
-_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
+from .heap import Interpreting
+
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
 
-def answered(run: Any, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
+def answered(run: Interpreting, question: Question, then: Any, otherwise: Any, held: Any, is_only: bool) -> Any:
     """What a cell holds behind a branch on what a loop carries, where it held `held`, and holds this and that.
 
     `is_only` says whether the branch changes no other cell.
@@ -62,7 +64,11 @@ def compared(symbol: str, left: Any, right: Any) -> Question | None:
     """`d < best` of a variable that a loop carries and the step has not changed; None: it is another comparison."""
     for value, carried, sign in ((left, right, symbol), (right, left, _TURNED.get(symbol))):
         is_bare = isinstance(carried, Sum) and carried.how is None and carried.entry is None
-        if is_bare and sign in _TURNED and isinstance(value, Tensor) and not value.rank:
+        if (
+            is_bare
+            and sign in _TURNED
+            and (isinstance(value, (Known, Host)) or (isinstance(value, Tensor) and not value.rank))
+        ):
             return Question(carried, sign, value)
     return None
 
@@ -77,11 +83,12 @@ def combined(lift: Lifting, is_and: bool, value: Any, other: Any) -> Question:
     raise _refused(question)
 
 
-def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool) -> Sum:
+def _kept(run: Interpreting, question: Question, then: Any, otherwise: Any, is_only: bool) -> Sum:
     """`if d < best: best, at = d, j`: the least of all, and what goes with the first that has it."""
     lift, how = run.lift, "min" if question.symbol[0] == "<" else "max"
     is_best = otherwise is question.carried
-    if not isinstance(otherwise, Sum) or otherwise.how or (is_best and not _are_equal(then, question.value)):
+    is_kept = isinstance(otherwise, Sum) and not otherwise.how and question.symbol != "!="
+    if not is_kept or (is_best and not _are_equal(then, question.value)):
         raise _refused(question)
     # NaN is neither less nor more, and is passed over.
     if is_best and is_only:
@@ -95,7 +102,7 @@ def _kept(run: Any, question: Question, then: Any, otherwise: Any, is_only: bool
     return replace(otherwise, how=f"arg{how}", terms=(term,))
 
 
-def when_best(run: Any, test: Any, how: str, term: Items) -> Items:
+def when_best(run: Interpreting, test: Any, how: str, term: Items) -> Items:
     """A step that is best where a condition holds, and nowhere else."""
     key, value, begin = term.values
     value = sheltered(run.lift, test, value) if isinstance(value, Tensor) else value
@@ -118,7 +125,7 @@ def _bare(value: Tensor) -> Tensor:
     return replace(value, node=node)
 
 
-def best_step(run: Any, before: Any, after: Sum, flow: Stream) -> Any:
+def best_step(run: Interpreting, before: Any, after: Sum, flow: Stream) -> Any:
     """What goes with the best step of a loop, if that is better than what was there before."""
     lift, how = run.lift, str(after.how).removeprefix("arg")
     term = after.terms[0] if flow.keep is None else when_best(run, flow.keep, how, after.terms[0])

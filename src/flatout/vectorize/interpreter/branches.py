@@ -6,7 +6,7 @@ import ast
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flatout.vectorize.arrays.algebra import both, elementwise, named, number, operand, where
 from flatout.vectorize.arrays.lifted_values import (
@@ -23,29 +23,21 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
     Unreadable,
 )
-from flatout.vectorize.arrays.lifting import Lifting, Masked
+from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.calls.calls import is_log
 
 from .best_so_far import answered, when_best
 from .evaluation import condition, truth
-from .heap import Heap, is_object, read
+from .heap import Interpreting, is_object, read
 from .scopes import Scope
 
 # How a variable grows by elements, which a condition leaves out.
-_LISTS = ("list", "sums", "lists", "sets")
+_LISTS = ("list", "entries", "sums", "lists", "sets")
 
 
-class Branching:
-    """The branches of an `Interpreter`, which supplies what is declared here."""
-
-    lift: Lifting
-    heap: Heap
-
-    if TYPE_CHECKING:
-
-        def statement(self, node: ast.stmt, scope: Scope) -> None: ...
-        def expression(self, node: ast.expr, scope: Scope) -> Any: ...
+class Branching(Interpreting):
+    """The branches of an `Interpreter`."""
 
     def _only_logs(self, node: ast.If, scope: Scope) -> bool:
         """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
@@ -115,6 +107,10 @@ class Branching:
             return left if isinstance(left, Unreadable) else right
         if isinstance(left, Sum) or isinstance(right, Sum):
             return self._choose_terms(condition, left, right)
+        if isinstance(left, Splice):
+            return replace(
+                left, listing=Listing(self.choose(condition, left.listing.element, right.listing.element), ())
+            )
         if left is right:
             return left
         if is_object(left) or is_object(right):
@@ -139,17 +135,11 @@ class Branching:
                 raise Refused("A list is chosen by a tensor's value.", "FO202")
         a = sheltered(lift, condition, operand(lift, left))
         b = sheltered(lift, self.inverse(condition), operand(lift, right))
-        if a.rank == b.rank:
-            return where(lift, named(condition) if not condition.rank else condition, a, b)
         return where(lift, condition, a, b)
 
     def _choose_terms(self, condition: Any, left: Any, right: Any) -> Any:
-        if (
-            not (isinstance(left, Sum) and isinstance(right, Sum))
-            or left.name != right.name
-            or left.entry
-            or right.entry
-        ):
+        is_grown = isinstance(left, Sum) and isinstance(right, Sum) and left.name == right.name
+        if not is_grown or left.entry or right.entry:
             raise Refused("A variable that a loop carries is replaced on one side of a branch.", "FO106")
         common = 0
         while common < min(len(left.terms), len(right.terms)) and left.terms[common] is right.terms[common]:
@@ -159,27 +149,13 @@ class Branching:
             raise Refused(f"{left.name!r} is carried from step to step in more than one way.", "FO106")
         terms = list(left.terms[:common])
         added = [left.terms[common:], right.terms[common:]]
-        is_either = how in _LISTS and len(added[0]) == len(added[1]) and left.slot == right.slot
-        if is_either and not any(isinstance(term, Splice) for side in added for term in side):
-            # Each side appends as many: an element is one or the other.
+        forms = [[_form(term) for term in side] for side in added]
+        if how in _LISTS and forms[0] == forms[1]:  # Each side appends as many: an element is one or the other.
             terms += [self.choose(condition, *pair) for pair in zip(*added, strict=True)]
             return replace(left, how=how, terms=tuple(terms))
-        if left.slot and left.slot == right.slot and len(added[0]) == len(added[1]) == 1 and not terms:
-            return replace(left, how=how, terms=(self._either_entry(condition, added[0][0], added[1][0]),))
         for side, test in ((left, condition), (right, self.inverse(condition))):
             terms += [self.when(test, how, term) for term in side.terms[common:]]
-        return replace(left, how=how, terms=tuple(terms), slot=left.slot or right.slot if len(terms) == 1 else ())
-
-    def _either_entry(self, condition: Any, left: Any, right: Any) -> Splice:
-        """What an entry of an array is set to, where each side of a branch sets it, perhaps under conditions."""
-        if not isinstance(condition, Tensor):
-            raise Refused("Whether an entry is set depends on the shape.", "FO202")
-        values, keeps = [], []
-        for term, test in ((left, condition), (right, self.inverse(condition))):
-            values.append(term.listing.element if isinstance(term, Splice) else term)
-            keeps.append(both(self.lift, test, term.listing.keep if isinstance(term, Splice) else None))
-        keep = elementwise(self.lift, "logical_or", keeps, "bool")
-        return Splice(Listing(self.choose(condition, *values), (), keep))
+        return replace(left, how=how, terms=tuple(terms))
 
     def when(self, test: Any, how: str, term: Any) -> Any:
         """A term that counts where a condition holds."""
@@ -190,7 +166,7 @@ class Branching:
                 raise Refused("Whether a list gets an element depends on the shape.", "FO202")
             if isinstance(term, Splice):
                 inside = term.listing
-                return Splice(Listing(inside.element, inside.axes, both(self.lift, inside.keep, test)))
+                return replace(term, listing=replace(inside, keep=both(self.lift, inside.keep, test)))
             return Splice(Listing(term, (), test))
         neutral = number(self.lift, {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}[how])
         if isinstance(test, Host):
@@ -201,3 +177,10 @@ class Branching:
     def truth(self, value: Any) -> Any:
         """A condition: True or False if known now, else a Host or a Tensor of booleans."""
         return truth(self, value)
+
+
+def _form(term: Any) -> Any:
+    """What two terms share of which either counts; those with a condition share nothing."""
+    if not isinstance(term, Splice):
+        return None
+    return term.slot if term.slot and term.listing.keep is None else term

@@ -9,7 +9,7 @@ from flatout.vectorize.arrays.lifted_values import CONTENT, Items, Known, Listin
 from flatout.vectorize.loops.iterated_axes import few_steps
 from flatout.vectorize.loops.loop_totals import MOST_UNROLLED
 
-from .heap import is_blank, read
+from .heap import Interpreting, is_blank, read
 from .scopes import Scope
 
 # The list or dict that a comprehension fills, as a variable of the loop that it is.
@@ -18,7 +18,7 @@ _FILLED = "<filled>"
 _STEPS = "<steps>"
 
 
-def comprehension(run: Any, node: Any, scope: Scope) -> Any:
+def comprehension(run: Interpreting, node: Any, scope: Scope) -> Any:
     """`[f(i) for i in range(n) if c(i)]`: a list that a loop fills."""
     append = ast.Attribute(ast.Name(_FILLED, ast.Load()), "append", ast.Load())
     made = run.heap.make("list", Items((), True))
@@ -35,7 +35,7 @@ def comprehension(run: Any, node: Any, scope: Scope) -> Any:
     return content
 
 
-def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope) -> Any:
+def _filled(run: Interpreting, made: Mutable, filling: ast.stmt, node: Any, scope: Scope) -> Any:
     """Run a comprehension as a loop that fills a list or dict; returns the state before it."""
     inside = Scope({**scope.variables, _FILLED: made}, scope.parent, scope.outside, scope.is_root, scope.nonlocals)
     inside.variables[_STEPS] = None  # Those of a dict around this one are not its own.
@@ -55,7 +55,7 @@ def _filled(run: Any, made: Mutable, filling: ast.stmt, node: Any, scope: Scope)
     return before
 
 
-def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
+def iterated(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
     """What a loop runs over; a list of a few objects as these objects, a dict as its keys."""
     over = run.reference(node, scope)
     if isinstance(over, Mutable) and isinstance(over.variables.get(CONTENT), Items):
@@ -66,7 +66,7 @@ def iterated(run: Any, node: ast.expr, scope: Scope) -> Any:
     return over
 
 
-def dictionary(run: Any, node: ast.DictComp, scope: Scope) -> Mutable:
+def dictionary(run: Interpreting, node: ast.DictComp, scope: Scope) -> Mutable:
     """`{key: f(k) for k, key in enumerate(names)}`: over a few constants, or as what is set under keys of the data."""
     made = run.heap.make("dict")
     entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays import exact_comparisons as wide
-from flatout.vectorize.arrays.algebra import binary, elementwise, negative, number, operand
+from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, number, operand
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -38,7 +38,7 @@ from flatout.vectorize.loops.loop_totals import join, opened
 
 from . import best_so_far, heap_access
 from .comprehensions import comprehension, dictionary
-from .heap import constant_key, is_object, read
+from .heap import Interpreting, constant_key, is_object, read
 from .scopes import Scope
 
 SYMBOLS: dict[type, str] = {
@@ -48,7 +48,7 @@ SYMBOLS: dict[type, str] = {
 }  # fmt: skip
 
 
-def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
+def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
     """The lifted value of an expression."""
     graph = run.lift.graph
     match node:
@@ -102,16 +102,13 @@ def evaluate(run: Any, node: ast.expr, scope: Scope) -> Any:
     raise Refused(f"An expression that cannot be lifted: {ast.unparse(node)}", line=getattr(node, "lineno", None))
 
 
-def _sequence(run: Any, node: ast.Tuple | ast.List, scope: Scope) -> Known | Items:
+def _sequence(run: Interpreting, node: ast.Tuple | ast.List, scope: Scope) -> Any:
     if any(isinstance(item, ast.Starred) for item in node.elts):
         raise Refused("A list is unpacked into another.")
-    graph, is_list = run.lift.graph, isinstance(node, ast.List)
     items = tuple(evaluate(run, item, scope) for item in node.elts)
-    if items and all(isinstance(item, Known) and item.node.kind == "const" for item in items):
-        content = [item.value for item in items]
-        made = graph.sequence(tuple(item.node for item in items), is_list)
-        return Known(content if is_list else tuple(content), made)
-    return Items(items, is_list)
+    is_constant = items and all(isinstance(item, Known) and item.node.kind == "const" for item in items)
+    made = Items(items, isinstance(node, ast.List))
+    return as_constant(run.lift, made) if is_constant else made
 
 
 def _is_fresh_list(value: Any) -> bool:
@@ -121,7 +118,7 @@ def _is_fresh_list(value: Any) -> bool:
     return isinstance(value, Listing) or (isinstance(value, Known) and isinstance(value.value, list))
 
 
-def array_place(run: Any, node: ast.expr, scope: Scope) -> tuple[str, tuple[Any, ...]] | None:
+def array_place(run: Interpreting, node: ast.expr, scope: Scope) -> tuple[str, tuple[Any, ...]] | None:
     """The variable and the places of `table[a, b]` and `table[a][b]`; None: it is indexed by other than numbers."""
     places: list[ast.expr] = []
     while isinstance(node, ast.Subscript):
@@ -138,7 +135,7 @@ def array_place(run: Any, node: ast.expr, scope: Scope) -> tuple[str, tuple[Any,
     return (node.id, keys) if is_plain and not is_counted else None
 
 
-def _subscript(run: Any, node: ast.Subscript, scope: Scope) -> Any:
+def _subscript(run: Interpreting, node: ast.Subscript, scope: Scope) -> Any:
     of = evaluate(run, node.value, scope)
     if isinstance(of, Sum):
         place = array_place(run, node, scope)
@@ -155,7 +152,7 @@ def _subscript(run: Any, node: ast.Subscript, scope: Scope) -> Any:
     return run.heap.make("list", made) if isinstance(node.slice, ast.Slice) and _is_fresh_list(made) else made
 
 
-def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Mutable:
+def _dictionary(run: Interpreting, node: ast.Dict, scope: Scope) -> Mutable:
     made = run.heap.make("dict")
     for key, value in zip(node.keys, node.values, strict=True):
         if key is None:
@@ -171,13 +168,13 @@ def _dictionary(run: Any, node: ast.Dict, scope: Scope) -> Mutable:
     return made
 
 
-def operate(run: Any, op: ast.operator, left: Any, right: Any) -> Any:
+def operate(run: Interpreting, op: ast.operator, left: Any, right: Any) -> Any:
     if type(op) not in SYMBOLS:
         raise Refused(f"An operator that cannot be lifted: {type(op).__name__}.")
     return apply_operator(run, SYMBOLS[type(op)], left, right)
 
 
-def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
+def apply_operator(run: Interpreting, symbol: str, left: Any, right: Any) -> Any:
     """`left symbol right` of any two lifted values."""
     lift, graph = run.lift, run.lift.graph
     if isinstance(left, Sum) or isinstance(right, Sum):
@@ -205,19 +202,16 @@ def apply_operator(run: Any, symbol: str, left: Any, right: Any) -> Any:
     return binary(lift, symbol, left, right)
 
 
-def _lists(run: Any, symbol: str, left: Any, right: Any) -> Any:
+def _lists(run: Interpreting, symbol: str, left: Any, right: Any) -> Any:
     left, right = opened(run.lift, left), opened(run.lift, right)
     if symbol == "+" and isinstance(left, Items) and isinstance(right, Items):
         return Items((*left.values, *right.values), left.is_list)
     if symbol == "*" and isinstance(left, Items) and isinstance(right, Host) and len(left.values) == 1:
-        (one,) = left.values
-        if isinstance(one, Known) and isinstance(one.value, (int, float)):
-            return Listing(one, (Axis("made", right.node),))
-        return Items(())  # `[None] * n`: to be filled by a loop.
+        return Listing(left.values[0], (Axis("made", right.node),))
     raise Refused("Lists are combined in a way that has no array form.")
 
 
-def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
+def _carried(run: Interpreting, symbol: str, left: Any, right: Any) -> Any:
     """An operator on a variable that a loop carries: it may only grow by a term."""
     lift = run.lift
     if isinstance(left, Sum) and isinstance(right, Sum):
@@ -238,14 +232,14 @@ def _carried(run: Any, symbol: str, left: Any, right: Any) -> Any:
     )
 
 
-def negated(run: Any, value: Any) -> Any:
+def negated(run: Interpreting, value: Any) -> Any:
     if isinstance(value, (Known, Host)):
         node = run.lift.graph.make("negative", value.node)
         return Known(-value.value, node) if isinstance(value, Known) else Host(node)
     return negative(run.lift, operand(run.lift, value))
 
 
-def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
+def _unary(run: Interpreting, node: ast.UnaryOp, scope: Scope) -> Any:
     if isinstance(node.op, ast.Not):
         test = condition(run, node.operand, scope)
         return number(run.lift, not test) if isinstance(test, bool) else run.inverse(test)
@@ -263,7 +257,7 @@ def _unary(run: Any, node: ast.UnaryOp, scope: Scope) -> Any:
     raise Refused("Bits are inverted.")
 
 
-def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
+def _compare(run: Interpreting, node: ast.Compare, scope: Scope) -> Any:
     left = run.expression(node.left, scope)
     result: Any = None
     for op, right_node in zip(node.ops, node.comparators, strict=True):
@@ -278,7 +272,7 @@ def _compare(run: Any, node: ast.Compare, scope: Scope) -> Any:
     return result
 
 
-def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
+def _comparison(run: Interpreting, op: ast.cmpop, left: Any, right: Any) -> Any:
     lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
         if isinstance(right, Known) and right.value is None:
@@ -289,7 +283,12 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
         return value_parts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
-    symbol = SYMBOLS[type(op)]
+    return compared(run, SYMBOLS[type(op)], left, right)
+
+
+def compared(run: Interpreting, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right`; a `Question` where one of them is what a loop carries."""
+    lift = run.lift
     question = best_so_far.compared(symbol, left, right)
     if question is not None:
         return question
@@ -305,7 +304,7 @@ def _comparison(run: Any, op: ast.cmpop, left: Any, right: Any) -> Any:
     return apply_operator(run, *wide.compared(lift, symbol, left, right))
 
 
-def _operand(run: Any, node: ast.BoolOp, scope: Scope, only_truth: bool = False, first: int = 0) -> Any:
+def _operand(run: Interpreting, node: ast.BoolOp, scope: Scope, only_truth: bool = False, first: int = 0) -> Any:
     """`a and b`, `a or b` as a value: that of the operand that decides, which need be no truth."""
     one = node.values[first]
     value = condition(run, one, scope, may_ask=True) if only_truth else run.expression(one, scope)
@@ -314,7 +313,7 @@ def _operand(run: Any, node: ast.BoolOp, scope: Scope, only_truth: bool = False,
     return _decided(run, isinstance(node.op, ast.And), value, lambda: _operand(run, node, scope, only_truth, first + 1))
 
 
-def _decided(run: Any, is_and: bool, value: Any, rest: Callable[[], Any]) -> Any:
+def _decided(run: Interpreting, is_and: bool, value: Any, rest: Callable[[], Any]) -> Any:
     test = value if isinstance(value, (bool, Question)) else truth(run, value)
     if isinstance(test, bool):
         return rest() if test == is_and else value
@@ -329,7 +328,7 @@ def _decided(run: Any, is_and: bool, value: Any, rest: Callable[[], Any]) -> Any
     return run.choose(test, other, value) if is_and else run.choose(test, value, other)
 
 
-def condition(run: Any, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
+def condition(run: Interpreting, node: ast.expr, scope: Scope, may_ask: bool = False) -> Any:
     """An expression of which only the truth counts: as `truth` of it, or a `Question` where one may be asked."""
     if isinstance(node, ast.BoolOp):
         value = _operand(run, node, scope, only_truth=True)
@@ -338,23 +337,19 @@ def condition(run: Any, node: ast.expr, scope: Scope, may_ask: bool = False) -> 
     return value if isinstance(value, bool) or (may_ask and isinstance(value, Question)) else truth(run, value)
 
 
-def _either(run: Any, node: ast.IfExp, scope: Scope) -> Any:
+def _either(run: Interpreting, node: ast.IfExp, scope: Scope) -> Any:
     test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
-    if isinstance(test, Question):
-        then, otherwise = (evaluate(run, side, scope) for side in (node.body, node.orelse))
-        return best_so_far.answered(run, test, then, otherwise, None, True)
     if isinstance(test, Tensor):
         run.lift.changes.add("FO202")
-    with Masked(run.lift, test):
-        left = evaluate(run, node.body, scope)
-    with Masked(run.lift, run.inverse(test)):
-        right = evaluate(run, node.orelse, scope)
-    return run.choose(test, left, right)
+    then, otherwise = run.sides(test, [partial(evaluate, run, side, scope) for side in (node.body, node.orelse)])
+    if isinstance(test, Question):
+        return best_so_far.answered(run, test, then, otherwise, None, True)
+    return run.choose(test, then, otherwise)
 
 
-def truth(run: Any, value: Any) -> Any:
+def truth(run: Interpreting, value: Any) -> Any:
     """A condition: True or False if known now, else a Host or a Tensor of booleans."""
     lift = run.lift
     if isinstance(value, Known):
@@ -368,7 +363,7 @@ def truth(run: Any, value: Any) -> Any:
         return value
     if isinstance(value, Listing):
         if value.keep is None:
-            return Host(lift.graph.binary(">", value.axes[0].size, lift.graph.const(0)))
+            return Host(lift.graph.binary(">", value.axes[0].size, lift.graph.const(0)))  # type: ignore[arg-type]
         over = tuple(axis for axis in value.axes if axis in value.keep.dims)
         return reduce(lift, "any", value.keep, over)
     if isinstance(value, Tensor):

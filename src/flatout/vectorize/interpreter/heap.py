@@ -7,10 +7,13 @@ finds out which cells its body changes, and carries these from step to step.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import ast
+import types
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
+from flatout.vectorize.arrays.algebra import number
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
@@ -27,12 +30,16 @@ from flatout.vectorize.arrays.lifted_values import (
     Terms,
     Unreadable,
 )
+from flatout.vectorize.calls import calls
+from flatout.vectorize.calls.reader import Reader
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import variable
+from flatout.vectorize.loops.iterated_axes import stream, variable
 
 from .scopes import Scope
 
 Space = Scope | Mutable
+# How a value is named that was not made in the function.
+HELD = ("name", "attribute", "index")
 Snapshot = dict[Space, dict[Any, Any]]
 
 
@@ -86,6 +93,21 @@ class Heap:
         }
 
 
+class Interpreting(Reader, Protocol):
+    """The interpreter, as the files of this folder see it."""
+
+    heap: Heap
+    injected: dict[str, Any]
+    loops: int  # How many are around the statement that is read.
+
+    def statement(self, node: ast.stmt, scope: Scope) -> None: ...
+    def assign(self, target: ast.expr, value: Any, scope: Scope) -> None: ...
+    def sides(self, test: Any, sides: Sequence[Callable[[], Any]], but: Scope | None = None) -> list[Any]: ...
+    def inverse(self, condition: Any) -> Any: ...
+    def choose(self, condition: Any, left: Any, right: Any) -> Any: ...
+    def when(self, test: Any, how: str, term: Any) -> Any: ...
+
+
 def objects_in(value: Any) -> Iterator[Mutable]:
     """The mutable objects that a value holds."""
     if isinstance(value, Mutable):
@@ -106,7 +128,7 @@ def split(value: Any) -> tuple[Mutable, tuple[Any, ...]] | None:
     return (value.of, value.keys) if isinstance(value, Member) else None
 
 
-def read(run: Any, value: Any) -> Any:
+def read(run: Interpreting, value: Any) -> Any:
     """What a value is now, for code that only looks at it: lists and dicts as what they hold."""
     if isinstance(value, Items):
         if any(next(objects_in(item), None) is not None for item in value.values):
@@ -123,7 +145,7 @@ def read(run: Any, value: Any) -> Any:
     return _dictionary(run, held, keys) if held.kind == "dict" else value
 
 
-def _listed(run: Any, value: Listing) -> Listing:
+def _listed(run: Interpreting, value: Listing) -> Listing:
     """A list of objects that a comprehension made, one for every place."""
     if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
         (axis,) = value.axes
@@ -141,7 +163,7 @@ def is_blank(value: Any) -> bool:
     return isinstance(value, Known) or (isinstance(value, Listing) and value.keep is None and is_blank(value.element))
 
 
-def load(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
+def load(run: Interpreting, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
     """What a cell holds, for the one of many objects that has these keys."""
     value = held.variables.get(cell)
     if isinstance(value, Unreadable):
@@ -161,7 +183,7 @@ def is_carried(held: Mutable) -> bool:
     return isinstance(each, Sum)
 
 
-def _dictionary(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Any:
+def _dictionary(run: Interpreting, held: Mutable, keys: tuple[Any, ...]) -> Any:
     if is_carried(held):
         return Sum(run.heap.label(held, EACH))
     if all_terms(held):
@@ -184,7 +206,7 @@ def all_terms(held: Mutable) -> list[tuple[Any, Terms]]:
     return []
 
 
-def keys_of(run: Any, held: Mutable, keys: tuple[Any, ...]) -> Bag:
+def keys_of(run: Interpreting, held: Mutable, keys: tuple[Any, ...]) -> Bag:
     """The keys that a dict has entries for."""
     found = all_terms(held)
     if keys or any(key != EACH for key in held.variables) or not found:
@@ -209,3 +231,101 @@ def constant_key(key: Any) -> Any:
     if isinstance(key, Items) and all(isinstance(item, Known) for item in key.values):
         return (tuple(item.value for item in key.values),)
     return None
+
+
+def write(run: Interpreting, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
+    """Leave a term; `held` is a mutable object, or the scope of an array."""
+    if run.lift.masks and not run.loops:
+        raise Refused("An entry is changed on one side of a branch.", "FO202")
+    before = held.variables.get(cell)
+    term = Items((*keys, value))
+    if isinstance(before, Sum):
+        if before.how not in (None, kind):
+            raise Refused(
+                f"The entries of {before.name!r} are carried from step to step in more than one way.", "FO106"
+            )
+        terms = before.terms
+        if kind == "sums" and terms and _is_begun(terms[-1], keys):
+            terms = terms[:-1]
+        held.variables[cell] = Sum(before.name, kind, (*terms, term))
+        return
+    parts = before.parts if isinstance(before, Terms) else ()
+    base = before.base if isinstance(before, Terms) else before
+    if isinstance(before, Terms) and before.kind != kind:
+        raise Refused("The entries of a dict are changed in more than one way.", "FO106")
+    base = None if isinstance(base, Items) and not base.values else base
+    held.variables[cell] = Terms(kind, (*parts, Listing(term, ())), base)
+
+
+def _is_begun(term: Any, keys: tuple[Any, ...]) -> bool:
+    """Whether a term is the zero that an entry of these keys begins with."""
+    if not isinstance(term, Items) or len(term.values) != len(keys) + 1:
+        return False
+    *own, value = term.values
+    is_zero = isinstance(value, Known) and value.value == 0
+    return is_zero and all(keyed_terms.are_same(a, b) for a, b in zip(own, keys, strict=True))
+
+
+def made_by(run: Interpreting, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """A list or dict that a function of Python's makes; None: it makes none, or a constant."""
+    make = run.heap.make
+    if path in ("builtins.list", "builtins.dict", "collections.OrderedDict") and not args:
+        if path == "builtins.list":
+            return make("list", Items((), True))
+        made = make("dict")
+        made.variables.update(kwargs)
+        return made
+    if path == "collections.Counter" and not kwargs and len(args) < 2:
+        made = make("dict", default="number")
+        if args:
+            flow = stream(run.lift, read(run, args[0]))
+            if isinstance(flow, Items):
+                raise Refused("A Counter of constants.", "FO106")
+            run.lift.changes.add("FO101")
+            term = Listing(Items((flow.element, number(run.lift, 1))), flow.axes, flow.keep)
+            made.variables[EACH] = Terms("sums", (term,))
+        return made
+    if path == "collections.defaultdict" and len(args) == 1 and not kwargs:
+        return make("dict", default=_factory(run, args[0]))
+    return None
+
+
+def _factory(run: Interpreting, function: Any) -> Any:
+    """What a `defaultdict` makes of a missing key."""
+    if isinstance(function, Known) and function.value in (int, float):
+        return "number"
+    made = calls.apply(run, function, calls.path_to(function), [], {})
+    if isinstance(made, Known) and made.value == 0:
+        return "number"
+    if isinstance(made, Mutable):
+        return made
+    raise Refused("A defaultdict of other than numbers, lists and dicts.", "FO106")
+
+
+def instance(run: Interpreting, kind: type, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`Class(...)` of a small class of the user's; None: it is none."""
+    if type(kind) is not type or kind.__mro__ != (kind, object) or not _holds_only_methods(kind):
+        return None
+    made = run.heap.make("object", of=kind)
+    run.heap.named(made, kind.__name__.lower())
+    if "__init__" in vars(kind):
+        run.users_function(vars(kind)["__init__"], [made, *args], kwargs)
+    elif args or kwargs:
+        return None
+    return made
+
+
+def _holds_only_methods(kind: type) -> bool:
+    for name, held in vars(kind).items():
+        function = held.fget if isinstance(held, property) else held
+        is_method = isinstance(function, types.FunctionType) and function.__code__.co_name == name
+        if name in _OWN_WAYS or not (is_method or name in vars(_Plain)):
+            return False
+    return True
+
+
+_OWN_WAYS = ("__getattr__", "__setattr__", "__getattribute__", "__slots__")
+
+
+class _Plain:
+    """What a class has that defines nothing."""

@@ -28,12 +28,12 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import operated, stream
-from flatout.vectorize.loops.loop_totals import opened
+from flatout.vectorize.loops.loop_totals import join, opened
 
-from .heap import all_terms, constant_key, is_carried, keys_of, load, read, split
+from .heap import Interpreting, all_terms, constant_key, is_carried, keys_of, load, read, split, write
 
 
-def entry(run: Any, of: Any, key: Any) -> Any:
+def entry(run: Interpreting, of: Any, key: Any) -> Any:
     """`of[key]`, as the object that is there where it is one."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind == "list":
@@ -46,15 +46,15 @@ def entry(run: Any, of: Any, key: Any) -> Any:
     return _keyed(run, held, keys, key)
 
 
-def _of(run: Any, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
+def _of(run: Interpreting, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
     """What a cell holds; an object that stands for many, as the one with these keys."""
     value = load(run, held, cell, keys)
     return Member(value, keys) if keys and isinstance(value, Mutable) else value
 
 
-def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
-    if EACH not in held.variables and callable(held.default):
-        held.variables[EACH] = held.default()  # It stands for all entries of a `defaultdict`.
+def _keyed(run: Interpreting, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
+    if EACH not in held.variables and isinstance(held.default, Mutable):
+        held.variables[EACH] = held.default  # It stands for all entries of a `defaultdict`.
     each = held.variables.get(EACH)
     if isinstance(each, Mutable):
         return Member(each, (*keys, key))
@@ -69,7 +69,7 @@ def _keyed(run: Any, held: Mutable, keys: tuple[Any, ...], key: Any) -> Any:
     raise Refused(f"An entry of {held.label!r} is read before it is there.", "FO106")
 
 
-def _place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
+def _place(run: Interpreting, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
     content = held.variables.get(CONTENT)
     many = content.element if isinstance(content, Listing) else None
     if isinstance(content, Listing) and isinstance(many, Mutable) and many.is_many and not isinstance(at, slice):
@@ -86,7 +86,7 @@ def _place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any) -> Any:
     return value_parts.pick(run.lift, read(run, Member(held, keys)), [at], False)
 
 
-def _from_the_start(run: Any, at: Any, content: Listing) -> Any:
+def _from_the_start(run: Interpreting, at: Any, content: Listing) -> Any:
     """A place of a list, of which Python counts a negative one from the end."""
     if isinstance(at, Tensor) and at.position is not None:
         return at
@@ -96,7 +96,7 @@ def _from_the_start(run: Any, at: Any, content: Listing) -> Any:
     return operated(run.lift, "%", at, Host(content.axes[0].size))
 
 
-def set_entry(run: Any, of: Any, key: Any, value: Any) -> None:
+def set_entry(run: Interpreting, of: Any, key: Any, value: Any) -> None:
     """`of[key] = value`."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind == "list":
@@ -126,7 +126,7 @@ def _is_entry_of(value: Any, held: Mutable) -> bool:
     return isinstance(value, Sum) and value.entry is not None and value.entry[0] is held
 
 
-def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> None:
+def _set_object(run: Interpreting, held: Mutable, keys: tuple[Any, ...], value: Any) -> None:
     """`parts[g] = [x]`, `stats[g] = {"n": 0}`: the first of an entry that loops fill."""
     each = held.variables.get(EACH)
     if isinstance(value, Member) and value.of is each and keyed_terms.are_same(Items(value.keys), Items(keys)):
@@ -146,7 +146,7 @@ def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> N
         if not isinstance(content, Items):
             raise Refused(f"The entries of {held.label!r} are set to lists that a loop filled.", "FO106")
         for item in content.values:
-            keyed_terms.write(run, each, CONTENT, "lists", keys, item)
+            write(run, each, CONTENT, "lists", keys, item)
         return
     for cell, first in fresh.variables.items():
         if isinstance(first, Mutable) and isinstance(each.variables.get(cell), Mutable):
@@ -154,10 +154,10 @@ def _set_object(run: Any, held: Mutable, keys: tuple[Any, ...], value: Any) -> N
         if cell not in each.variables or isinstance(first, (Mutable, Member)):
             raise refused
         is_zero = isinstance(first, Known) and first.value == 0
-        keyed_terms.write(run, each, cell, "sums" if is_zero else "sets", keys, first)
+        write(run, each, cell, "sums" if is_zero else "sets", keys, first)
 
 
-def change(run: Any, held: Any, cell: Any, keys: tuple[Any, ...], value: Any) -> None:
+def change(run: Interpreting, held: Any, cell: Any, keys: tuple[Any, ...], value: Any) -> None:
     """Set the cell of one of many: it grows by a term, or gets a value."""
     if isinstance(value, Sum):
         is_own = value.entry is not None and value.entry[0] is held and value.entry[1] == cell
@@ -166,13 +166,13 @@ def change(run: Any, held: Any, cell: Any, keys: tuple[Any, ...], value: Any) ->
         if not is_same or kind is None:
             raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
         for term in value.terms:
-            keyed_terms.write(run, held, cell, kind, keys, term)
+            write(run, held, cell, kind, keys, term)
         return
     is_first = isinstance(value, Known) and value.value == 0 and isinstance(value.value, (int, float))
-    keyed_terms.write(run, held, cell, "sums" if is_first else "sets", keys, read(run, value))
+    write(run, held, cell, "sums" if is_first else "sets", keys, read(run, value))
 
 
-def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: Any) -> None:
+def _set_place(run: Interpreting, held: Mutable, keys: tuple[Any, ...], at: Any, value: Any) -> None:
     """`out[i] = x` of a list."""
     content = held.variables.get(CONTENT)
     if isinstance(value, Sum) and value.entry is not None and value.entry[0] is held:
@@ -181,8 +181,8 @@ def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: A
     if keys:
         raise Refused("Entries of a list of lists are set.", "FO106")
     axis, offset = at.position if isinstance(at, Tensor) and at.position else (None, 0)
-    if isinstance(content, Sum) and content.how is None and axis is not None and not offset:
-        held.variables[CONTENT] = Sum(content.name, "list", (value,), slot=(axis,))
+    if isinstance(content, Sum) and axis is not None and not offset:
+        held.variables[CONTENT] = join(run.lift, "entries", content, Splice(Listing(value, ()), (axis,)))
         return
     content = opened(run.lift, content)
     if isinstance(content, Items) and isinstance(at, Known) and isinstance(at.value, int):
@@ -198,7 +198,7 @@ def _set_place(run: Any, held: Mutable, keys: tuple[Any, ...], at: Any, value: A
     raise Refused(f"An entry is changed: {held.label}[...]", "FO106")
 
 
-def attribute(run: Any, of: Any, name: str) -> Any:
+def attribute(run: Interpreting, of: Any, name: str) -> Any:
     """`of.name`."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind != "object":
@@ -213,7 +213,7 @@ def attribute(run: Any, of: Any, name: str) -> Any:
     raise Refused(f"There is no attribute {name!r}.")
 
 
-def set_attribute(run: Any, of: Any, name: str, value: Any) -> None:
+def set_attribute(run: Interpreting, of: Any, name: str, value: Any) -> None:
     """`of.name = value`."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind != "object":
@@ -224,7 +224,7 @@ def set_attribute(run: Any, of: Any, name: str, value: Any) -> None:
         held.variables[name] = value
 
 
-def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def method(run: Interpreting, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`of.name(*args, **kwargs)`."""
     held, keys = split(of)  # type: ignore[misc]
     if held.kind == "object":
@@ -246,7 +246,7 @@ def method(run: Any, of: Any, name: str, args: list[Any], kwargs: dict[str, Any]
     return methods.method(run, read(run, of), name, [read(run, value) for value in args], words)
 
 
-def extend(run: Any, of: Any, added: Any) -> None:
+def extend(run: Interpreting, of: Any, added: Any) -> None:
     """`of.append(x)`, `of.extend(xs)`, `of += xs`."""
     held, keys = split(of)  # type: ignore[misc]
     content, added = opened(run.lift, held.variables.get(CONTENT)), opened(run.lift, added)
@@ -254,13 +254,13 @@ def extend(run: Any, of: Any, added: Any) -> None:
         if not isinstance(added, Items):
             raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")
         for item in added.values:
-            keyed_terms.write(run, held, CONTENT, "lists", keys, item)
+            write(run, held, CONTENT, "lists", keys, item)
         return
     if isinstance(content, Items) and isinstance(added, Items):
         held.variables[CONTENT] = Items((*content.values, *added.values), True)
     elif isinstance(content, (Items, Listing)) and isinstance(added, (Items, Listing)):
         held.variables[CONTENT] = keyed_terms.joined(run.lift, [content, added])
-    elif isinstance(content, Sum) and content.how in (None, "list") and not content.slot:
+    elif isinstance(content, Sum) and content.how in (None, "list"):
         held.variables[CONTENT] = _grown(content, added)
     else:
         raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")
@@ -274,7 +274,7 @@ def _grown(content: Sum, added: Any) -> Sum:
     raise Refused(f"The list {content.name!r} is filled in a way that has no array form.", "FO106")
 
 
-def _sort(run: Any, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def _sort(run: Interpreting, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     content = read(run, held)
     if keys or isinstance(content, Sum):
         raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
@@ -283,7 +283,7 @@ def _sort(run: Any, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]
     return Known(None, run.lift.graph.const(None))
 
 
-def _get(run: Any, of: Any, args: list[Any]) -> Any:
+def _get(run: Interpreting, of: Any, args: list[Any]) -> Any:
     held, keys = split(of)  # type: ignore[misc]
     key, *rest = args
     known = constant_key(key)
@@ -300,7 +300,7 @@ def _get(run: Any, of: Any, args: list[Any]) -> Any:
     return methods.method(run, read(run, of), "get", [key, *(read(run, one) for one in rest)], {})
 
 
-def _setdefault(run: Any, of: Any, args: list[Any]) -> Any:
+def _setdefault(run: Interpreting, of: Any, args: list[Any]) -> Any:
     held, keys = split(of)  # type: ignore[misc]
     key, first = args
     known = constant_key(key)
@@ -311,7 +311,7 @@ def _setdefault(run: Any, of: Any, args: list[Any]) -> Any:
     return entry(run, of, key)
 
 
-def _update(run: Any, of: Any, args: list[Any]) -> Any:
+def _update(run: Interpreting, of: Any, args: list[Any]) -> Any:
     (given,) = args
     other = split(given)
     if other is None or other[1] or EACH in other[0].variables:
@@ -321,7 +321,7 @@ def _update(run: Any, of: Any, args: list[Any]) -> Any:
     return Known(None, run.lift.graph.const(None))
 
 
-def _entries(name: str, run: Any, of: Any, args: list[Any]) -> Any:
+def _entries(name: str, run: Interpreting, of: Any, args: list[Any]) -> Any:
     """`.values()`, `.items()`, `.keys()` of a dict, which a loop may have filled by keys of the data."""
     held, keys = split(of)  # type: ignore[misc]
     if is_carried(held):
@@ -348,7 +348,7 @@ _OF_DICTS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def contains(run: Any, key: Any, group: Any, negate: bool) -> Any:
+def contains(run: Interpreting, key: Any, group: Any, negate: bool) -> Any:
     """`key in group` of a dict that may be filled by keys of the data; None: it is another kind of group."""
     parts = split(group)
     if parts is None or parts[0].kind != "dict":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import types
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -15,12 +14,10 @@ from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Me
 from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.calls import calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
-from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import join, over_axes
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import evaluation as expressions
-from . import heap_access, heap_makers
+from . import heap, heap_access
 from .assigning import Assigning
 from .branches import Branching
 from .heap import Heap, read
@@ -158,8 +155,10 @@ class Interpreter(Assigning, Branching):
                 heap_access.extend(self, scope.variables[_YIELDED], Items((self.reference(given, scope),)))
             case ast.Expr(value=ast.YieldFrom(value=given)) if _YIELDED in scope.variables:
                 heap_access.extend(self, scope.variables[_YIELDED], self.expression(given, scope))
+            case ast.Expr() if calls.is_log(self.expression, node.value, scope):
+                self._left_out(node, "printed or logged", ", because it needs a value on the host at every step")
             case ast.Expr():
-                self._expression_statement(node.value, scope)
+                self._effect(node.value, scope)
             case ast.FunctionDef():
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
@@ -168,7 +167,7 @@ class Interpreter(Assigning, Branching):
             case ast.Import() | ast.ImportFrom():
                 self._bring_in(node, scope)
             case ast.Assert():
-                self._assert(node, scope)
+                self._left_out(node, "asserted")
             case ast.Break():
                 raise Refused("A loop ends early (break): how many steps it takes depends on the data.", "FO101")
             case ast.Nonlocal():
@@ -179,16 +178,14 @@ class Interpreter(Assigning, Branching):
                 raise Refused(f"A statement that cannot be lifted: {type(node).__name__.lower()}.")
 
     def _bring_in(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+        if isinstance(node, ast.ImportFrom) and (node.level or node.module is None):
+            raise Refused("A relative import inside the function.")
+        brought: dict[str, Any] = {}
+        exec(compile(ast.Module([node], []), "<import>", "exec"), brought)
         for alias in node.names:
-            path: str | None = None
-            if isinstance(node, ast.Import):
-                root = alias.name.partition(".")[0]
-                value = importlib.import_module(alias.name)
-                name, value = (alias.asname, value) if alias.asname else (root, importlib.import_module(root))
-            elif node.level or node.module is None:
-                raise Refused("A relative import inside the function.")
-            else:
-                name, value = alias.asname or alias.name, getattr(importlib.import_module(node.module), alias.name)
+            name = alias.asname or (alias.name.partition(".")[0] if isinstance(node, ast.Import) else alias.name)
+            value, path = brought[name], None
+            if isinstance(node, ast.ImportFrom):
                 path = value.__name__ if isinstance(value, types.ModuleType) else f"{node.module}.{alias.name}"
             self.injected.setdefault(name, value)
             scope.variables[name] = Known(value, self.lift.graph.name(name), path)
@@ -204,8 +201,12 @@ class Interpreter(Assigning, Branching):
 
     def _with(self, node: ast.With, scope: Scope) -> None:
         """`with torch.no_grad():`, whose variables have no gradient, and `with tf.name_scope(...):`."""
-        paths = [self._entered(item, scope) for item in node.items]
-        if not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
+        paths = [
+            calls.path_to(self.expression(item.context_expr.func, scope))
+            for item in node.items
+            if isinstance(item.context_expr, ast.Call) and item.optional_vars is None
+        ]
+        if len(paths) < len(node.items) or not set(paths) <= {*_NO_GRADIENT, *_NAMING} or _returns(node):
             raise Refused("A statement that cannot be lifted: with.")
         before = self.heap.snapshot()
         for statement in node.body:
@@ -216,25 +217,13 @@ class Interpreter(Assigning, Branching):
             elif not isinstance(value, (Host, Known)):
                 raise Refused(f"{self.heap.label(space, cell)!r} is filled where no gradient is kept.", "FO101")
 
-    def _entered(self, item: ast.withitem, scope: Scope) -> str | None:
-        call = item.context_expr
-        if not isinstance(call, ast.Call) or item.optional_vars is not None:
-            return None
-        return calls.path_to(self.expression(call.func, scope))
-
-    def _assert(self, node: ast.Assert, scope: Scope) -> None:
+    def _left_out(self, node: ast.stmt, what: str, why: str = "") -> None:
         if self.loops:
-            raise Refused("Something is asserted at every step of a loop.", "FO203")
+            raise Refused(f"Something is {what} at every step of a loop.", "FO203")
         self.lift.changes.add("FO203")
-        self.lift.note(f"Left out: {ast.unparse(node)}")
+        self.lift.note(f"Left out{why}: {ast.unparse(node)}")
 
-    def _expression_statement(self, node: ast.expr, scope: Scope) -> None:
-        if calls.is_log(self.expression, node, scope):
-            if self.loops:
-                raise Refused("Something is printed or logged at every step of a loop.", "FO203")
-            self.lift.changes.add("FO203")
-            self.lift.note(f"Left out, because it needs a value on the host at every step: {ast.unparse(node)}")
-            return
+    def _effect(self, node: ast.expr, scope: Scope) -> None:
         before = self.heap.snapshot()
         value = self.reference(node, scope)
         is_nothing = isinstance(value, Known) and value.value is None
@@ -255,8 +244,8 @@ class Interpreter(Assigning, Branching):
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
 
-    def stream(self, value: Any) -> Stream | Items:
-        return stream(self.lift, value)
+    def compared(self, symbol: str, left: Any, right: Any) -> Any:
+        return expressions.compared(self, symbol, left, right)
 
     def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
         self.loops += 1
@@ -266,20 +255,14 @@ class Interpreter(Assigning, Branching):
         finally:
             self.loops -= 1
 
-    def over_steps(self, how: str, term: Tensor, flow: Stream) -> Tensor:
-        return over_axes(self.lift, how, term, flow)
-
     def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
         return heap_access.method(self, function.of, function.name, args, kwargs)
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""
-        if isinstance(function.value, type) and (made := heap_makers.instance(self, function.value, args, kwargs)):
+        if isinstance(function.value, type) and (made := heap.instance(self, function.value, args, kwargs)):
             return made
-        return heap_makers.made_by(self, path, args, kwargs)
-
-    def join(self, how: str, left: Any, right: Any) -> Any:
-        return join(self.lift, how, left, right)
+        return heap.made_by(self, path, args, kwargs)
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
         name = f"_{wish}_{len(self.injected)}"

@@ -12,9 +12,8 @@ from collections.abc import Callable
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
-    Host,
     Items,
     Known,
     Listing,
@@ -25,19 +24,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Several,
     Tensor,
 )
-from flatout.vectorize.arrays.shaping import tensor
 from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
-from flatout.vectorize.loops.loop_totals import carried, finished, opened
-from flatout.vectorize.loops.running_totals import advanced
+from flatout.vectorize.loops.loop_totals import opened
 
-from .evaluation import apply_operator
-from .heap import read
+from .heap import Interpreting, read
 from .scopes import Scope, as_local
 
 # Choices of a few constants are written out, up to this many.
 _MOST_WRITTEN = 24
-_DOES_NOT_COUNT = "A while loop that does not count: how many steps it takes depends on the data."
 
 
 def _folded(fn: Any, elems: Any, initializer: Any = None) -> Any:
@@ -45,6 +40,14 @@ def _folded(fn: Any, elems: Any, initializer: Any = None) -> Any:
     for row in elems:
         total = row if total is None else fn(total, row)
     return total
+
+
+def _running(fn: Any, elems: Any, initializer: Any = None) -> Any:
+    total, rows = initializer, []
+    for row in elems:
+        total = row if total is None else fn(total, row)
+        rows.append(total)
+    return rows
 
 
 def _scanned(f: Any, init: Any, xs: Any) -> Any:
@@ -81,10 +84,18 @@ def _permuted(iterable: Any) -> Any:
     return [(one, other) for i, one in enumerate(iterable) for j, other in enumerate(iterable) if i != j]
 
 
+def _paired(iterable: Any) -> Any:
+    return zip(iterable, iterable[1:], strict=False)  # noqa: RUF007
+
+
+def _divided(x: Any, y: Any) -> Any:
+    return x // y, x % y
+
+
 def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]:
     """A handler that reads one of these functions; `code`: of a library's, for which lists are arrays."""
 
-    def handler(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    def handler(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
         names = inspect.signature(function).parameters
         # What else a fold is given says how it runs, and None says nothing.
         more = {name for name, value in kwargs.items() if function is _folded or getattr(value, "value", value) is None}
@@ -97,22 +108,29 @@ def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]
             return _as_written(run, function, given)
         for name in {"elems", "xs"} & given.keys():  # Several arrays are read side by side.
             given[name] = Several("zip", given[name].values) if isinstance(given[name], Items) else given[name]
-        changes = set(run.lift.changes)
-        made = _stacked(run, _as_written(run, function, given))
-        run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
-        return made
+        return _of_library(run, code, as_local(function, is_same_module=False), given)
 
     return handler
 
 
-def _as_written(run: Any, function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    local = as_local(function, is_same_module=False)
+def _of_library(run: Interpreting, code: str, local: Local, given: dict[str, Any]) -> Any:
+    changes = set(run.lift.changes)
+    made = _stacked(run, _read(run, local, given))
+    run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
+    return made
+
+
+def _as_written(run: Interpreting, function: Callable[..., Any], given: dict[str, Any]) -> Any:
+    return _read(run, as_local(function, is_same_module=False), given)
+
+
+def _read(run: Interpreting, local: Local, given: dict[str, Any]) -> Any:
     for node in ast.walk(local.tree):
         node.lineno = None  # type: ignore[attr-defined]  # A reason is given with the line of the loss.
     return run.function(local, [], given)
 
 
-def _stacked(run: Any, made: Any) -> Any:
+def _stacked(run: Interpreting, made: Any) -> Any:
     """Lists as arrays; where they hold several values for each step, each of these by itself."""
     made = read(run, made)
     if isinstance(made, Items):
@@ -125,113 +143,53 @@ def _stacked(run: Any, made: Any) -> Any:
     return made.element if is_nothing else listing_to_tensor(run.lift, made)
 
 
-def _map(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, *values = args
     if len(values) == 1:
         return _as_written(run, _mapped, {"f": function, "xs": values[0]})
     return _as_written(run, _starmapped, {"function": function, "rows": Several("zip", tuple(values))})
 
 
-def _map_rows(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+def _map_rows(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """`ops.map(f, xs)`, `tf.map_fn`, `vectorized_map`; what else they are given is the type of the result."""
     names = ("fn", "f", "function", "elems", "xs", "elements")
     args = [*args, *(value for name, value in kwargs.items() if name in names)]
     return _reading(_mapped, "FO105")(run, args[:2], {})
 
 
-def _running(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`tf.scan(f, rows)`: the running total, where f adds or multiplies."""
-    given = inspect.signature(_folded).bind(*args, **kwargs).arguments
-    flow, begin = stream(run.lift, given["elems"]), given.get("initializer", Known(None, run.lift.graph.const(None)))
-    if isinstance(flow, Items):
-        raise Refused("scan() of a list of constants.")
-    run.lift.changes.add("FO105")
-    after = run.each_step(flow, lambda: run.call(given["fn"], [carried(run.lift, begin, "total"), flow.element]))
-    is_plain = getattr(after, "how", None) in ("sum", "prod") and len(after.terms) == 1
-    if not is_plain or ("initializer" not in given and after.terms[0] is not flow.element):
-        raise Refused("scan() by other than a sum or product: a recurrence is not a map.", "FO106")
-    each, _ = advanced(run.lift, after, flow)
-    return listing_to_tensor(run.lift, Listing(each, flow.axes, None))
-
-
-def _while(run: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-    """`while_loop(lambda i, s: i < n, body, (0, s))`: a loop that counts by one."""
+def _while(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """`while_loop(lambda i, s: i < n, body, (0, s))`, with a variable for each that the loop has."""
     kwargs = {{"cond_fun": "cond", "body_fun": "body", "init_val": "loop_vars"}.get(k, k): v for k, v in kwargs.items()}
-    words = {**dict(zip(("cond", "body", "loop_vars"), args, strict=False)), **kwargs}
-    begin, test = opened(run.lift, words["loop_vars"]), words["cond"]
-    if not isinstance(begin, Items) or not isinstance(test, Local):
-        raise Refused(_DOES_NOT_COUNT)
-    place, stop = _bound(run, test, len(begin.values))
-    others = Items((*begin.values[:place], *begin.values[place + 1 :]))
-    flow = stream(run.lift, Range(_number(begin.values[place]), stop))
-    if isinstance(flow, Items) or any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes):
-        raise Refused("The number of steps depends on the data.", "FO104")
-    run.lift.changes.add("FO105")
-    held = carried(run.lift, others, "what the loop carries").values
-    made = run.each_step(flow, lambda: run.call(words["body"], [*held[:place], flow.element, *held[place:]]))
-    if not isinstance(made, Items) or len(made.values) != len(begin.values):
-        raise Refused("A loop gives something else on than it was given.", "FO106")
-    moved = made.values[place]
-    if not isinstance(moved, Tensor) or moved.position != (flow.element.position[0], 1):
-        raise Refused("A while loop whose counter does not rise by one.")
-    after = Items((*made.values[:place], *made.values[place + 1 :]))
-    behind = finished(run.lift, others, after, "what the loop carries", flow)
-    return Items((*behind.values[:place], stop, *behind.values[place:])) if isinstance(behind, Items) else behind
+    given = {**dict(zip(("cond", "body", "loop_vars"), args, strict=False)), **kwargs}
+    begin = opened(run.lift, given.pop("loop_vars"))
+    if not isinstance(begin, Items):
+        raise Refused("A while loop over something that is no tuple.")
+    variables = {f"of_loop_{k}": value for k, value in enumerate(begin.values)}
+    names = ", ".join(variables)
+    text = f"while cond({names}):\n        {names} = body({names})\n    return {names}"
+    tree: Any = ast.parse(f"def while_loop(cond, body, {names}):\n    {text}").body[0]
+    return _of_library(run, "FO105", Local(tree, Scope(), "while_loop"), {**given, **variables})
 
 
-def _number(value: Any) -> Any:
-    """A counter's beginning: a number, also as a tensor of one."""
-    if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
-        inside = value.node.parts[1][0]
-        if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
-            return Known(int(inside.parts[0]), inside)
-    if not isinstance(value, (Known, Host)):
-        raise Refused("A while loop whose counter begins with a value of the data.")
-    return value
-
-
-def _bound(run: Any, test: Local, count: int) -> tuple[int, Any]:
-    """Which of the loop's variables counts, and the bound that it must stay below."""
-    tree = test.tree
-    body = tree.body if isinstance(tree, ast.Lambda) else None
-    if body is None and len(tree.body) == 1 and isinstance(tree.body[0], ast.Return):
-        body = tree.body[0].value
-    if isinstance(body, ast.Call) and ast.unparse(body.func).rpartition(".")[2] == "less" and len(body.args) == 2:
-        body = ast.Compare(body.args[0], [ast.Lt()], [body.args[1]])
-    names = [arg.arg for arg in tree.args.args]
-    match body:
-        case ast.Compare(left=ast.Name(id=name), ops=[ast.Lt()], comparators=[other]) if name in names:
-            if len(names) != count:
-                raise Refused(_DOES_NOT_COUNT)
-            if {part.id for part in ast.walk(other) if isinstance(part, ast.Name)} & set(names):
-                raise Refused("A while loop whose bound changes from step to step.")
-            return names.index(name), run.expression(other, Scope(parent=test.scope))
-    raise Refused(_DOES_NOT_COUNT)
-
-
-def _range(run: Any, start: Any, stop: Any = None, step: Any = None) -> Range:
+def _range(run: Interpreting, start: Any, stop: Any = None, step: Any = None) -> Range:
     return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
 
 
-def _zip(run: Any, *iterables: Any, strict: Any = None) -> Several:
-    return Several("zip", iterables)
-
-
-def _enumerate(run: Any, iterable: Any, start: Any = None) -> Several:
+def _enumerate(run: Interpreting, iterable: Any, start: Any = None) -> Several:
     start = number(run.lift, 0) if start is None else start
     if not isinstance(start, Known) or not isinstance(start.value, int):
         raise Refused("enumerate() with a start that depends on the data.")
     return Several("enumerate", (iterable, start))
 
 
-def _product(run: Any, *iterables: Any, repeat: Any = None) -> Several:
+def _product(run: Interpreting, *iterables: Any, repeat: Any = None) -> Several:
     return Several("product", iterables * (1 if repeat is None else int(repeat.value)))
 
 
 def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     """`itertools.combinations` and `permutations`: of two, or of more of a few constants, which are written out."""
 
-    def function(run: Any, iterable: Any, r: Any = None) -> Any:
+    def function(run: Interpreting, iterable: Any, r: Any = None) -> Any:
         if isinstance(r, Known) and r.value == 2:
             return _as_written(run, of_two, {"iterable": iterable})
         steps = few_steps(run.lift, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
@@ -245,19 +203,13 @@ def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _indices(run: Any, *shape: Any) -> Several:
+def _indices(run: Interpreting, *shape: Any) -> Several:
     """`numpy.ndindex(a, b)`, `numpy.ndindex(x.shape)`: all places of an array, row by row."""
     sizes = shape[0].values if len(shape) == 1 and isinstance(shape[0], Items) else shape
     return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
 
 
-def _pairwise(run: Any, iterable: Any) -> Several:
-    """`itertools.pairwise(x)`: `zip(x, x[1:])`."""
-    values = tensor(run.lift, iterable)
-    return Several("zip", (values, index(run.lift, values, [slice(number(run.lift, 1), None)])))
-
-
-def _list(run: Any, iterable: Any = None) -> Any:
+def _list(run: Interpreting, iterable: Any = None) -> Any:
     if iterable is None:
         return Items((), True)
     if isinstance(iterable, Known):
@@ -268,21 +220,12 @@ def _list(run: Any, iterable: Any = None) -> Any:
     return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
 
 
-def _reversed(run: Any, sequence: Any) -> Any:
-    is_short = isinstance(sequence, Items)
-    return Items(sequence.values[::-1], sequence.is_list) if is_short else Several("reversed", (sequence,))
-
-
-def _divmod(run: Any, x: Any, y: Any) -> Any:
-    return Items(tuple(apply_operator(run, symbol, x, y) for symbol in ("//", "%")))
-
-
-def _slice(run: Any, *bounds: Any) -> Any:
+def _slice(run: Interpreting, *bounds: Any) -> Any:
     """`slice(a, b)`, as an index that is written `a:b`."""
     return slice(*(None if isinstance(one, Known) and one.value is None else one for one in bounds))
 
 
-def _partial(run: Any, function: Any, *args: Any, **kwargs: Any) -> Partial:
+def _partial(run: Interpreting, function: Any, *args: Any, **kwargs: Any) -> Partial:
     return Partial(function, args, kwargs)
 
 
@@ -291,17 +234,19 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "keras.backend.foldl": _reading(_folded, "FO105"), "keras.backend.foldr": _reading(_folded, "FO105"),
     "keras.ops.scan": _reading(_scanned, "FO105"), "jax.lax.scan": _reading(_scanned, "FO105"),
     "keras.ops.fori_loop": _reading(_counted, "FO105"), "jax.lax.fori_loop": _reading(_counted, "FO105"),
-    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _running,
+    "keras.ops.while_loop": _while, "tensorflow.while_loop": _while, "tensorflow.scan": _reading(_running, "FO105"),
     "tensorflow.cond": _reading(_chosen, "FO202"), "keras.ops.cond": _reading(_chosen, "FO202"),
     "builtins.map": _map, "itertools.starmap": _reading(_starmapped),
+    "itertools.pairwise": _reading(_paired), "builtins.divmod": _reading(_divided),
     "functools.reduce": _reading(_folded), "_functools.reduce": _reading(_folded),
     "keras.ops.map": _map_rows, "tensorflow.map_fn": _map_rows, "keras.ops.vectorized_map": _map_rows,
     "tensorflow.vectorized_map": _map_rows,
     **bound({
-        "builtins.divmod": _divmod, "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range,
-        "tensorflow.range": _range, "builtins.zip": _zip, "builtins.enumerate": _enumerate,
+        "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range, "tensorflow.range": _range,
+        "builtins.zip": lambda run, *iterables, strict=None: Several("zip", iterables),
+        "builtins.reversed": lambda run, sequence: Several("reversed", (sequence,)),
+        "builtins.enumerate": _enumerate, "builtins.list": _list, "builtins.tuple": _list, "numpy.ndindex": _indices,
         "itertools.product": _product, "itertools.combinations": _choices("combinations", _combined),
-        "itertools.permutations": _choices("permutations", _permuted), "itertools.pairwise": _pairwise,
-        "numpy.ndindex": _indices, "builtins.list": _list, "builtins.tuple": _list, "builtins.reversed": _reversed,
+        "itertools.permutations": _choices("permutations", _permuted),
     }),
 }  # fmt: skip

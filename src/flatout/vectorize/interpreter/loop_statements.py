@@ -18,6 +18,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Local,
     Mutable,
+    Question,
     Range,
     Refused,
     Stream,
@@ -31,88 +32,98 @@ from flatout.vectorize.arrays.lifting import Lifting, Masked
 from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
-from flatout.vectorize.loops.loop_totals import MOST_UNROLLED, carried, finished
-from flatout.vectorize.loops.running_totals import advanced, changed_once, is_total, steady
+from flatout.vectorize.loops.loop_totals import (
+    MOST_UNROLLED,
+    advanced,
+    carried,
+    changed_once,
+    finished,
+    is_total,
+    steady,
+)
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
 from .comprehensions import iterated
-from .heap import Snapshot, Space, read
+from .evaluation import condition
+from .heap import HELD, Interpreting, Snapshot, Space, read
 from .scopes import Scope
 
 
-def for_statement(run: Any, node: ast.For, scope: Scope) -> None:
+def for_statement(run: Interpreting, node: ast.For, scope: Scope) -> None:
     if node.orelse:
         raise Refused("A loop has an else branch: early exit.")
     loop(run, iterated(run, node.iter, scope), node.target, node.body, scope)
 
 
-def while_statement(run: Any, node: ast.While, scope: Scope) -> None:
-    """`while i < n: ...; i += 1` is `for i in range(i, n)`."""
-    name, steps, body = _counted(run, node, scope)
+def while_statement(run: Interpreting, node: ast.While, scope: Scope) -> None:
+    """`while i < n: ...; i += 1` is `for i in range(i, n)`; that the body changes `i` as well makes no difference."""
+    before, names = run.heap.snapshot(), dict(run.lift.graph.names)
+    try:
+        name, begin, stop, step = _counted(run, node, scope)
+    finally:
+        run.heap.restore(before)
+        run.lift.graph.names = names
+    body = node.body
+    if stored(body[0]) == {name} and name not in stored(*body[1:]):  # The others see the next value.
+        begin, stop, body = _moved(run.lift, begin, step), _moved(run.lift, stop, step), body[1:]
+    steps = Range(begin, stop, None if step == 1 else number(run.lift, step))
     loop(run, steps, ast.Name(name, ast.Store()), body, scope)
-    scope.variables[name] = _behind(run.lift, steps, name)
+    if isinstance(begin, Known) and begin.value == 0 and step == 1 and isinstance(stop, Host):
+        scope.variables[name] = Host(steps_of(run.lift, stop.node))
+    else:
+        scope.variables[name] = Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
-def _counted(run: Any, node: ast.While, scope: Scope) -> tuple[str, Range, list[ast.stmt]]:
-    """The counter of `while i < n: ...; i += 1`, the range that it runs through, and the body.
+def _counted(run: Interpreting, node: ast.While, scope: Scope) -> tuple[str, Any, Any, int]:
+    """The variable that a `while` compares with a bound, where it begins and stops, and its step, all seen by value.
 
-    The counter may rise or fall, and be changed at the end of the body or at its beginning.
+    The condition is asked of what the loop carries, and the statements that change the counter are run on all of its
+    values: they must move it by a constant.
     """
-    refused = Refused(
-        "A while loop that does not count: how many steps it takes depends on the data.", "FO101", node.lineno
-    )
-    test = node.test
-    if node.orelse or not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.left, ast.Name):
+    lift, variables = run.lift, scope.variables
+    refused = Refused("A while loop that does not count: how many steps it takes depends on the data.", "FO101")
+    for name in stored(*node.body) & variables.keys():
+        variables[name] = carried(lift, variables[name], name)
+    try:
+        asked = condition(run, node.test, scope, may_ask=True)
+    except WrongRank:
+        raise
+    except Refused as error:
+        raise refused from error
+    if node.orelse or not isinstance(asked, Question) or asked.keep is not None or asked.is_open:
         raise refused
-    name = test.left.id
-    steps = {at: step for at, part in enumerate(node.body) if (step := _step_of(part, name))}
-    changed = sum(
-        isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Store)
-        for statement in node.body
-        for part in ast.walk(statement)
-    )
-    if len(steps) != 1 or changed != 1 or not set(steps) <= {0, len(node.body) - 1}:
+    name, begin, stop = asked.carried.name, _number(asked.carried.begin), asked.value
+    values = range_of(lift, Range(begin, stop)).element
+    variables[name] = values
+    for statement in node.body:
+        if name in stored(statement):
+            run.statement(statement, scope)
+    after = variables[name]
+    if not isinstance(after, Tensor) or after.position is None or after.position[0] is not values.position[0]:
         raise refused
-    ((at, step),) = steps.items()
-    is_first = at == 0 and len(node.body) > 1
-    if any(isinstance(part, ast.Continue) for statement in node.body for part in ast.walk(statement)) and not is_first:
+    step = after.position[1]
+    if asked.symbol == (">=" if step > 0 else "<="):
+        stop = _moved(lift, stop, 1 if step > 0 else -1)
+    elif asked.symbol != (">" if step > 0 else "<") and not (asked.symbol == "!=" and abs(step) == 1):
         raise refused
-    begin, stop = scope.variables.get(name), run.expression(test.comparators[0], scope)
-    if not isinstance(begin, (Known, Host, Tensor)):
-        raise refused
-    op = type(test.ops[0])
-    if op is (ast.LtE if step > 0 else ast.GtE):
-        stop = _moved(run.lift, stop, 1 if step > 0 else -1)
-    elif op is not (ast.Lt if step > 0 else ast.Gt) and not (op is ast.NotEq and abs(step) == 1):
-        raise refused
-    if is_first:  # The body sees the counter when it was changed already.
-        begin, stop = (_moved(run.lift, bound, step) for bound in (begin, stop))
-    steps_of = None if step == 1 else number(run.lift, step)
-    return name, Range(begin, stop, steps_of), [part for part in node.body if part is not node.body[at]]
+    return name, begin, stop, step
 
 
 def _moved(lift: Lifting, bound: Any, by: int) -> Any:
     return operated(lift, "+" if by > 0 else "-", bound, number(lift, abs(by)))
 
 
-def _step_of(node: ast.stmt, name: str) -> int:
-    """By how much a statement changes a counter: `i += 1`, `i = i - 2`; 0: it is none."""
-    match node:
-        case ast.AugAssign(target=ast.Name(id=same), op=op, value=ast.Constant(value=int() as by)):
-            is_counter = same == name
-        case ast.Assign(
-            targets=[ast.Name(id=same)],
-            value=ast.BinOp(left=ast.Name(id=again), op=op, right=ast.Constant(value=int() as by))
-            | ast.BinOp(left=ast.Constant(value=int() as by), op=ast.Add() as op, right=ast.Name(id=again)),
-        ):
-            is_counter = same == again == name
-        case _:
-            return 0
-    return {ast.Add: by, ast.Sub: -by}.get(type(op), 0) if is_counter else 0
+def _number(value: Any) -> Any:
+    """A counter's beginning: a number, also as a tensor of one."""
+    if isinstance(value, Tensor) and value.node.kind == "call" and len(value.node.parts[1]) >= 1:
+        inside = value.node.parts[1][0]
+        if inside.kind == "const" and inside.parts[0].lstrip("-").isdigit():
+            return Known(int(inside.parts[0]), inside)
+    return value
 
 
-def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+def loop(run: Interpreting, over: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
     """Run a body for everything in `over`: once, for all steps, or step by step where these are few constants."""
     body = _without_continue(body)
     before = run.heap.snapshot()
@@ -140,7 +151,7 @@ def loop(run: Any, over: Any, target: ast.expr, body: list[ast.stmt], scope: Sco
 class _Loop:
     """A loop whose body is read once, for all steps."""
 
-    def __init__(self, run: Any, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
+    def __init__(self, run: Interpreting, target: ast.expr, body: list[ast.stmt], scope: Scope) -> None:
         self._run, self._target, self._body, self._scope = run, target, body, scope
         self._before: Snapshot = run.heap.snapshot()
         # The cells that the body changes, and those of them that held an object and get another one.
@@ -222,7 +233,7 @@ class _Loop:
         run.assign(self._target, flow.element, scope)
         later: dict[int, Any] = {}
         for at, (name, _) in self._running.items():
-            total = self._tried(self._body[at], name)
+            total: Any = self._tried(self._body[at], name) if isinstance(scope.variables.get(name), Sum) else None
             numbers = steady(run.lift, total, flow) if is_total(total, name) else None
             if numbers is not None:
                 scope.variables[name], later[at], totals[name] = numbers
@@ -255,45 +266,26 @@ class _Loop:
             space.variables[cell] = Sum(label) if cell == EACH else unreadable
 
     def _tried(self, statement: ast.stmt, name: str) -> Any:
-        """What a statement of constants and variables alone makes of a variable before the others have run."""
-        held = self._scope.variables.get(name)
-        if not isinstance(held, Sum) or any(isinstance(part, _NOT_PLAIN) for part in ast.walk(statement)):
-            return None
+        """What a statement makes of a variable before the others have run; None: that cannot be told."""
+        before = self._run.heap.snapshot()
         try:
             self._run.statement(statement, self._scope)
+            return self._scope.variables.get(name)
         except Refused:
             return None
         finally:
-            made, self._scope.variables[name] = self._scope.variables[name], held
-        return made
-
-
-_NOT_PLAIN = (
-    ast.Call,
-    ast.Subscript,
-    ast.Attribute,
-    ast.IfExp,
-    ast.BoolOp,
-    ast.Compare,
-    ast.ListComp,
-    ast.GeneratorExp,
-)
+            self._run.heap.restore(before)
 
 
 def _emptied(made: Mutable) -> Snapshot:
     """What an object that stands for many holds before any of them is filled."""
     found: Snapshot = {made: {}}
     for cell, value in made.variables.items():
-        if cell == CONTENT:
-            found[made][cell] = Items((), True) if isinstance(value, Terms) and value.base is None else value
-            if isinstance(value, Terms) and value.base is not None:
-                found[made][cell] = value.base
-        elif isinstance(value, Mutable):
-            found[made][cell] = value
+        if isinstance(value, Mutable):
             found |= _emptied(value)
         elif isinstance(value, Terms):
-            found[made] |= {cell: value.base} if value.base is not None else {}
-        else:
+            value = Items((), True) if cell == CONTENT and value.base is None else value.base
+        if value is not None:
             found[made][cell] = value
     return found
 
@@ -302,20 +294,12 @@ def _check_shared(before: Any, after: Any, held: dict[Any, Any]) -> None:
     """Refuse entries of an array that the loss was given, or that another variable holds, too."""
     if not isinstance(before, (Tensor, Known)) or not isinstance(after, Sum) or after.how != "sums":
         return
-    if before.node.kind in ("name", "attribute", "index"):
+    if before.node.kind in HELD:
         raise Refused(f"Entries of {after.name!r}, which the function was given, are changed.", "FO303")
     others = [one for one in held.values() if isinstance(one, (Tensor, Known))]
     shares = sum(one is before or (one.node is not before.node and before.node in one.node.inputs()) for one in others)
     if shares > 1:
         raise Refused(f"Entries of {after.name!r} are changed, which another variable holds, too.", "FO106")
-
-
-def _behind(lift: Lifting, steps: Any, name: str) -> Any:
-    """The counter of a `while` loop behind it: where it stopped."""
-    first, last = steps.start, steps.stop
-    if steps.step is None and isinstance(last, Host) and isinstance(first, Known) and first.value == 0:
-        return Host(steps_of(lift, last.node))
-    return Unreadable(f"The counter {name!r} is read behind its loop.")
 
 
 def is_pending(flow: Stream) -> bool:

@@ -81,11 +81,8 @@ def is_still(function: types.FunctionType, name: str, value: Any) -> bool:
             return False
     else:
         now = function.__globals__.get(name)
-    return now is value or _are_equal(now, value)
-
-
-def _are_equal(now: Any, value: Any) -> bool:
-    return isinstance(value, (bool, int, float, str)) and type(now) is type(value) and bool(now == value)
+    is_plain = isinstance(value, (bool, int, float, str)) and type(now) is type(value)
+    return now is value or (is_plain and bool(now == value))
 
 
 def outside_of(function: types.FunctionType) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.lookups.lookups import distinct, is_table
 
 PYTHON: dict[str, Any] = {
@@ -54,17 +55,15 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
     if isinstance(value, Tensor):
         if not value.rank:
             raise WrongRank("A number is iterated.")
+        first, valid = value.inner[0], value.valid
+        if valid is not None and first in valid.dims:
+            value = replace(value, valid=None, is_loose=False)
+            steps = stream(lift, value)
+            assert isinstance(steps, Stream)
+            return replace(steps, keep=relabelled(valid, {first: steps.axes[0]}))
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
-            steps = range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
-            if value.valid is None or value.inner[0] not in value.valid.dims:
-                return steps
-            return replace(steps, keep=relabelled(value.valid, {value.inner[0]: steps.axes[0]}))
-        axis = Axis("row", value.inner[0].size)
-        if value.valid is not None and value.inner[0] in value.valid.dims:
-            keep = relabelled(value.valid, {value.inner[0]: axis})
-            return Stream(
-                (axis,), index(lift, replace(value, valid=None, is_loose=False), [variable(lift, axis)]), keep
-            )
+            return range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
+        axis = Axis("row", first.size)
         return Stream((axis,), index(lift, value, [variable(lift, axis)]))
     if isinstance(value, Bag) and not value.others:
         return stream(lift, distinct(lift, value.entries))
@@ -126,16 +125,14 @@ def variable(lift: Lifting, axis: Axis) -> Tensor:
     if axis.start is None:
         node = graph.call("ops.arange", axis.size)
     else:
-        node = graph.call("ops.arange", axis.start, _sum(lift, axis.start, axis.size))
+        stop = operated(lift, "+", _bound_of(lift, axis.size), _bound_of(lift, axis.start))
+        node = graph.call("ops.arange", axis.start, stop.node)
     return Tensor(node, (axis,), (), "int", is_host=True, position=(axis, 0))
 
 
-def _sum(lift: Lifting, left: Node, right: Node) -> Node:
-    if left.kind == "const" and right.kind == "const":
-        return lift.graph.const(int(left.parts[0]) + int(right.parts[0]))
-    if right.kind == "binary" and right.parts[0] == "-" and right.parts[2] is left:
-        return right.parts[1]  # type: ignore[no-any-return]
-    return lift.graph.binary("+", left, right)
+def _bound_of(lift: Lifting, node: Node) -> Known | Host:
+    known = _known(node)
+    return Host(node) if known is None else number(lift, known)
 
 
 def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
@@ -234,8 +231,7 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         if inside.keep is not None or len(inside.axes) != 1 or inside.axes[0].is_reversed:
             raise Refused("A selection is enumerated; its numbers depend on the data.", "FO108")
         at = inside.axes[0]
-        count = variable(lift, Axis("i", at.size))
-        count = replace(relabelled(count, {count.dims[0]: at}), position=(at, 0) if at.start is None else None)
+        count = replace(positions(lift, at), position=(at, 0) if at.start is None else None)
         if first:
             count = replace(binary(lift, "+", count, number(lift, first)), kind="int")
         return Stream(inside.axes, Items((count, inside.element)))

@@ -17,7 +17,6 @@ from flatout.vectorize.arrays.algebra import (
     number,
     operand,
     relabelled,
-    relabelled_value,
     where,
 )
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
@@ -45,39 +44,6 @@ from .loop_totals import join, opened, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16
-
-
-def write(run: Any, held: Any, cell: Any, kind: str, keys: tuple[Any, ...], value: Any) -> None:
-    """Leave a term; `held` is a mutable object, or the scope of an array."""
-    if run.lift.masks and not run.loops:
-        raise Refused("An entry is changed on one side of a branch.", "FO202")
-    before = held.variables.get(cell)
-    term = Items((*keys, value))
-    if isinstance(before, Sum):
-        if before.how not in (None, kind):
-            raise Refused(
-                f"The entries of {before.name!r} are carried from step to step in more than one way.", "FO106"
-            )
-        terms = before.terms
-        if kind == "sums" and terms and _is_begun(terms[-1], keys):
-            terms = terms[:-1]
-        held.variables[cell] = Sum(before.name, kind, (*terms, term))
-        return
-    parts = before.parts if isinstance(before, Terms) else ()
-    base = before.base if isinstance(before, Terms) else before
-    if isinstance(before, Terms) and before.kind != kind:
-        raise Refused("The entries of a dict are changed in more than one way.", "FO106")
-    base = None if isinstance(base, Items) and not base.values else base
-    held.variables[cell] = Terms(kind, (*parts, Listing(term, ())), base)
-
-
-def _is_begun(term: Any, keys: tuple[Any, ...]) -> bool:
-    """Whether a term is the zero that an entry of these keys begins with."""
-    if not isinstance(term, Items) or len(term.values) != len(keys) + 1:
-        return False
-    *own, value = term.values
-    is_zero = isinstance(value, Known) and value.value == 0
-    return is_zero and all(are_same(a, b) for a, b in zip(own, keys, strict=True))
 
 
 def are_same(one: Any, other: Any) -> bool:
@@ -174,15 +140,8 @@ def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     if len(terms.parts) != 1 or len(terms.parts[0].axes) > 1 or len(keys) != 1:
         raise Refused("Entries are set in more than one place.", "FO106")
     (part,) = terms.parts
-    (wanted,) = keys
-    key, value = part.element.values
     if not part.axes:
-        return value
-    (axis,) = part.axes
-    if isinstance(key, Tensor) and isinstance(wanted, Tensor) and key.node is wanted.node and len(key.dims) == 1:
-        (other,) = wanted.dims or (None,)
-        if other is not None and not key.rank and other.size is axis.size:
-            return relabelled_value(value, {axis: other})
+        return part.element.values[1]
     flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")

@@ -1,19 +1,26 @@
-"""Loops: what is iterated becomes an axis; what the body carries from step to step must be a sum, maximum or list."""
+"""Loops: what is iterated becomes an axis; what the body carries from step to step must be a sum, maximum or list.
+
+A sum or product that is read at every step, after the step's own term has joined it, is a prefix sum (`ops.cumsum`,
+`ops.cumprod`), a running maximum that of all steps until then. All else is a recurrence, and refused.
+"""
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
     binary,
     both,
+    cast,
     elementwise,
     known_items,
     named,
     number,
     operand,
     relabelled,
+    relabelled_value,
     where,
 )
 from flatout.vectorize.arrays.expression_graph import Node
@@ -33,11 +40,12 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import steps_of
+from flatout.vectorize.arrays.ragged import positions, steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.reading.function_source import loaded, stored
 
-from .iterated_axes import in_order
+from .iterated_axes import in_order, operated
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
@@ -72,17 +80,16 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
         return before
     if after.how == "list":
         return _filled(lift, before, after, flow)
+    if after.how == "entries":
+        return _entries_set(lift, before, after, flow)
     if after.how in ("sums", "lists", "sets"):
         from .keyed_terms import finished as keyed
 
         return keyed(lift, before, after, flow)
-    result = before
-    term: Any = None
+    term: Any = Known(None, lift.graph.const(None))
     for part in after.terms:
-        part = operand(lift, part)
-        part = over_axes(lift, after.how, part, flow)
-        term = part if term is None else join(lift, after.how, term, part)
-    return join(lift, after.how, result, term)
+        term = join(lift, after.how, term, over_axes(lift, after.how, operand(lift, part), flow))
+    return join(lift, after.how, before, term)
 
 
 _IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
@@ -149,8 +156,6 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
             both(lift, keep, element.listing.keep),
             element.listing.element,
         )
-    if after.slot:
-        return _entries_set(lift, before, replace(after, terms=(Splice(Listing(element, (), keep)),)), flow)
     filled = Listing(in_order(lift, element, axes), axes, keep)
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
@@ -163,26 +168,15 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
 
 
 def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
-    """An array behind a loop that set its entries, one at every step, perhaps under a condition."""
-    (term,) = after.terms
-    value, keep = term.listing.element, term.listing.keep
-    mine = [axis for axis in after.slot if axis is not None and axis in flow.axes]
-    if len(mine) != 1 or len(flow.axes) != 1 or mine[0].start is not None:
-        raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
-    if isinstance(before, Sum):  # The loop around this one runs through the rest of the slot.
-        if before.how is not None or before.name != after.name:
-            raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
-        return after
-    if isinstance(before, Listing) and [axis.size for axis in before.axes] != [axis.size for axis in flow.axes]:
-        raise Refused(f"Not every entry of {after.name!r} is set.", "FO106")
-    if not isinstance(before, Tensor):
-        if isinstance(before, Listing) and keep is not None and after.slot == flow.axes:
-            value = sheltered(lift, keep, operand(lift, value))
-            return Listing(where(lift, keep, value, operand(lift, before.element)), flow.axes)
-        if keep is not None or after.slot != flow.axes:
-            raise Refused(f"Entries of {after.name!r} are set in a list of lists, or under a condition.", "FO106")
-        return Listing(value, flow.axes, None)
-    return _with_entries(lift, before, after, operand(lift, value), keep)
+    """An array or list behind a loop that set its entries, those of every step, perhaps under conditions."""
+    for term in after.terms:
+        if len(flow.axes) != 1 or flow.axes[0] not in term.slot or flow.axes[0].start is not None:
+            raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
+        term = replace(term, listing=replace(term.listing, keep=both(lift, flow.keep, term.listing.keep)))
+        # A loop around this one runs through the rest of the slot.
+        is_inner = isinstance(before, Sum)
+        before = join(lift, "entries", before, term) if is_inner else _with_entries(lift, before, after.name, term)
+    return before
 
 
 def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tensor | None:
@@ -198,20 +192,117 @@ def masked_entries(lift: Lifting, before: Tensor, mask: Any, value: Any) -> Tens
     return replace(made, position=None, domain=None, is_host=before.is_host) if made.rank == before.rank else None
 
 
-def _with_entries(lift: Lifting, before: Tensor, after: Sum, value: Tensor, keep: Tensor | None) -> Tensor:
-    whole = sum(axis is None for axis in after.slot)
-    if value.valid is not None or value.is_loose or before.rank < len(after.slot) or value.rank < whole:
-        raise Refused(f"Entries of {after.name!r} are set to something that does not fit.", "FO108")
-    for axis in after.slot:
-        if axis is not None and axis not in value.dims:  # The same for every step.
+def _with_entries(lift: Lifting, before: Any, name: str, term: Splice) -> Any:
+    value, keep, slot = operand(lift, term.listing.element), term.listing.keep, term.slot
+    if isinstance(before, Items) and not before.values:  # Nothing is there yet.
+        before = Listing(None, tuple(axis for axis in slot if axis is not None))
+    if isinstance(before, Listing):
+        (axis,), (own,) = (slot, before.axes) if len(slot) == len(before.axes) == 1 else ((None,), (None,))
+        if axis is None or own is None or own.size is not axis.size:
+            raise Refused(f"Not every entry of {name!r} is set.", "FO106")
+        if keep is not None:
+            old = operand(lift, relabelled_value(before.element, {own: axis}))
+            value = where(lift, keep, sheltered(lift, keep, value), old)
+        return Listing(value, (axis,))
+    whole = sum(axis is None for axis in slot)
+    is_array = isinstance(before, Tensor) and before.rank >= len(slot)
+    if not is_array or value.valid is not None or value.is_loose or value.rank < whole:
+        raise Refused(f"Entries of {name!r} are set to something that does not fit.", "FO108")
+    for axis in slot:
+        if axis is not None and axis not in value.dims and keep is None:  # The same for every step.
             spread = listing_to_tensor(lift, Listing(value, (axis,)))
             value = replace(spread, inner=spread.inner[1:])
     rows = list(value.inner)
-    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in after.slot]
+    inner: list[Axis] = [axis if axis is not None else rows.pop(0) for axis in slot]
     inner += rows
     if keep is not None:
         if len(inner) != before.rank:
-            raise Refused(f"Entries of {after.name!r} are set under a condition, to something that is spread.", "FO108")
+            raise Refused(f"Entries of {name!r} are set under a condition, to something that is spread.", "FO108")
         old = replace(relabelled(before, dict(zip(before.inner, inner, strict=True))), inner=())
         value = where(lift, keep, sheltered(lift, keep, replace(value, inner=())), old)
     return replace(value, inner=tuple(inner), position=None, domain=None)
+
+
+_FUNCTIONS = {"sum": "ops.cumsum", "prod": "ops.cumprod"}
+
+
+def changed_once(body: list[ast.stmt]) -> dict[int, tuple[str, bool]]:
+    """Variables that one statement of a body changes and others read: its place, which, and whether some come first."""
+    found = {}
+    for at, statement in enumerate(body):
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)]) | ast.AugAssign(target=ast.Name(id=name)):
+                earlier, later = body[:at], body[at + 1 :]
+                if name not in stored(*earlier, *later) and name in loaded(*earlier, *later):
+                    found[at] = name, name in loaded(*earlier)
+    return found
+
+
+def is_total(after: Any, name: str) -> bool:
+    """Whether a statement let a number that a loop carries grow by terms."""
+    if not isinstance(after, Sum) or after.name != name or after.how not in ("sum", "prod", "max", "min"):
+        return False
+    begin = after.begin.value if isinstance(after.begin, Known) else 0
+    return isinstance(after.begin, (Known, Host, Tensor)) and type(begin) in (int, float, type(None))
+
+
+def _recurrence(total: Sum) -> Refused:
+    return Refused(f"{total.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+
+
+def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | None:
+    """A total that grows by the same number at every step: before the step's own, after it, and behind the loop."""
+    before, term = total.begin, total.terms[0]
+    if total.how not in _FUNCTIONS or len(total.terms) > 1 or not isinstance(term, (Known, Host)):
+        return None
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_number = isinstance(before, (Known, Host))
+    if axis is None or axis.size is None or axis.size.kind == "pending" or flow.keep is not None or not is_number:
+        raise _recurrence(total)
+    if axis.is_reversed:
+        raise Refused(f"{total.name!r} counts the steps of a loop that runs backwards.", "FO106")
+    is_place = axis.start is None
+    count = replace(positions(lift, axis), position=(axis, 0) if is_place else None)
+
+    def after(steps: Any) -> Any:
+        if total.how == "prod":
+            return _joined(lift, "*", before, operated(lift, "**", term, steps))
+        return _joined(lift, "+", before, _joined(lift, "*", term, steps))
+
+    return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
+
+
+def _joined(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
+        return right
+    return operated(lift, symbol, left, right)
+
+
+def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:
+    """The total at every step of a loop, and the one behind it."""
+    how, term = str(total.how), total.terms[0]
+    for more in total.terms[1:]:
+        term = join(lift, how, term, more)
+    part = operand(lift, term)
+    part = cast(lift, part, "float32") if part.kind == "bool" else part
+    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    is_plain = axis is not None and axis in part.dims and flow.keep is None and not axis.is_reversed
+    if axis is None or not is_plain or part.valid is not None or part.is_loose:
+        raise _recurrence(total)
+    if how in _FUNCTIONS:
+        place = lift.graph.const(part.dims.index(axis) - len(part.dims))
+        node = lift.graph.call(_FUNCTIONS[how], part.node, axis=place)
+        prefix = replace(part, node=node, position=None, domain=None)
+    else:
+        prefix = _largest_until(lift, how, part, axis)
+    behind = reduce(lift, how, part, (axis,))
+    return join(lift, how, total.begin, prefix), join(lift, how, total.begin, behind)
+
+
+def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
+    """The largest (smallest) term of all steps until each."""
+    other = Axis("earlier", axis.size)
+    until = elementwise(lift, "less_equal", (positions(lift, other), positions(lift, axis)), "bool", "<=")
+    lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
+    twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
+    return over_axes(lift, how, twin, Stream((other,), twin, until))

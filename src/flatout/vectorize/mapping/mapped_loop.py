@@ -134,7 +134,14 @@ def _mapped(
     if not is_plain or loaded(*rest, *results) & filled:
         raise Refused("A sample's result is carried on in a way that is neither a sum nor a list.")
     result = results[0] if len(results) == 1 else ast.Tuple(results, ast.Load())
-    used, inside = _of_one_sample([*rest, ast.Return(result)], counter, rows, arrays)
+    naming = _Naming(counter, arrays, loaded(*loop.body) | stored(*loop.body) | set(arrays))
+    inside = [naming.visit(statement) for statement in [*rest, ast.Return(result)]]
+    needed = loaded(*inside)
+    if counter in needed:
+        raise Refused("The number of the sample takes part in the computation.")
+    used = [*(pair for pair in rows if pair[0] in needed), *((one, array) for array, one in naming.names.items())]
+    if not used:
+        raise Refused("The loop over the samples reads none of them.")
     names, given = [one for one, _ in used], ", ".join(array for _, array in used)
     made: list[Any] = ast.parse(
         f"def of_one({names[0]}): pass\nof_each = {ops_name}.vectorized_map(of_one, {given})"
@@ -174,21 +181,6 @@ def _term(statement: ast.stmt, known: set[str]) -> tuple[str, str, ast.expr] | N
         case ast.Expr(value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="append"), args=[term])):
             return (name, "list", term) if name in known else None
     return None
-
-
-def _of_one_sample(
-    statements: list[Any], counter: str | None, rows: _Rows, arrays: Mapping[str, int]
-) -> tuple[_Rows, list[Any]]:
-    """The body with each sample's rows by names of their own: those names with their arrays, and the body."""
-    naming = _Naming(counter, arrays, loaded(*statements) | stored(*statements) | set(arrays))
-    made = [naming.visit(statement) for statement in statements]
-    needed = loaded(*made)
-    if counter in needed:
-        raise Refused("The number of the sample takes part in the computation.")
-    used = [*(pair for pair in rows if pair[0] in needed), *((one, array) for array, one in naming.names.items())]
-    if not used:
-        raise Refused("The loop over the samples reads none of them.")
-    return used, made
 
 
 class _Naming(ast.NodeTransformer):

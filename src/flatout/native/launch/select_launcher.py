@@ -34,11 +34,12 @@ def make_launcher(name: str) -> Launcher:
             f"Expected one of {', '.join(map(repr, _LAUNCHERS))}."
         )
     where, remedy = _LAUNCHERS[name]
-    module, _, kind = where.partition(".")
+    file, _, kind = where.partition(".")
     try:
-        launcher: Launcher = getattr(importlib.import_module(f".{module}", __package__), kind)()
+        module = importlib.import_module(f".{file}", __package__)
     except ImportError as error:
         raise MissingExtra(f"The launcher {name!r} cannot be imported ({error}). {remedy}") from error
+    launcher: Launcher = getattr(module, kind)()
     return launcher
 
 

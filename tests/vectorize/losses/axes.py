@@ -13,7 +13,7 @@ HORIZON = (1.0, 0.7, 0.4)
 NAMED_LEVELS = {"low": 0.1, "mid": 0.5, "high": 0.9}
 
 
-def classes_dice(y_true, y_pred):  # rewritten on jax torch: FO104
+def classes_dice(y_true, y_pred):  # rewritten on torch: FO104
     total = 0.0
     for c in range(y_pred.shape[-1]):
         truth = ops.cast(ops.equal(y_true, c), "float32")
@@ -30,7 +30,7 @@ def classes_cost(y_true, y_pred):  # rewritten on torch: FO104
     return total
 
 
-def quadratic_form_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def quadratic_form_loss(y_true, y_pred):  # rewritten on torch: FO101
     total = 0.0
     for i in range(y_true.shape[0]):
         error = y_true[i] - y_pred[i]
@@ -38,7 +38,7 @@ def quadratic_form_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     return total / y_true.shape[0]
 
 
-def quantiles(y_true, y_pred):  # rewritten on jax torch: FO104
+def quantiles(y_true, y_pred):  # rewritten on torch: FO104
     parts = []
     for k, level in enumerate(LEVELS):
         error = y_true[:, 0] - y_pred[:, k]
@@ -149,14 +149,14 @@ def frames_loss(y_true, y_pred):  # rewritten on torch: FO102
     return ops.mean(ops.stack(frames, axis=1))
 
 
-def growing_slices_loss(y_true, y_pred):  # rewritten on jax torch: FO102
+def growing_slices_loss(y_true, y_pred):  # rewritten on torch: FO102
     loss = 0.0
     for t in range(1, y_pred.shape[1] + 1):
         loss += ops.mean(ops.abs(ops.sum(y_pred[:, :t], axis=1) - ops.sum(y_true[:, :t], axis=1)))
     return loss / y_pred.shape[1]
 
 
-def windows_loss(y_true, y_pred):  # rewritten on jax torch: FO102
+def windows_loss(y_true, y_pred):  # rewritten on torch: FO102
     k = 2
     out = []
     for s in range(y_pred.shape[1] - k + 1):
@@ -198,7 +198,7 @@ def permutation_invariant_loss(y_true, y_pred):  # rewritten on torch: FO101|FO1
     return ops.mean(ops.min(ops.stack(best), axis=0))
 
 
-def weekly_loss(y_true, y_pred):  # rewritten on jax torch: FO102
+def weekly_loss(y_true, y_pred):  # rewritten on torch: FO102
     total = 0.0
     for start in range(0, y_pred.shape[1] - 1, 2):
         window = slice(start, start + 2)

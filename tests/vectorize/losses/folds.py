@@ -22,7 +22,7 @@ def operator_loss(y_true, y_pred):  # rewritten on torch: FO101
     return functools.reduce(operator.add, (ops.sum(ops.square(t - p)) for t, p in zip(y_true, y_pred, strict=False)))
 
 
-def product_of_rows_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def product_of_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     like = functools.reduce(operator.mul, [ops.sigmoid(ops.sum(t * p)) for t, p in zip(y_true, y_pred, strict=False)])
     return -ops.log(like + 1e-12)
 
@@ -52,7 +52,7 @@ def fori(y_true, y_pred):  # rewritten: FO105|FO101
     return ops.fori_loop(0, y_true.shape[0], body, ops.zeros(())) / y_true.shape[0]
 
 
-def ops_scan(y_true, y_pred):  # rewritten on jax torch: FO105|FO101|FO102|FO106
+def ops_scan(y_true, y_pred):  # rewritten on torch: FO105|FO101|FO102|FO106
     def body(carry, pair):
         t, p = pair
         return carry + ops.sum(ops.abs(t - p)), ops.max(ops.abs(t - p))
@@ -61,7 +61,7 @@ def ops_scan(y_true, y_pred):  # rewritten on jax torch: FO105|FO101|FO102|FO106
     return total / y_true.shape[0] + ops.mean(worst)
 
 
-def drawdown_loss(y_true, y_pred):  # rewritten: FO102 FO106
+def drawdown_loss(y_true, y_pred):  # rewritten on torch: FO102 FO106
     peak = y_pred[:, 0]
     worst = ops.zeros_like(peak)
     for t in range(1, y_pred.shape[1]):
@@ -70,7 +70,7 @@ def drawdown_loss(y_true, y_pred):  # rewritten: FO102 FO106
     return ops.mean(worst) + ops.mean(ops.square(y_true - y_pred))
 
 
-def earth_mover_loss(y_true, y_pred):  # rewritten: FO102|FO104
+def earth_mover_loss(y_true, y_pred):  # rewritten on torch: FO102|FO104
     total, flow = 0.0, 0.0
     for k in range(y_pred.shape[1]):
         flow = flow + y_pred[:, k] - y_true[:, k]

@@ -124,7 +124,7 @@ def else_dict(y_true, y_pred, group):  # rewritten on torch: FO101|FO107|FO406 F
     return out / len(parts)
 
 
-def counter_weight(y_true, y_pred):  # rewritten on jax torch: FO201 FO406|FO401|FO101
+def counter_weight(y_true, y_pred):  # rewritten on torch: FO201 FO406|FO401|FO101
     freq = Counter(int(c) for c in y_true)
     w = [1.0 / freq[int(c)] for c in y_true]
     return sum(wi * ops.square(p) for wi, p in zip(w, y_pred, strict=False)) / len(freq)
@@ -209,7 +209,7 @@ def counted_classes_loss(y_true, y_pred):  # rewritten on torch: FO101 FO201 FO4
     return total
 
 
-def present_classes_loss(y_true, y_pred):  # rewritten: FO104
+def present_classes_loss(y_true, y_pred):  # rewritten on torch: FO104
     losses = []
     for c in range(3):
         mask = ops.cast(ops.equal(y_true, c), "float32")
@@ -226,7 +226,7 @@ def clipped_counts_metric(y_true, y_pred):  # rewritten on torch: FO201|FO205
     return sum(hits) / len(y_true)
 
 
-def last_write(y_true, y_pred, group):  # rewritten: FO101|FO102|FO107|FO106|FO406 FO201
+def last_write(y_true, y_pred, group):  # rewritten on torch: FO101|FO102|FO107|FO106|FO406 FO201
     last = {}
     for i in range(len(group)):
         last[int(group[i])] = ops.square(y_true[i] - y_pred[i])

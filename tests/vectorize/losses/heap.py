@@ -88,7 +88,7 @@ def object_with_list_loss(y_true, y_pred):  # rewritten: FO101
     return ops.max(ops.stack(rows.held))
 
 
-def closure_total_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def closure_total_loss(y_true, y_pred):  # rewritten on torch: FO101
     rows = []
 
     def visit(i):
@@ -182,7 +182,7 @@ def handed_list_loss(y_true, y_pred):  # rewritten on torch: FO101
     return ops.mean(ops.stack(rows))
 
 
-def two_slots_loss(y_true, y_pred):  # rewritten: FO101
+def two_slots_loss(y_true, y_pred):  # rewritten on torch: FO101
     parts = [0.0, 0.0]
     for i in range(y_pred.shape[0]):
         parts[0] = parts[0] + ops.mean(y_pred[i])
@@ -190,7 +190,7 @@ def two_slots_loss(y_true, y_pred):  # rewritten: FO101
     return parts[0] + parts[1]
 
 
-def state_dict_loss(y_true, y_pred):  # rewritten: FO101
+def state_dict_loss(y_true, y_pred):  # rewritten on torch: FO101
     state = {"total": 0.0}
 
     def add(v):
@@ -201,7 +201,7 @@ def state_dict_loss(y_true, y_pred):  # rewritten: FO101
     return state["total"]
 
 
-def filled_dict_loss(y_true, y_pred):  # rewritten: FO104
+def filled_dict_loss(y_true, y_pred):  # rewritten on torch: FO104
     def fill(table):
         for c in range(3):
             table[c] = ops.mean(ops.square(y_pred[:, c] - y_true[:, c]))
@@ -211,7 +211,7 @@ def filled_dict_loss(y_true, y_pred):  # rewritten: FO104
     return sum(table.values())
 
 
-def dict_of_lists_loss(y_true, y_pred):  # rewritten: FO101
+def dict_of_lists_loss(y_true, y_pred):  # rewritten on torch: FO101
     parts = {"value": [], "slope": []}
     for t, p in zip(y_true, y_pred, strict=False):
         parts["value"].append(ops.mean(ops.square(t - p)))
@@ -219,7 +219,7 @@ def dict_of_lists_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(parts["value"])) + 0.5 * ops.mean(ops.stack(parts["slope"]))
 
 
-def written_cells_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def written_cells_loss(y_true, y_pred):  # rewritten on torch: FO101
     out = [0.0] * y_pred.shape[0]
     for i in range(y_pred.shape[0]):
         out[i] = ops.logsumexp(y_pred[i]) - ops.sum(y_true[i] * y_pred[i])
@@ -264,7 +264,7 @@ def weights_listed_loss(y_true, y_pred):  # rewritten on torch: FO101
     return sum(w[i] * ops.square(y_true[i] - y_pred[i]) for i in range(n)) / n
 
 
-def weights_masked_loss(y_true, y_pred):  # rewritten: FO205|FO201
+def weights_masked_loss(y_true, y_pred):  # rewritten on torch: FO205|FO201
     target = ops.convert_to_numpy(y_true)
     w = np.ones(len(target), dtype="float32")
     w[target > 0.5] = 3.0

@@ -23,7 +23,7 @@ def batch_helper(y_true, y_pred):  # rewritten: FO101
     return total / y_true.shape[0]
 
 
-def loss_object(y_true, y_pred):  # rewritten on jax torch: FO101
+def loss_object(y_true, y_pred):  # rewritten on torch: FO101
     error = keras.losses.MeanSquaredError()
     return sum(error(y_true[i : i + 1], y_pred[i : i + 1]) for i in range(y_true.shape[0])) / y_true.shape[0]
 
@@ -91,7 +91,7 @@ def _squared(a, b, power=2):
     return ops.sum(ops.abs(a - b) ** power)
 
 
-def partial_helper_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def partial_helper_loss(y_true, y_pred):  # rewritten on torch: FO101
     one = partial(_squared, power=3)
     return sum(one(y_true[i], y_pred[i]) for i in range(y_true.shape[0])) / y_true.shape[0]
 
@@ -109,7 +109,7 @@ def helpers_inside_loss(y_true, y_pred):  # rewritten: FO101
     return total(zip(rows(y_true), rows(y_pred), strict=False))
 
 
-def two_results_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def two_results_loss(y_true, y_pred):  # rewritten on torch: FO101
     def both(t, p):
         e = t - p
         return ops.mean(e), ops.mean(ops.square(e))
@@ -163,7 +163,7 @@ class Focal(keras.losses.Loss):  # rewritten on torch: FO101
         return ops.stack(rows)
 
 
-def nested_helper_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO102|FO104
+def nested_helper_loss(y_true, y_pred):  # rewritten on torch: FO101 FO102|FO104
     def penalty(value, limit=1.0):
         return ops.where(ops.abs(value) > limit, ops.abs(value) - 0.5, 0.5 * value * value)
 

@@ -58,7 +58,7 @@ def host_sorted(y_true, y_pred):  # rewritten on tensorflow torch: FO101 FO201
     return total / count
 
 
-def host_percentile(y_true, y_pred):  # rewritten on jax torch: FO205
+def host_percentile(y_true, y_pred):  # rewritten on torch: FO205
     error = ops.abs(y_true - y_pred)
     limit = np.percentile(ops.convert_to_numpy(error), 75)
     return ops.mean(ops.where(error > limit, 0.0, error))
@@ -92,14 +92,14 @@ def above_median_loss(y_true, y_pred):  # rewritten on torch: FO205|FO201
     return ops.mean(ops.where(e > med, e, 0.0))
 
 
-def sorted_by_key_loss(y_true, y_pred):  # rewritten on jax torch: FO101 FO201
+def sorted_by_key_loss(y_true, y_pred):  # rewritten on torch: FO101 FO201
     e = ops.square(y_true - y_pred)
     order = sorted(range(e.shape[0]), key=lambda i: float(e[i]), reverse=True)
     k = max(1, len(order) // 2)
     return sum(e[i] for i in order[:k]) / k
 
 
-def rank_correlation_metric(y_true, y_pred):  # rewritten: FO205
+def rank_correlation_metric(y_true, y_pred):  # rewritten on torch: FO205
     a = np.argsort(np.argsort(ops.convert_to_numpy(y_true)))
     b = np.argsort(np.argsort(ops.convert_to_numpy(y_pred)))
     n = len(a)
@@ -121,7 +121,7 @@ def chosen_weights_loss(y_true, y_pred):  # rewritten on torch: FO205|FO201
     return ops.mean(ops.convert_to_tensor(weights) * ops.square(y_pred))
 
 
-def partition_loss(y_true, y_pred):  # rewritten: FO205|FO201
+def partition_loss(y_true, y_pred):  # rewritten on torch: FO205|FO201
     e = ops.square(y_true - y_pred)
     k = max(1, y_pred.shape[0] // 3)
     cut = np.partition(ops.convert_to_numpy(e), -k)[-k]
@@ -211,7 +211,7 @@ def logs_if_wanted_loss(y_true, y_pred):  # rewritten on torch: FO203 FO201
     return ops.mean(per)
 
 
-def along_axis(y_true, y_pred):  # rewritten: FO205
+def along_axis(y_true, y_pred):  # rewritten on torch: FO205
     err = np.apply_along_axis(lambda row: np.max(row) - np.min(row), 1, ops.convert_to_numpy(y_true - y_pred))
     return ops.convert_to_tensor(np.float32(err.mean()))
 

@@ -10,12 +10,12 @@ def batch_zip(y_true, y_pred):  # rewritten: FO101
     return sum(losses) / len(losses)
 
 
-def batch_comprehension(y_true, y_pred):  # rewritten on jax torch: FO101
+def batch_comprehension(y_true, y_pred):  # rewritten on torch: FO101
     rows = [ops.sum(ops.square(y_true[k] - y_pred[k])) for k in range(len(y_true))]
     return ops.mean(ops.stack(rows))
 
 
-def batch_while(y_true, y_pred):  # rewritten on jax torch: FO101
+def batch_while(y_true, y_pred):  # rewritten on torch: FO101
     at, total, count = 0, 0.0, ops.shape(y_true)[0]
     while at < count:
         total += ops.mean(ops.square(y_true[at, :] - y_pred[at, :]))
@@ -28,7 +28,7 @@ batch_lambda = lambda y_true, y_pred: sum(  # noqa: E731  # rewritten: FO101
 )
 
 
-def batch_enumerate(y_true, y_pred):  # rewritten on jax torch: FO101
+def batch_enumerate(y_true, y_pred):  # rewritten on torch: FO101
     rows = []
     for i, row in enumerate(y_pred):
         error = ops.abs(row - y_true[i])
@@ -73,7 +73,7 @@ def kept_dimension_loss(y_true, y_pred):  # rewritten: FO101
     return ops.mean(ops.stack(parts))
 
 
-def mapped_list_loss(y_true, y_pred):  # rewritten: FO101
+def mapped_list_loss(y_true, y_pred):  # rewritten on torch: FO101
     each = list(map(lambda t, p: ops.sqrt(ops.sum(ops.square(t - p)) + 1e-6), y_true, y_pred))
     return sum(each) / len(each)
 
@@ -102,14 +102,14 @@ def rows_backwards_loss(y_true, y_pred):  # rewritten on torch: FO101
     return sum(out) / len(out)
 
 
-def tensor_total_loss(y_true, y_pred):  # rewritten: FO101
+def tensor_total_loss(y_true, y_pred):  # rewritten on torch: FO101
     acc = ops.zeros((y_pred.shape[1],))
     for i in range(y_pred.shape[0]):
         acc = acc + ops.square(y_true[i] - y_pred[i])
     return ops.max(acc / y_pred.shape[0])
 
 
-def joined_rows_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def joined_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     rows = []
     for i in range(len(y_pred)):
         p = y_pred[i] / (ops.sum(ops.abs(y_pred[i])) + 1e-6)
@@ -134,7 +134,7 @@ def counting_down_loss(y_true, y_pred):  # rewritten on torch: FO101
     return total
 
 
-def every_other_row_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def every_other_row_loss(y_true, y_pred):  # rewritten on torch: FO101
     total, count = 0.0, 0
     for i in range(0, y_pred.shape[0], 2):
         total += ops.sum(ops.square(y_pred[i] - y_true[i]))
@@ -142,7 +142,7 @@ def every_other_row_loss(y_true, y_pred):  # rewritten on jax torch: FO101
     return total / count
 
 
-def next_round_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def next_round_loss(y_true, y_pred):  # rewritten on torch: FO101
     n = y_pred.shape[0]
     total = 0.0
     for i in range(n):
@@ -157,7 +157,7 @@ def two_totals_loss(y_true, y_pred):  # rewritten on torch: FO101
     return 1.0 - 2.0 * num / (den + 10.0)
 
 
-def covariance_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def covariance_loss(y_true, y_pred):  # rewritten on torch: FO101
     mean = ops.mean(y_pred, axis=0)
     cov = ops.zeros((y_pred.shape[1], y_pred.shape[1]))
     for row in y_pred:
@@ -182,7 +182,7 @@ def boxes_and_classes_loss(y_true, y_pred):  # rewritten on torch: FO101
     return total / y_pred.shape[0]
 
 
-def turned_list_loss(y_true, y_pred):  # rewritten on jax torch: FO101
+def turned_list_loss(y_true, y_pred):  # rewritten on torch: FO101
     out = []
     for k in range(y_pred.shape[0] - 1, -1, -1):
         out.append(ops.max(y_pred[k] - y_true[k]))
@@ -202,7 +202,7 @@ def folded_rows_loss(y_true, y_pred):  # rewritten on torch: FO101
     return total / len(y_true)
 
 
-def while_walrus(y_true, y_pred):  # rewritten on jax torch: FO101
+def while_walrus(y_true, y_pred):  # rewritten on torch: FO101
     i, rows = 0, []
     while True:
         if i >= y_true.shape[0]:
@@ -221,7 +221,7 @@ def manual_counter(y_true, y_pred):  # rewritten on torch: FO101
     return total / k
 
 
-def loop_variable_after(y_true, y_pred):  # rewritten: FO101|FO102|FO201
+def loop_variable_after(y_true, y_pred):  # rewritten on torch: FO101|FO102|FO201
     total = 0.0
     for i in range(len(y_true)):
         e = ops.square(y_true[i] - y_pred[i])

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import functools
 import importlib
+import threading
 
 from .contract import Engine
 
 _ENGINES = {"jax": "JaxEngine", "tensorflow": "TensorFlowEngine", "torch": "TorchEngine"}
 
 
-@functools.cache
+# Fits in several threads have one engine.
+_ONE_AT_A_TIME = threading.Lock()
+
+
 def engine_for(backend: str) -> Engine:
     """The engine of a Keras backend: `"jax"`, `"tensorflow"` or `"torch"`."""
+    with _ONE_AT_A_TIME:
+        return _engine_for(backend)
+
+
+@functools.cache
+def _engine_for(backend: str) -> Engine:
     engine: Engine = getattr(importlib.import_module(f".{backend}.engine", __package__), _ENGINES[backend])()
     return engine

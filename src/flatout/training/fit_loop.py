@@ -9,7 +9,7 @@ from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import first_epoch
 
 from .ledger import Ledger, on_host
-from .passes import callback_list, run_pass
+from .passes import callback_list, has_users_callbacks, run_pass
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -31,7 +31,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     training_logs: dict[str, Any] | None = None
     training_finished = False
     feed.reset()
-    watched = _has_users_callbacks(callbacks)
+    watched = has_users_callbacks(callbacks)
     callbacks.on_train_begin()
     try:
         mark = engine.mark if feed.placement == "streamed" else None
@@ -65,13 +65,3 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             callbacks.on_train_end(logs=training_logs)
         engine.end_run(model)
     return model.history
-
-
-def _has_users_callbacks(callbacks: Any) -> bool:
-    """Whether code of the user runs between epochs; it may have changed what the model's Python reads."""
-    import keras
-
-    return any(
-        not type(callback).__module__.startswith("keras.") or isinstance(callback, keras.callbacks.LambdaCallback)
-        for callback in callbacks.callbacks
-    )

@@ -55,7 +55,7 @@ def run_pass(
         stop = min(ledger.next_stop(start, end, program.unit, longest), start + there)
         if start == begun:
             ledger.begin(start)
-        if ledger.single_steps:
+        if ledger.single_steps or feed.runs_user_code:
             program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
         if (start == first_step or stop == end) and prepared.engine.reuses_memory:
@@ -114,6 +114,8 @@ def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: 
     model.make_test_function()
     model.stop_evaluating = False
     callbacks.on_test_begin()
+    if has_users_callbacks(callbacks):
+        prepared.program.renew(is_first=False)
     engine.reset_metrics(model)
     try:
         ledger = ledger or Ledger(callbacks, model, "test")
@@ -148,6 +150,8 @@ def predict_pass(
     model.make_predict_function()
     model.stop_predicting = False
     callbacks.on_predict_begin()
+    if has_users_callbacks(callbacks):
+        prepared.program.renew(is_first=False)
     try:
         ledger = Ledger(callbacks, model, "predict")
         done = run_pass(model, prepared, ledger, first_step, take_outputs)
@@ -156,3 +160,13 @@ def predict_pass(
     callbacks.on_predict_end()
     engine.end_run(model)
     return done
+
+
+def has_users_callbacks(callbacks: Any) -> bool:
+    """Whether code of the user runs between epochs; it may have changed what the model's Python reads."""
+    import keras
+
+    return any(
+        not type(callback).__module__.startswith("keras.") or isinstance(callback, keras.callbacks.LambdaCallback)
+        for callback in callbacks.callbacks
+    )

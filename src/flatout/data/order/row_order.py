@@ -140,9 +140,14 @@ class FileOrder:
 
 
 class RowFeed:
-    """What feeds of rows that have numbers share: steps over them in Keras' order."""
+    """What feeds of rows that have numbers share: steps over them in Keras' order.
+
+    Attributes:
+        runs_user_code: Whether Python of the user may run from one step to the next.
+    """
 
     is_exhausted = False
+    runs_user_code = False
 
     def __init__(self, order: Order | FileOrder):
         self._order = order

@@ -37,6 +37,7 @@ class BatchStream(ChunkStream):
     """
 
     loads: tuple[StreamReport, ...] = ()
+    runs_user_code = True
 
     def __init__(self, iterator: Any, source: Any, group: int, stretch: int, sender: Sender):
         super().__init__(sender, program=None)

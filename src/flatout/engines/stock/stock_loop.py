@@ -46,6 +46,7 @@ class StockBatches:
     """Gives a `StockProgram` one batch after the other; `batches` makes them from `first_step` on."""
 
     placement = "host"
+    runs_user_code = False
     is_exhausted = False
     loads = ()
     iterator = None

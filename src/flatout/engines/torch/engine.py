@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -15,17 +16,26 @@ from keras.src.backend.torch.core import convert_to_tensor, get_device, to_torch
 from keras.src.trainers.data_adapters import array_slicing
 
 from flatout.base.errors import Reason, reason
-from flatout.data.device.sinks import DeviceMemory, nothing_to_wait_for
+from flatout.data.device.sinks import DeviceMemory, MakeSink, nothing_to_wait_for
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, StepProgram, Structure, Task, is_on_gpu, steps_per_piece
 from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
+from flatout.engines.torch.capture.read_guards import ReadGuards
 from flatout.engines.torch.capture.recorder import CaptureFailed
-from flatout.engines.torch.capture.surroundings import fingerprint, generator_state, set_generator_state, settings
+from flatout.engines.torch.capture.surroundings import generator_state, set_generator_state
 from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop
 from flatout.engines.torch.replay.step_loop import EagerLoop, Loop, ReplayLoop, Rows
 
 from .sink import TorchSink
+
+# Captures of one step that are kept, for states of the user's Python between which a script may go to and fro.
+_MOST_STATES = 4
+# A step that its Python state lets replay less often than this is not worth its capture, which takes about six steps.
+_FEWEST_REPLAYS = 12
+_MOST_SHORT_LIVED = 3
+# A trial runs on the model's own variables and puts back random generators that all threads share.
+_ONE_CAPTURE = threading.RLock()
 
 
 class TorchProgram(StepProgram):
@@ -46,7 +56,8 @@ class TorchProgram(StepProgram):
         self._model, self._task, self._output_bytes = model, task, output_bytes
         self._loops: dict[Any, Loop] = {}
         self._order: Any = None
-        self._settings: list[Any] = []
+        # Steps since the last capture, and how many captures in a row did not live for enough of them.
+        self._replayed = self._short_lived = 0
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
@@ -59,8 +70,7 @@ class TorchProgram(StepProgram):
         if layout in self._loops:
             self._loops[layout].replace(data)
         else:
-            self._loops[layout] = _loop(self._model, self._task, Rows(data, rows, batch_size))
-            self._settings = settings(self._model)
+            self._loops[layout] = self._loop(Rows(data, rows, batch_size))
         self.loop = self._loops[layout]
         self._held = (data, rows, batch_size)
         self.unit = self.loop.unit
@@ -75,7 +85,9 @@ class TorchProgram(StepProgram):
         return group if size is None else steps_per_piece(size, self._output_bytes, group)
 
     def renew(self, is_first: bool) -> None:
-        if settings(self._model) != self._settings:
+        if not self.loop.holds():
+            self._short_lived = self._short_lived + 1 if self._replayed < _FEWEST_REPLAYS else 0
+            self._replayed = 0
             self._loops.clear()
             self._hold(*self._held)
             self.loop.begin_pass(self._order)
@@ -91,7 +103,14 @@ class TorchProgram(StepProgram):
         self.loop.begin_pass(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        self._replayed += stop - start
         return self.loop.run(start, stop, every_step)
+
+    def _loop(self, rows: Rows) -> Loop:
+        if self._short_lived < _MOST_SHORT_LIVED:
+            return _loop(self._model, self._task, rows)
+        why = reason("side_effects", STEP_NAMES[self._task], "what its Python reads changes every few steps")
+        return EagerLoop(self._model, self._task, rows, reasons=(why,))
 
 
 def _loop(model: Any, task: Task, rows: Rows) -> Loop:
@@ -129,18 +148,12 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     structure = repr(tree.map_structure(lambda _: 0, batches[0]))
     layout = (shapes, structure, getattr(type(model), STEP_NAMES[task]))
 
-    def make() -> CapturedStep | Reason:
-        try:
-            with _repeatable_kernels():
-                return capture(model, task, batches)
-        except CaptureFailed as failure:
-            return failure.reason
-
-    functions = Functions(model, task)
-    found = functions.get((*layout, fingerprint(model)), make)
-    # A first step may set attributes once: this alone is how later calls find the model.
-    functions.forget_fresh()
-    functions.keep((*layout, fingerprint(model)), found)
+    kept: list[tuple[ReadGuards, CapturedStep | Reason]] = Functions(model, task).get(layout, list)
+    found = next((made for reads, made in kept if reads.hold()), None)
+    if found is None:
+        with _ONE_CAPTURE, _repeatable_kernels():
+            reads, found = capture(model, task, batches)
+        kept[:] = [(reads, found), *kept[: _MOST_STATES - 1]]
     if isinstance(found, Reason):
         raise CaptureFailed(found)
     return found
@@ -151,15 +164,18 @@ class TorchEngine(Engine):
 
     name = "torch"
     program = TorchProgram
-    make_sink = TorchSink
-    generator_state = staticmethod(generator_state)
-    set_generator_state = staticmethod(set_generator_state)
 
     def begin_epoch(self, model: Any, task: Task) -> None:
         model.train(task == "train")
 
     def end_epoch(self, model: Any, task: Task) -> None:
         model.eval()
+
+    def generator_state(self) -> list[torch.Tensor]:
+        return generator_state()
+
+    def set_generator_state(self, state: list[torch.Tensor]) -> None:
+        set_generator_state(state)
 
     def place(self, inputs: Structure) -> Structure:
         def convert(sliceable: Any) -> torch.Tensor:
@@ -177,6 +193,9 @@ class TorchEngine(Engine):
             inputs = tree.map_structure(native, inputs)
             sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="torch")
             return tree.map_structure(convert, sliceables, none_is_leaf=False)
+
+    def sink(self, dtype: str) -> MakeSink:
+        return functools.partial(TorchSink, cast_to=dtype)
 
     @property
     def reuses_memory(self) -> bool:

@@ -27,7 +27,6 @@ if keras.backend.backend() != "torch":
 import torch  # noqa: E402
 from keras import layers, ops  # noqa: E402
 
-from flatout.engines.torch.capture.side_effects import Watch  # noqa: E402
 from flatout.engines.torch.engine import TorchEngine  # noqa: E402
 from flatout.engines.torch.replay.step_loop import EagerLoop, ReplayLoop  # noqa: E402
 
@@ -470,7 +469,6 @@ class Share(keras.metrics.Metric):
 @pytest.mark.parametrize("rows", [ROWS, BATCH])
 def test_ordinary_custom_code_is_captured(rows):
     model = make(Pooled(), cls=Custom, loss=Smooth(), metrics=[Share()])
-    assert Watch(model)._user_packages is not None
     for task in ("train", "test", "predict"):
         program = prepare(model, rows, task)
         assert isinstance(program.loop, ReplayLoop), program.reasons
@@ -485,12 +483,6 @@ def test_a_cache_that_is_filled_once_is_no_effect():
         layer.ready = True
 
     assert isinstance(prepare(make(Effect(effect))).loop, ReplayLoop)
-
-
-def test_models_of_keras_parts_are_not_watched():
-    model = make(layers.BatchNormalization(), layers.Dropout(0.5))
-    assert Watch(model)._user_packages is None
-    assert Watch(make(layers.Lambda(lambda x: x * 2)))._user_packages is not None
 
 
 def test_a_method_of_keras_that_the_user_replaced_is_watched(monkeypatch):

@@ -7,28 +7,27 @@ recording is then replayed on both, and must end in the same state. A step that 
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import time
-import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from keras.src import tree
 
-from flatout.base.errors import reason
+from flatout.base.errors import Reason, reason
 from flatout.base.options import current
 from flatout.engines.contract import Structure, Task, first_line
 from flatout.engines.torch.graph.codegen import Calls, Step, late_step
 from flatout.engines.torch.graph.optimize import optimize
 from flatout.engines.torch.graph.step_graph import Graph, Ref, all_in
 
+from .reach import SideEffect
+from .read_guards import ReadGuards
 from .recordable_keras import Reseed, replaced_for
 from .recorder import CaptureFailed, HostReads, Recorder, Undo
-from .side_effects import SideEffect, Watch
-from .surroundings import Surroundings, fingerprint
+from .side_effects import Watch
+from .surroundings import Surroundings
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
 # A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
@@ -46,6 +45,7 @@ class CapturedStep:
         graph: The whole step with its outputs; `quiet_graph` changes the state alone.
         step: The graph as a function of the batch's leaves; `quiet_step` likewise.
         calls: The callables chosen for the operations.
+        reads: Guards on the Python state that the step reads: while they hold, the recording is the step.
     """
 
     graph: Graph
@@ -53,6 +53,7 @@ class CapturedStep:
     step: Step
     quiet_step: Step
     calls: Calls
+    reads: ReadGuards
 
     @functools.cached_property
     def changes_inputs(self) -> bool:
@@ -75,49 +76,53 @@ def leaves_of(batch: Structure) -> list[torch.Tensor]:
     return [leaf for leaf in tree.flatten(batch) if leaf is not None]
 
 
-def capture(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
+def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuards, CapturedStep | Reason]:
     """Record the step on the first batch; `batches` may hold a second one of the same shapes.
 
-    Raises:
-        CaptureFailed: The step cannot be recorded. Nothing has been changed.
+    Returns:
+        The step, or why it cannot be recorded; it is so while the guards hold. Nothing has been changed.
     """
+    watch = Watch(model)
+    try:
+        step: CapturedStep | Reason = _capture(model, task, batches, watch)
+    except CaptureFailed as failure:
+        step = failure.reason
+    guards = watch.reach.guards
+    guards.settle()
+    return guards, step
+
+
+def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> CapturedStep:
     place = STEP_NAMES[task]
-    surroundings, undo, watch = Surroundings(model), Undo(), Watch(model)
+    surroundings, undo = Surroundings(model), Undo()
     reseeds: list[Reseed] = []
     try:
-        graphs, fingerprints = [], set()
+        graphs = []
         # Of this process alone: a busy machine says nothing about the step.
         began = time.process_time()
         for batch in batches:
             graphs.append(_record(model, task, batch, undo, reseeds, watch))
+            watch.reach.end_recording()
             watch.end_recording()
-            fingerprints.add(fingerprint(model))
             is_on_cpu = leaves_of(batch)[0].device.type == "cpu"
             if is_on_cpu and not current().force and time.process_time() - began > _LONGEST_RECORDING:
                 raise CaptureFailed(reason("no_gain"))
-        if surroundings.drew_python_numbers():
-            raise CaptureFailed(reason("side_effects", place, "it draws from Python's or NumPy's random generator"))
         if change := watch.change():
             raise CaptureFailed(reason("side_effects", place, change))
-        if len(graphs) > 1:
-            if len(fingerprints) > 1:
-                raise CaptureFailed(reason("side_effects", place, "it changes Python attributes at each step"))
-            if difference := _difference(*graphs):
-                raise CaptureFailed(reason("data_dependent", place, difference))
+        if len(graphs) > 1 and (difference := _difference(*graphs)):
+            raise CaptureFailed(reason("data_dependent", place, difference))
         (loud, quiet), calls = optimize(graphs[0]), Calls()
         steps = late_step(loud, calls), late_step(quiet, calls)
         expected, random_state = undo.current(), torch.get_rng_state()
         undo.restore()
         surroundings.restore_random()
-        # What its operations warn of was shown when it was recorded.
-        with warnings.catch_warnings(action="ignore"):
-            for step, batch in zip(steps, batches, strict=False):
-                step(*leaves_of(batch))
+        for step, batch in zip(steps, batches, strict=False):
+            step(*leaves_of(batch))
         if not all(map(_close, expected, undo.current())):
             raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
-        if not torch.equal(random_state, torch.get_rng_state()):
+        if graphs[0].draws and not torch.equal(random_state, torch.get_rng_state()):
             raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
-        return CapturedStep(loud, quiet, *steps, calls)
+        return CapturedStep(loud, quiet, *steps, calls, watch.reach.guards)
     except BaseException:
         surroundings.attributes.restore()
         watch.restore()
@@ -134,11 +139,9 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[
     for leaf in leaves_of(batch):
         recorder.add_input(leaf)
     model.train(task == "train")
-    printed = io.StringIO()
     try:
         with (
             replaced_for(recorder, reseeds),
-            contextlib.redirect_stdout(printed),
             torch.autograd.set_multithreading_enabled(False),
             torch.set_grad_enabled(task == "train"),
             recorder,
@@ -155,8 +158,6 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[
             raise CaptureFailed(reason("untraceable", place, why)) from error
     if recorder.failure is not None:
         raise CaptureFailed(recorder.failure)
-    if printed.getvalue():
-        raise CaptureFailed(reason("side_effects", place, "it prints"))
     leaves = tree.flatten(outputs)
     recorder.graph.outputs = [recorder.refs(getattr(leaf, "value", leaf)) for leaf in leaves]
     recorder.graph.output_structure = tree.pack_sequence_as(outputs, list(range(len(leaves))))
@@ -170,6 +171,8 @@ def _difference(first: Graph, second: Graph) -> str | None:
     for a, b in zip(first.instructions, second.instructions, strict=True):
         if a.target != b.target or repr((a.args, a.kwargs)) != repr((b.args, b.kwargs)) or a.results != b.results:
             return f"{a.target} differs from one step to the next"
+    if len(first.values) != len(second.values):
+        return "it uses other tensors at each step"
     for one, other in zip(first.values, second.values, strict=True):
         if one.kind != other.kind or (one.kind == "external" and one.tensor is not other.tensor):
             return "it uses other tensors at each step"

@@ -5,30 +5,37 @@ What is gone when the step has returned was its own. What lives on and has chang
 
 from __future__ import annotations
 
+import array
 import gc
+import operator
 import pickle
+import random
 import sys
 import types
 from collections import OrderedDict, deque
 from typing import Any
 
 import numpy as np
-import torch
 
-CONTAINERS = (list, dict, set, deque, bytearray)
-GENERATORS = (np.random.Generator, np.random.RandomState)
+CONTAINERS = (list, dict, set, deque, bytearray, array.array)
+GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
 KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
-# What has nothing to remember: numbers, text, and tensors, whose changes are recorded.
-OPAQUE = (*PLAIN, tuple, torch.Tensor, torch.dtype, torch.device)
-_ABSENT = object()
+ABSENT = object()
 
 
 class PythonState:
-    """Remembers things before they are changed, in one or more recordings of a step."""
+    """Remembers things before they are changed, in one or more recordings of a step.
+
+    Attributes:
+        things: All of them by their ids, which stay their own as long as they are here. Nobody else may hold them, or
+            those that the step has made itself could not be told.
+    """
 
     def __init__(self) -> None:
-        self._things: dict[int, Any] = {}
+        self.things: dict[int, Any] = {}
+        # What others remember of these things, by their ids.
+        self.tables: tuple[dict[int, Any], ...] = ()
         self._names: dict[int, str] = {}
         # What each recording has found, by the ids of the things.
         self._contents: list[dict[int, Any]] = [{}]
@@ -38,8 +45,8 @@ class PythonState:
         """Remember a container, array or generator; whether it is new in this recording."""
         if id(thing) in self._contents[-1]:
             return False
-        self._contents[-1][id(thing)] = _copy(thing)
-        self._things[id(thing)] = thing
+        self._contents[-1][id(thing)] = contents_of(thing)
+        self.things[id(thing)] = thing
         self._names.setdefault(id(thing), name)
         return True
 
@@ -48,8 +55,8 @@ class PythonState:
         known = self._attributes[-1].setdefault(id(thing), {})
         for attribute in attributes if attributes is not None else list(getattr(thing, "__dict__", ())):
             if attribute not in known:
-                known[attribute] = _attribute(thing, attribute)
-        self._things[id(thing)] = thing
+                known[attribute] = attribute_of(thing, attribute)
+        self.things[id(thing)] = thing
         self._names.setdefault(id(thing), name)
 
     def begin_recording(self) -> None:
@@ -59,8 +66,8 @@ class PythonState:
 
     def end_recording(self) -> None:
         """Forget what the step has made itself, and its tensors with it."""
-        tables: list[dict[int, Any]] = [*self._contents, *self._attributes, self._names, self._things]
-        while dead := [key for key in self._things if _references(self._things, key) <= _ALONE]:
+        tables = (self.things, *self._contents, *self._attributes, self._names, *self.tables)
+        while dead := [key for key in self.things if _references(self.things, key) <= _ALONE]:
             for key in dead:
                 for table in tables:
                     table.pop(key, None)
@@ -78,20 +85,20 @@ class PythonState:
         for contents, attributes in zip(self._contents[::-1], self._attributes[::-1], strict=True):
             for key, before in attributes.items():
                 for attribute, value in before.items():
-                    if not _same(_attribute(self._things[key], attribute), value):
-                        _set_attribute(self._things[key], attribute, value)
+                    if not same(attribute_of(self.things[key], attribute), value):
+                        _set_attribute(self.things[key], attribute, value)
             for key, copy in contents.items():
-                if not _has_contents(self._things[key], copy):
-                    _refill(self._things[key], copy)
+                if not same_contents(self.things[key], copy):
+                    _refill(self.things[key], copy)
 
     def _changes(self) -> list[str]:
         found = []
         for key, copy in self._contents[-1].items():
-            if not _has_contents(self._things[key], copy):
-                found.append(f"it changes the {type(self._things[key]).__name__} {self._names[key]}")
+            if not same_contents(self.things[key], copy):
+                found.append(f"it changes the {type(self.things[key]).__name__} {self._names[key]}")
         for key, before in self._attributes[-1].items():
-            thing, name = self._things[key], self._names[key]
-            found += [f"it sets {name}.{a}" for a, value in before.items() if not _same(_attribute(thing, a), value)]
+            thing, name = self.things[key], self._names[key]
+            found += [f"it sets {name}.{a}" for a, value in before.items() if not same(attribute_of(thing, a), value)]
         return found
 
 
@@ -102,77 +109,92 @@ def _references(things: dict[int, Any], key: int) -> int:
 _ALONE = _references({0: object()}, 0)
 
 
-def _same(a: Any, b: Any) -> bool:
+def same(a: Any, b: Any) -> bool:
     if a is b:
         return True
     if type(a) is not type(b):
         return False
     if isinstance(a, tuple):
-        return len(a) == len(b) and all(map(_same, a, b))
-    return isinstance(a, PLAIN) and (a == b or (a != a and b != b))
+        return len(a) == len(b) and all(map(same, a, b))
+    # Not by ==: NaN is NaN, and -0.0 is not 0.0.
+    return isinstance(a, PLAIN) and repr(a) == repr(b)
 
 
 def _bits(generator: Any) -> Any:
     return generator.bit_generator if isinstance(generator, np.random.Generator) else generator._bit_generator
 
 
-def _copy(thing: Any) -> Any:
+def contents_of(thing: Any) -> Any:
     if isinstance(thing, dict):
-        return list(thing.items())
+        return [*thing, *thing.values()]
     if isinstance(thing, set):
         return set(thing)
     if isinstance(thing, bytearray):
         return bytes(thing)
     if isinstance(thing, np.ndarray):
         return np.array(thing)
+    if isinstance(thing, random.Random):
+        return thing.getstate()
     if isinstance(thing, GENERATORS):
         return pickle.dumps(_bits(thing).state)
     return list(thing)
 
 
-def _has_contents(thing: Any, copy: Any) -> bool:
-    now = _copy(thing)
+def same_contents(thing: Any, copy: Any) -> bool:
+    now = contents_of(thing)
     if isinstance(now, list):
-        return len(now) == len(copy) and all(map(_same, now, copy))
+        return len(now) == len(copy) and (all(map(operator.is_, now, copy)) or all(map(same, now, copy)))
     if isinstance(now, np.ndarray):
         return now.shape == copy.shape and now.tobytes() == copy.tobytes()
     return now == copy
 
 
 def _refill(thing: Any, copy: Any) -> None:
-    if isinstance(thing, GENERATORS):
+    if isinstance(thing, random.Random):
+        thing.setstate(copy)
+    elif isinstance(thing, GENERATORS):
         _bits(thing).state = pickle.loads(copy)
     elif isinstance(thing, np.ndarray):
         np.copyto(thing, copy)
     elif isinstance(thing, bytearray):
         thing[:] = copy
+    elif isinstance(thing, array.array):
+        thing[:] = array.array(thing.typecode, copy)
     elif isinstance(thing, list):
         # By the base class's own method, here and below: Keras' tracked containers override it.
         list.__setitem__(thing, slice(None), copy)
     else:
         base: Any = next(base for base in (OrderedDict, dict, set, deque) if isinstance(thing, base))
         base.clear(thing)
-        (base.extend if base is deque else base.update)(thing, copy)
+        if isinstance(thing, dict):
+            base.update(thing, zip(copy[: len(copy) // 2], copy[len(copy) // 2 :], strict=True))
+        else:
+            (base.extend if base is deque else base.update)(thing, copy)
 
 
-def _attribute(thing: Any, attribute: str) -> Any:
-    """An attribute of the thing itself, without calling any code of its class."""
+def attribute_of(thing: Any, attribute: str) -> Any:
+    """An attribute of the thing itself, or what a cell holds, without calling any code of its class."""
+    if isinstance(thing, types.CellType):
+        try:
+            return thing.cell_contents
+        except ValueError:
+            return ABSENT
     state = getattr(thing, "__dict__", {})
     if attribute in state:
         return state[attribute]
     is_slot = isinstance(getattr(type(thing), attribute, None), types.MemberDescriptorType)
-    return getattr(thing, attribute, _ABSENT) if is_slot else _ABSENT
+    return getattr(thing, attribute, ABSENT) if is_slot else ABSENT
 
 
 def _set_attribute(thing: Any, attribute: str, value: Any) -> None:
     state = getattr(thing, "__dict__", None)
     # Keras' layers watch what is assigned to them.
     if isinstance(state, dict):
-        if value is _ABSENT:
+        if value is ABSENT:
             state.pop(attribute, None)
         else:
             state[attribute] = value
-    elif value is _ABSENT:
+    elif value is ABSENT:
         delattr(thing, attribute)
     else:
         setattr(thing, attribute, value)

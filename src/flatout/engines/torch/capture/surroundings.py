@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import torch
 from keras.src.backend.common import global_state
 from keras.src.random.seed_generator import GLOBAL_SEED_GENERATOR
 
-from .python_state import PLAIN, PythonState
+from .python_state import PythonState
 
 _CONTAINERS = (list, dict, set)
 
@@ -19,8 +17,6 @@ class Surroundings:
     """Everything around the model's tensors that a step can change, as it was when this was made."""
 
     def __init__(self, model: Any) -> None:
-        self._numpy: Any = np.random.get_state()
-        self._python = random.getstate()
         self._torch = generator_state()
         self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
         self._modes = [(module, module.training) for module in model.modules()]
@@ -34,8 +30,6 @@ class Surroundings:
 
     def restore_random(self) -> None:
         """Put the random generators back."""
-        np.random.set_state(self._numpy)
-        random.setstate(self._python)
         set_generator_state(self._torch)
         global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, self._seed_generator)
 
@@ -49,12 +43,6 @@ class Surroundings:
                 parameter.grad = gradient
                 if values is not None:
                     gradient.copy_(values)
-
-    def drew_python_numbers(self) -> bool:
-        """Whether Python's or NumPy's generator has moved."""
-        mine: Any = self._numpy
-        now: Any = np.random.get_state()
-        return random.getstate() != self._python or mine[2:] != now[2:] or not np.array_equal(mine[1], now[1])
 
 
 def generator_state() -> list[torch.Tensor]:
@@ -75,36 +63,3 @@ def owned_objects(model: Any) -> list[Any]:
     things += [getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)]
     unique = {id(thing): thing for thing in things if hasattr(thing, "__dict__")}
     return list(unique.values())
-
-
-# What fit, evaluate and predict themselves set.
-_OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting"})
-
-
-def settings(model: Any) -> list[Any]:
-    """The plain attributes that a user's callback may have changed: those of users' classes, public ones of Keras'."""
-    found: list[Any] = [variable.trainable for variable in model.variables]
-    for thing in owned_objects(model):
-        is_of_keras = type(thing).__module__.startswith("keras.")
-        for name, value in vars(thing).items():
-            if isinstance(value, PLAIN) and name not in _OF_THE_LOOP and not (is_of_keras and name.startswith("_")):
-                found.append((name, value))
-    return found
-
-
-def fingerprint(model: Any) -> int:
-    """A number that changes with what a recording has baked in: variables, trainable flags and plain attributes."""
-    variables = list(model.variables) + list(getattr(getattr(model, "optimizer", None), "variables", []))
-    seen: list[Any] = [(id(v._value), v.trainable) for v in variables]
-    for thing in owned_objects(model):
-        for name, value in vars(thing).items():
-            # Whether the module trains follows from the task.
-            if name == "training":
-                continue
-            if isinstance(value, PLAIN):
-                seen.append((name, type(value), repr(value)))
-            elif type(value) in _CONTAINERS:
-                seen.append((name, len(value)))
-            elif callable(value):
-                seen.append((name, id(value)))
-    return hash(tuple(seen))

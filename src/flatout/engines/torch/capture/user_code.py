@@ -32,6 +32,8 @@ class Kind(enum.Enum):
     """What the code of a file is to a step."""
 
     COMPUTING = enum.auto()
+    # Computes as well, with what the user has set on layers, losses, metrics and optimizers.
+    CONFIGURED = enum.auto()
     STANDARD = enum.auto()
     TRACKED_CONTAINERS = enum.auto()
     USER = enum.auto()
@@ -41,7 +43,10 @@ class Kind(enum.Enum):
 
 # Files of computing packages that are something else, by a part of their path.
 _FILES = {
-    # They write to disk, whoever calls them.
+    "/torch/nn/modules/module.py": Kind.COMPUTING,
+    "/torch/nn/modules/": Kind.CONFIGURED,
+    # They write to disk or to the terminal, whoever calls them.
+    "/keras/src/utils/io_utils.py": Kind.WRITER,
     "/torch/serialization.py": Kind.WRITER,
     "/torch/utils/tensorboard/": Kind.WRITER,
     "/keras/src/saving/saving_api.py": Kind.WRITER,
@@ -69,8 +74,10 @@ def kind_of(filename: str, user_packages: frozenset[str]) -> Kind:
     for part, kind in _FILES.items():
         if part in path:
             return kind
+    if package == "random":
+        return Kind.WRITER
     if package in COMPUTING:
-        return Kind.COMPUTING
+        return Kind.CONFIGURED if package == "keras" else Kind.COMPUTING
     return Kind.STANDARD if package.lstrip("_") in STANDARD else Kind.OTHER
 
 
@@ -101,16 +108,13 @@ def _package_of(filename: str) -> str | None:
     return path.relative_to(standard).parts[0].removesuffix(".py") if path.is_relative_to(standard) else None
 
 
-def user_packages_of(model: Any) -> frozenset[str] | None:
-    """The top modules of all classes and functions of the model that are not Keras' own; None if there are none.
+def user_packages_of(model: Any) -> frozenset[str]:
+    """The top modules of all classes and functions of the model that are not Keras' own.
 
-    Found by a walk over the model, its metrics, losses and optimizer and everything in them: watching makes a
-    recording take 1.7 times as long (67 to 115 ms, two dense layers), which models of Keras' own parts need not pay.
+    Found by a walk over the model, its metrics, losses and optimizer and everything in them.
     """
     packages: set[str] = set()
-    has_user_code = False
     seen: set[int] = set()
-    classes: set[type] = set()
     waiting: list[Any] = [*owned_objects(model)]
     while waiting:
         thing = waiting.pop()
@@ -127,20 +131,14 @@ def user_packages_of(model: Any) -> frozenset[str] | None:
             waiting.extend((thing.__func__, thing.__self__))
         elif isinstance(thing, (types.FunctionType, types.BuiltinFunctionType)):
             if _is_users(thing.__module__):
-                has_user_code = True
                 packages.add(_root(thing.__module__))
-        elif _is_users(type(thing).__module__):
-            has_user_code = True
-            # The package of a layer is the model's; that of an object it holds, a logger say, is not.
-            if any(_root(base.__module__) == "keras" for base in type(thing).__mro__):
-                packages.add(_root(type(thing).__module__))
-                waiting.append(getattr(thing, "__dict__", None))
-        else:
-            classes.add(type(thing))
+        elif not _is_users(type(thing).__module__):
             waiting.append(getattr(thing, "__dict__", None))
-    if has_user_code or any(_is_patched(cls) for cls in classes):
-        return frozenset(packages)
-    return None
+        # The package of a layer is the model's; that of an object it holds, a logger say, is not.
+        elif any(_root(base.__module__) == "keras" for base in type(thing).__mro__):
+            packages.add(_root(type(thing).__module__))
+            waiting.append(getattr(thing, "__dict__", None))
+    return frozenset(packages)
 
 
 def _root(module: Any) -> str:
@@ -153,12 +151,3 @@ def _is_users(module: Any) -> bool:
     if root in ("keras", "flatout"):
         return str(module).endswith("_test")
     return root == "__main__" or not (is_free_of_effects(root) or root in sys.stdlib_module_names)
-
-
-def _is_patched(cls: type) -> bool:
-    """Whether a method of a class of Keras was replaced by the user."""
-    return any(
-        isinstance(value, types.FunctionType) and _is_users(value.__module__)
-        for base in cls.__mro__
-        for value in vars(base).values()
-    )

@@ -98,6 +98,11 @@ class Graph:
     def written_storages(self, *instructions: Instruction) -> set[int]:
         return {self.values[ref.index].storage for instruction in instructions for ref in instruction.written}
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws from the generator that all of the process shares."""
+        return any(is_random(one.target) and one.kwargs.get("generator") is None for one in self.instructions)
+
     def copy(self) -> Graph:
         """A copy whose instruction and value lists may be changed."""
         return replace(self, values=list(self.values), instructions=list(self.instructions))

@@ -74,6 +74,10 @@ class Loop:
         self.output_size = captured.output_size if captured is not None else None
         self.whole_batches = rows.rows // rows.batch_size
 
+    def holds(self) -> bool:
+        """Whether the step is still what was captured: nothing that its Python reads has changed."""
+        return all(captured.reads.hold() for captured in (self.full, self.last) if captured is not None)
+
     def replace(self, data: Structure) -> None:
         """Take other rows of the same shapes."""
         self.rows.replace(data)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import gc
 import random
+import subprocess
+import sys
 import weakref
 
 import numpy as np
@@ -335,3 +337,26 @@ def test_the_state_of_the_generators_can_be_kept():
 
 def test_free_memory_is_known():
     assert TorchEngine().free_memory() > 1 << 20
+
+
+_WARNS = """
+import keras, numpy as np, torch
+def loss(y_true, y_pred):
+    return y_pred.mean() + torch.nan_to_num(torch.std(y_pred.detach()[:1], 0)).sum()
+model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(3)])
+model.compile("sgd", loss)
+model.fit(np.ones((40, 3), "float32"), np.ones((40, 3), "float32"), batch_size=16, epochs=3, verbose=0)
+"""
+
+
+def test_an_operation_warns_as_often_as_in_stock_keras(tmp_path, monkeypatch):
+    """`torch.std` of one row warns at every call; a replayed step must not show it once more."""
+    monkeypatch.setenv("FLATOUT_STRICT", "1")
+    (tmp_path / "script.py").write_text(_WARNS)
+
+    def warned(*command):
+        ran = subprocess.run([sys.executable, *command, "script.py"], cwd=tmp_path, capture_output=True, text=True)
+        assert ran.returncode == 0, ran.stderr
+        return ran.stderr.count("degrees of freedom is")
+
+    assert warned("-m", "flatout") == warned() == 1

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import re
+import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,6 +16,9 @@ from .step_graph import Graph, Instruction, Ref, all_in
 _NAMES_OF_BINDINGS = ("_VariableFunctions", "TensorBase", "_nn", "_linalg", "_special", "_fft")
 _BINDINGS = [getattr(torch._C, name) for name in _NAMES_OF_BINDINGS]
 Step = Callable[..., list[Any]]
+
+# An operation warns where the step is recorded, as in stock Keras: when it runs again it would name this file.
+warnings.filterwarnings("ignore", module=re.escape(__name__))
 
 
 def _candidates(target: Any) -> Iterator[Callable[..., Any]]:
@@ -95,7 +100,7 @@ def _kind(item: Any) -> Any:
 def compile_graph(graph: Graph, function_of: Callable[[Instruction], Callable[..., Any]]) -> Step:
     """One Python function of the batch's leaves that runs the graph and returns its outputs."""
     names: dict[int, str] = {index: f"v{index}" for index in graph.inputs}
-    namespace: dict[str, Any] = {}
+    namespace: dict[str, Any] = {"__name__": __name__}
 
     def bound(thing: Any) -> str:
         name = f"o{len(namespace)}"

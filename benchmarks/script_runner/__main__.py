@@ -65,6 +65,7 @@ def main() -> int:
                     live.update(_table(comparisons, arguments.second))
                     if arguments.json:
                         arguments.json.write_text(json.dumps([*map(dataclasses.asdict, comparisons)], indent=1) + "\n")
+    print()
     differing = [one for one in comparisons if one.verdict == "differs"]
     for one in differing:
         print(f"{one.script} on {one.backend} differs: plain and flatout have {one.difference}")

@@ -2,6 +2,7 @@
 # make check         format, lint, types and the fast tests, on jax: before every commit
 # make test          all our tests and Keras' own trainer and callback tests, on all three backends
 # make keras-suite   Keras' tests of trainers, callbacks and models, on all three backends
+# make scripts       whole scripts, plain and under flatout, on all three backends; FOLDER=path for your own
 # make bench         the six models of `flatout bench`, on all three backends
 PYTHON ?= python3
 BACKENDS ?= jax tensorflow torch
@@ -9,6 +10,7 @@ VENV := .venv
 PY := $(VENV)/bin/python
 # Two workers fill two cores; more would only compete for them.
 WORKERS ?= 2
+FOLDER ?= examples/scripts
 # Each worker has a row of files, whose tests compile the same programs, and takes some from the other at the end.
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 # Without most optimizations, what compiles the fused loops takes two thirds of the time.
@@ -23,7 +25,7 @@ KERAS_TESTS := keras.src.trainers keras.src.callbacks
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: venv demo test lint unit keras-tests keras-suite check format bench clean
+.PHONY: venv demo test lint unit keras-tests keras-suite check format bench scripts clean
 .DELETE_ON_ERROR:
 
 venv: $(VENV)/.complete
@@ -75,6 +77,9 @@ format: venv
 bench: venv
 	$(PY) -m flatout bench --backends $$(echo $(BACKENDS) | tr ' ' ,) --json bench.json
 
+scripts: venv
+	$(PY) benchmarks/script_runner $(FOLDER) --backends $$(echo $(BACKENDS) | tr ' ' ,) --second --json scripts.json
+
 clean:
-	rm -rf $(VENV) .venv-gpu demo bench.json .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf $(VENV) .venv-gpu demo bench.json scripts.json .mypy_cache .pytest_cache .ruff_cache build dist
 	find src tests examples benchmarks -name __pycache__ -prune -exec rm -rf {} +

@@ -41,6 +41,6 @@ def test_an_example_prints_what_it_prints_under_plain_python(command: list[str],
     assert fast_numbers == pytest.approx(numbers, rel=1e-3, abs=1e-3)
 
 
-@pytest.mark.parametrize("script", sorted(EXAMPLES.glob("*.py")), ids=lambda script: script.name)
+@pytest.mark.parametrize("script", sorted(EXAMPLES.rglob("*.py")), ids=lambda script: script.name)
 def test_an_example_does_not_know_flatout(script: Path) -> None:
     assert not re.search(r"^\s*(import|from) flatout", script.read_text(), re.MULTILINE)

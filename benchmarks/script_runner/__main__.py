@@ -1,0 +1,164 @@
+"""Keras scripts, plain and under flatout, on every backend: do they come to the same, and how long do they take?
+
+    python benchmarks/script_runner FOLDER [SCRIPT...] [--backends jax,torch] [--second] [--json scripts.json]
+
+Each script runs as `python script.py` and as `python -m flatout script.py`, in an empty folder and with empty caches; a
+script that names its backend runs on that one only. Compared are the `History` of each fit, which is recorded without
+touching the script, the exit code and what a terminal shows at the end, durations apart. Where they differ, plain
+Python runs once more: a script that differs from itself is not repeatable, and says nothing about flatout. On jax and
+tensorflow everything must be equal to the last bit, on torch up to `--tolerance`. Ends with 1 if a script differs.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from recorded_run import RecordedRun, named_backend, run_recorded
+from rich import box
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+from sameness import difference
+
+BACKENDS = ("jax", "tensorflow", "torch")
+PLAIN: tuple[str, ...] = ()
+FLATOUT = ("-m", "flatout")
+COLOURS = {"equal": "green", "differs": "bold red", "not repeatable": "yellow", "fails": "red"}
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A script on a backend: the verdict, what differed if anything, and seconds of whole processes."""
+
+    script: str
+    backend: str
+    verdict: str
+    difference: str
+    exit_code: int | None
+    fits: int
+    plain_seconds: float
+    flatout_seconds: float
+    second_seconds: float | None
+    flatout_said: str
+
+
+def main() -> int:
+    arguments = _arguments()
+    scripts = [found for path in arguments.paths for found in _scripts(path)]
+    comparisons: list[Comparison] = []
+    with Live(_table([], arguments.second), refresh_per_second=1, console=_console()) as live:
+        for backend in arguments.backends:
+            # The first import reads the files of the backend from disk, for all that come after it.
+            environment = {"KERAS_BACKEND": backend}
+            subprocess.run([sys.executable, "-c", f"import os; os.environ |= {environment}; import keras"], check=False)
+            for script in scripts:
+                if named_backend(script) in (None, backend):
+                    comparisons.append(_compare(script, backend, arguments))
+                    live.update(_table(comparisons, arguments.second))
+                    if arguments.json:
+                        arguments.json.write_text(json.dumps([*map(dataclasses.asdict, comparisons)], indent=1) + "\n")
+    print()
+    differing = [one for one in comparisons if one.verdict == "differs"]
+    for one in differing:
+        print(f"{one.script} on {one.backend} differs: plain and flatout have {one.difference}")
+    print(_summary(comparisons))
+    return 1 if differing else 0
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folders of scripts, or scripts")
+    parser.add_argument("--backends", type=_backends, default=BACKENDS, help="with commas between (default: all three)")
+    parser.add_argument("--second", action="store_true", help="time flatout twice: with empty caches, and with its own")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative, on torch (default: 1e-3)")
+    parser.add_argument("--limit", type=float, default=600, help="seconds that a run may take (default: 600)")
+    parser.add_argument("--json", type=Path, help="write the results to this file too")
+    return parser.parse_args()
+
+
+def _backends(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    if unknown := set(names) - set(BACKENDS):
+        raise argparse.ArgumentTypeError(f"Received: {', '.join(unknown)}. Expected some of {', '.join(BACKENDS)}.")
+    return names
+
+
+def _scripts(path: Path) -> Iterator[Path]:
+    if not path.exists():
+        raise SystemExit(f"There is no {path}. Give a folder of Keras scripts, or scripts.")
+    found = [path] if path.is_file() else sorted(path.glob("*.py"))
+    if not found:
+        raise SystemExit(f"No scripts in {path}. Give a folder with .py files.")
+    yield from found
+
+
+def _compare(script: Path, backend: str, arguments: argparse.Namespace) -> Comparison:
+    tolerance = arguments.tolerance if backend == "torch" else 0.0
+    with tempfile.TemporaryDirectory(prefix="script-cache-") as cache:
+
+        def run(way: tuple[str, ...]) -> RecordedRun:
+            return run_recorded(script, backend, way, Path(cache), arguments.limit)
+
+        plain, fast = run(PLAIN), run(FLATOUT)
+        second = run(FLATOUT) if arguments.second else None
+        found = difference(plain, fast, tolerance) or (second and difference(plain, second, tolerance)) or ""
+        verdict = "equal" if plain.exit_code == 0 else "fails"
+        if found:
+            verdict = "not repeatable" if difference(plain, run(PLAIN), tolerance) else "differs"
+    return Comparison(
+        script.name,
+        backend,
+        verdict,
+        found or ("" if plain.exit_code == 0 else plain.error[-300:]),
+        plain.exit_code,
+        len(plain.fits),
+        plain.seconds,
+        fast.seconds,
+        second.seconds if second else None,
+        fast.closing_line,
+    )
+
+
+def _table(comparisons: list[Comparison], with_second: bool) -> Table:
+    table = Table("script", "backend", "verdict", box=box.SIMPLE_HEAD, title="whole scripts, seconds")
+    for name in ("fits", "plain", "flatout", *(["second run"] if with_second else []), "plain : flatout"):
+        table.add_column(name, justify="right")
+    table.add_column("flatout says")
+    for one in comparisons:
+        seconds = [one.plain_seconds, one.flatout_seconds, *([one.second_seconds] if with_second else [])]
+        table.add_row(
+            one.script,
+            one.backend,
+            f"[{COLOURS[one.verdict]}]{one.verdict}",
+            str(one.fits),
+            *(f"{time:.1f}" for time in seconds if time is not None),
+            f"{one.plain_seconds / one.flatout_seconds:.2f}",
+            one.flatout_said,
+        )
+    return table
+
+
+def _summary(comparisons: list[Comparison]) -> str:
+    counts = {verdict: sum(one.verdict == verdict for one in comparisons) for verdict in COLOURS}
+    told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count or verdict == "equal")
+    plain, fast = (sum(getattr(one, f"{side}_seconds") for one in comparisons) for side in ("plain", "flatout"))
+    slower = sum(one.flatout_seconds > 1.05 * one.plain_seconds for one in comparisons)
+    return f"{told}; all together {plain:.0f} s plain, {fast:.0f} s under flatout; {slower} slower than 1.05 of plain"
+
+
+def _console() -> Console:
+    console = Console()
+    # In a file or a pipe lines may be as long as they are.
+    return console if console.is_terminal else Console(width=180)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

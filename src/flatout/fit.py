@@ -100,9 +100,9 @@ def predict(
     With `out` neither the input nor the predictions need fit into memory. The rows are streamed from `x`, whatever
     `data` says, and the predictions are written to a temporary file beside `out`, which gets its name when all are
     there. After a crash or a Ctrl-C the same call goes on where the last one stopped, and the file ends up with the
-    same bytes: provided that the model, its weights, `x` and the versions are the same, and that `x` has rows with
-    numbers (arrays and files, not generators). If not, it starts anew and a warning says why. Callbacks hear of the
-    steps that this call takes.
+    same bytes: provided that the model, its weights, `x` and the versions are the same, that some rows which are
+    computed again come out as they were, and that `x` has rows with numbers (arrays and files, not generators). If not,
+    it starts anew and a warning says why. Callbacks hear of the steps that this call takes.
 
     Args:
         model: A Keras model.

@@ -8,17 +8,22 @@ from .contract import Engine
 
 
 class Snapshot:
-    """The values of all variables of a model, its optimizer and its metrics, and of the engine's generators."""
+    """The values of variables and of the engine's generators.
 
-    def __init__(self, model: Any, engine: Engine):
+    By default they are all variables of the model, its optimizer and its metrics.
+    """
+
+    def __init__(self, model: Any, engine: Engine, variables: list[Any] | None = None):
         import keras
 
         self._model, self._engine = model, engine
         _attach(model)
-        optimizer = getattr(model, "optimizer", None)
-        of_optimizer = optimizer.variables if optimizer is not None else []
-        variables = {id(variable): variable for variable in (*model.variables, *of_optimizer, *model.metrics_variables)}
-        self._values = [(variable, keras.ops.copy(variable.value)) for variable in variables.values()]
+        if variables is None:
+            optimizer = getattr(model, "optimizer", None)
+            of_optimizer = optimizer.variables if optimizer is not None else []
+            variables = [*model.variables, *of_optimizer, *model.metrics_variables]
+        unique = {id(variable): variable for variable in variables}
+        self._values = [(variable, keras.ops.copy(variable.value)) for variable in unique.values()]
         self._generators = engine.generator_state()
 
     def restore(self) -> None:

@@ -34,3 +34,11 @@ def has_state_in_variables(model: Any) -> bool:
 def put_value(variable: Any, value: Any) -> None:
     """Give a variable a value as Keras' jax trainer does: without the conversion that `assign` makes."""
     variable._value = value
+
+
+def global_seeds() -> list[Any]:
+    """The variable that Keras draws seeds from where the user gives none; not there before the first of them."""
+    from keras.src.backend.common import global_state
+
+    generator = global_state.get_global_attribute("global_seed_generator")
+    return [] if generator is None else [generator.state]

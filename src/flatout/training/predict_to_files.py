@@ -20,8 +20,9 @@ from flatout.base.options import Options, options
 from flatout.data.files.npy_files import unmapped
 from flatout.data.order.row_order import FileOrder
 from flatout.data.output import fingerprint
-from flatout.data.output.output_files import OutputFiles, partial, size_on_disk
+from flatout.data.output.output_files import OutputFiles
 from flatout.data.output.output_paths import OutputPaths
+from flatout.data.output.partial_file import partial, size_on_disk
 from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import FreshMemory, RowReader, as_host_array, leaves_of
@@ -30,8 +31,10 @@ from flatout.seam import stock_methods as stock
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import outputs_structure
 from flatout.seam.trainers import has_built_layers
+from flatout.seam.variable_state import global_seeds
 
 from .arguments import bound, resolved
+from .computed_again import ComputedAgain
 from .passes import predict_pass
 from .planning.call_facts import Source, describe_call, plan_call, steps_of
 from .planning.decision import BACKENDS
@@ -66,6 +69,7 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
             if not prepared.plan.accelerated:
                 refuse_stock("predict", prepared.plan.reasons)
             with _open_files(model, call, prepared, source, paths, wishes) as files:
+                _go_on_if_same(model, call, prepared, source, files)
                 if files.started_anew is not None:
                     message = f"An interrupted prediction to {paths} is started anew: {files.started_anew}."
                     warnings.warn(message, stacklevel=3)
@@ -105,7 +109,7 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source)
     if isinstance(source, ArraySource):
         order = _order(model, call, source)
         reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, FreshMemory())
-        feed = StockBatches(program, batches_of_rows(source, reader, order.count), order.count)
+        feed = StockBatches(program, batches_of_rows(source, reader), order.count)
     else:
         feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))
     return Prepared(plan, program, feed)
@@ -141,12 +145,20 @@ def _open_files(
             "engine": f"{prepared.plan.engine}, {wishes.precision}",
             "software": fingerprint.of_software(prepared.plan.facts.backend),
         }
-    files = OutputFiles(paths, parts, obstacle)
-    if files.steps:
-        # Only they have rows with numbers.
-        assert isinstance(prepared.feed, (ArrayStream, StockBatches))
-        prepared.feed.first_step = files.steps
-    return files
+    return OutputFiles(paths, parts, obstacle)
+
+
+def _go_on_if_same(model: Any, call: dict[str, Any], prepared: Prepared, source: Source, files: OutputFiles) -> None:
+    """Go on with an interrupted prediction of the same computation; give up any other."""
+    if not files.steps:
+        return
+    # Only they have rows with numbers.
+    assert isinstance(source, ArraySource)
+    assert isinstance(prepared.feed, (ArrayStream, StockBatches))
+    difference = ComputedAgain(model, call, prepared, source, files).difference()
+    if difference is not None:
+        files.start_anew(difference)
+    prepared.feed.first_step = files.steps
 
 
 def _appending(model: Any, prepared: Prepared, files: OutputFiles) -> Callable[[list[Any]], None]:
@@ -154,13 +166,17 @@ def _appending(model: Any, prepared: Prepared, files: OutputFiles) -> Callable[[
 
     A step that draws random numbers or counts gives other outputs when it is begun in the middle.
     """
-    before: str | None = fingerprint.of_variables(model.non_trainable_variables)
+
+    def state() -> str:
+        return fingerprint.of_variables([*model.non_trainable_variables, *global_seeds()])
+
+    before: str | None = state()
 
     def append(outputs: list[Any]) -> None:
         nonlocal before
         if before is not None:
             prepared.program.end_pass()
-            if fingerprint.of_variables(model.non_trainable_variables) != before:
+            if state() != before:
                 files.forbid_going_on("each step of this model changes its variables, and the next step's outputs")
             before = None
         files.append(outputs)

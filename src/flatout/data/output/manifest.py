@@ -14,7 +14,12 @@ from typing import Any
 
 @dataclass(frozen=True)
 class FileProgress:
-    """Rows of a finished file that are safely on disk; the dtype is in NumPy's notation, such as `"<f4"`."""
+    """Rows of a file that are safely on disk.
+
+    Attributes:
+        path: Seen from the record's folder, so that a copy of the folder speaks of the copies.
+        dtype: In NumPy's notation, such as `"<f4"`.
+    """
 
     path: str
     rows: int
@@ -44,25 +49,44 @@ class Progress:
 def save(path: Path, progress: Progress) -> None:
     """Write the record; what it says must be on disk already."""
     content = asdict(progress)
-    temporary = path.with_name(f"{path.name}.new")
-    with temporary.open("w") as file:
-        json.dump({"sha256": _digest(content), **content}, file, indent=1)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    temporary = _temporary(path)
+    # A crash has left it, or somebody has laid a link there; "x" makes a file that is nobody else's.
+    temporary.unlink(missing_ok=True)
+    try:
+        with temporary.open("x") as file:
+            json.dump({"sha256": _digest(content), **content}, file, indent=1)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
     sync_folders([path])
 
 
 def load(path: Path) -> Progress | None:
     """Read the record; None if there is none that can be trusted."""
+    if not is_plain_file(path):
+        return None
     try:
         content: dict[str, Any] = json.loads(path.read_text())
         if content.pop("sha256") != _digest(content):
             return None
         files = tuple(FileProgress(**{**file, "row_shape": tuple(file["row_shape"])}) for file in content["files"])
         return Progress(**{**content, "files": files})
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None
+
+
+def remove(path: Path) -> None:
+    """Have no record, nor what a crash has left of one."""
+    path.unlink(missing_ok=True)
+    _temporary(path).unlink(missing_ok=True)
+
+
+def is_plain_file(path: Path) -> bool:
+    """Whether a file lies there that has no other name: neither a link to one, nor in a copy made of hard links."""
+    return path.is_file() and not path.is_symlink() and path.stat().st_nlink <= 1
 
 
 def packed(structure: Any) -> Any:
@@ -95,6 +119,10 @@ def sync_folders(paths: Iterable[Path]) -> None:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _temporary(path: Path) -> Path:
+    return path.with_name(f"{path.name}.new")
 
 
 def _digest(content: dict[str, Any]) -> str:

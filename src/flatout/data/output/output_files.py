@@ -8,38 +8,26 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
-import io
-import math
+import itertools
 import os
 import time
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.data.files.npy_files import open_npy
-from flatout.data.files.page_cache import drop_from_cache
 
 from . import manifest
 from .manifest import FileProgress, Progress
 from .output_paths import OutputPaths
+from .partial_file import PartialFile, partial, size_on_disk
 
 # What a crash may cost, and what the disk may have to write at once.
 SECONDS_BETWEEN_SYNCS = 2.0
 BYTES_BETWEEN_SYNCS = 10**9
-
-
-def size_on_disk(shape: tuple[int, ...], dtype: Any) -> int:
-    """Bytes of a `.npy` file, its header included."""
-    return len(_header(shape, np.dtype(dtype))) + math.prod(shape) * np.dtype(dtype).itemsize
-
-
-def partial(path: Path) -> Path:
-    """Where the rows of a file lie until all are there."""
-    return path.with_name(f"{path.name}.partial")
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class OutputFiles:
@@ -62,18 +50,22 @@ class OutputFiles:
         self._fingerprint = fingerprint
         self._obstacle = obstacle
         self._structure: Any = None
-        self._files: list[_PartialFile] = []
+        self._files: list[PartialFile] = []
         # Steps, and rows of each file, that count. Replaced as a whole: a Ctrl-C comes between any two lines.
         self._done: tuple[int, tuple[int, ...]] = (0, ())
         self._unsynced_bytes = 0
         self._synced_at = time.monotonic()
         self._is_open = self._is_saved = False
         before = manifest.load(paths.manifest)
-        if before is not None and (before.steps or before.obstacle):
-            self.started_anew = obstacle or _difference(before, fingerprint)
+        if before is None:
+            if os.path.lexists(paths.manifest):
+                self.started_anew = f"{str(paths.manifest)!r}, the record of it, is damaged or a link"
+        elif before.steps or before.obstacle:
+            places = _places(before, paths)
+            self.started_anew = obstacle or _difference(before, fingerprint, places)
             if self.started_anew is None:
                 try:
-                    self._go_on(before.steps, before.files, before.structure)
+                    self._go_on(before.steps, places, before.files, before.structure)
                 except BaseException:
                     self._close()
                     raise
@@ -84,17 +76,39 @@ class OutputFiles:
         """Steps whose outputs were appended, also by the interrupted prediction that this one goes on with."""
         return self._done[0]
 
+    @property
+    def rows(self) -> tuple[int, ...]:
+        """Rows of each file."""
+        return self._done[1]
+
+    def start_anew(self, why: str) -> None:
+        """Give up what an interrupted prediction has left."""
+        self._close()
+        self.started_anew = why
+        self._files, self._done = [], (0, ())
+        self._is_open = self._is_saved = False
+
+    def beside(self, outputs: Sequence[Any], row: int, stop: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
+        """What each file has from a row on, and outputs of steps that belong there; None if they are not as many."""
+        columns = _columns(outputs)
+        if len(columns) != len(self._files):
+            return None
+        return [
+            (file.read(row, stop), np.concatenate(arrays)) for file, arrays in zip(self._files, columns, strict=True)
+        ]
+
     def append(self, outputs: Sequence[Any]) -> None:
         """Add the outputs of one step after the other."""
-        from keras import tree
-
         if not outputs:
             return
-        steps = [[_storable(leaf) for leaf in tree.flatten(structure)] for structure in outputs]
+        with self._told_when_full():
+            self._append(outputs)
+
+    def _append(self, outputs: Sequence[Any]) -> None:
+        columns = _columns(outputs)
         if not self._is_open:
-            self._open(outputs[0], steps[0])
+            self._open(outputs[0], [arrays[0] for arrays in columns])
         done, rows = self._done
-        columns = [list(arrays) for arrays in zip(*steps, strict=True)]
         written = [file.write(arrays, row) for file, arrays, row in zip(self._files, columns, rows, strict=True)]
         self._done = (done + len(outputs), tuple(map(sum, zip(rows, written, strict=True))))
         self._unsynced_bytes += sum(array.nbytes for arrays in columns for array in arrays)
@@ -133,7 +147,8 @@ class OutputFiles:
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             if kind is None:
-                self._finish()
+                with self._told_when_full():
+                    self._finish()
             else:
                 # The error that led here is the one to see; the last manifest still holds.
                 with contextlib.suppress(OSError):
@@ -152,123 +167,81 @@ class OutputFiles:
             )
         _, rows = self._done
         for file, count in zip(self._files, rows, strict=True):
-            file.finish(count)
+            file.complete(count)
+        for file in self._files:
+            partial(file.path).replace(file.path)
         manifest.sync_folders(file.path for file in self._files)
-        self._paths.manifest.unlink(missing_ok=True)
+        manifest.remove(self._paths.manifest)
+
+    @contextlib.contextmanager
+    def _told_when_full(self) -> Iterator[None]:
+        """Say of a full disk what becomes of the prediction; what can still be saved is saved before."""
+        try:
+            yield
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            with contextlib.suppress(OSError):
+                # What is behind the last whole step makes room for the record.
+                for file, count in zip(self._files, self.rows, strict=False):
+                    file.cut(count)
+                self.sync()
+            can_go_on = self._is_saved and self.steps and not self._obstacle
+            what_then = "goes on from there" if can_go_on else "starts anew, because nothing is saved to go on from"
+            raise OSError(
+                error.errno, f"The disk of {self._paths} is full. Free some space and predict again: it {what_then}"
+            ) from error
 
     def _open(self, outputs: Any, arrays: list[np.ndarray]) -> None:
-        paths = self._paths.of(outputs)
+        places = self._paths.of(outputs)
         self._paths.make_folder()
-        # The rows of an earlier prediction go now.
-        self._paths.manifest.unlink(missing_ok=True)
         files = [
-            FileProgress(str(path), 0, array.shape[1:], array.dtype.str)
-            for path, array in zip(paths, arrays, strict=True)
+            FileProgress(self._paths.seen_from_manifest(path), 0, array.shape[1:], array.dtype.str)
+            for path, array in zip(places, arrays, strict=True)
         ]
-        self._go_on(0, files, manifest.packed(outputs))
+        self._go_on(0, places, files, manifest.packed(outputs))
+        # It spoke of the rows of an earlier prediction, which are gone now.
+        manifest.remove(self._paths.manifest)
 
-    def _go_on(self, steps: int, files: Sequence[FileProgress], structure: Any) -> None:
-        for file in files:
-            self._files.append(_PartialFile(file))
+    def _go_on(self, steps: int, places: list[Path], files: Sequence[FileProgress], structure: Any) -> None:
+        for path, file in zip(places, files, strict=True):
+            self._files.append(PartialFile(path, file))
         self._done = (steps, tuple(file.rows for file in files))
         self._structure = structure
         self._is_open = True
 
 
-def _difference(before: Progress, fingerprint: dict[str, str]) -> str | None:
+def _places(before: Progress, paths: OutputPaths) -> list[Path]:
+    """The files of an interrupted prediction; none if they are not those of this one."""
+    try:
+        places = paths.of(manifest.unpacked(before.structure, itertools.repeat(0)))
+    except (ValueError, TypeError):
+        return []
+    return places if [file.path for file in before.files] == list(map(paths.seen_from_manifest, places)) else []
+
+
+def _difference(before: Progress, fingerprint: dict[str, str], places: list[Path]) -> str | None:
     """Why a prediction must be started anew, or None if it can be gone on with."""
     if before.obstacle is not None:
         return before.obstacle
     changed = [name for name, value in fingerprint.items() if before.fingerprint.get(name) != value]
     if changed:
         return f"not everything is as it was: {', '.join(changed)}"
-    for file in before.files:
-        path = partial(Path(file.path))
+    if not places:
+        return "it went to other files"
+    for path, file in zip(map(partial, places), before.files, strict=True):
         needed = size_on_disk((file.rows, *file.row_shape), file.dtype)
-        if not path.is_file() or path.stat().st_size < needed:
-            return f"{str(path)!r} is gone or cut short"
+        if not manifest.is_plain_file(path) or path.stat().st_size < needed:
+            return f"{str(path)!r} is gone or cut short, or a link"
     return None
 
 
-class _PartialFile:
-    """The rows of one output, in a file whose header is written last: only then is it known how many rows there are."""
+def _columns(outputs: Sequence[Any]) -> list[list[np.ndarray]]:
+    """The outputs of steps, file by file."""
+    from keras import tree
 
-    def __init__(self, begun: FileProgress):
-        self.path = Path(begun.path)
-        self._begun = begun
-        self._row_shape, self._dtype = begun.row_shape, np.dtype(begun.dtype)
-        self._file = os.open(partial(self.path), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            self._lock()
-            if begun.rows and os.fstat(self._file).st_size < self._end(begun.rows):
-                raise OSError(f"{str(partial(self.path))!r} was changed by another process. Predict again.")
-            os.ftruncate(self._file, self._end(begun.rows))
-        except BaseException:
-            os.close(self._file)
-            raise
-
-    def _end(self, rows: int) -> int:
-        return size_on_disk((rows, *self._row_shape), self._dtype)
-
-    def progress(self, rows: int) -> FileProgress:
-        return replace(self._begun, rows=rows)
-
-    def write(self, arrays: list[np.ndarray], row: int) -> int:
-        """Write rows from this one on, and say how many."""
-        for array in arrays:
-            if array.shape[1:] != self._row_shape or array.dtype != self._dtype:
-                raise ValueError(
-                    f"The outputs of a step do not fit those before it. Received: rows of shape {array.shape[1:]} and "
-                    f"dtype {array.dtype}. Expected {self._row_shape} and {self._dtype}, as in the first step."
-                )
-        rows = np.concatenate(arrays)
-        rest, position = rows.reshape(-1).view(np.uint8).data, self._end(row)
-        while rest:
-            try:
-                count = os.pwrite(self._file, rest, position)
-            except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                    raise
-                raise OSError(
-                    error.errno,
-                    f"The disk of {str(self.path)!r} is full. Free some space and predict again: it goes on from there",
-                ) from error
-            rest, position = rest[count:], position + count
-        return len(rows)
-
-    def sync(self) -> None:
-        os.fsync(self._file)
-        drop_from_cache(self._file)
-
-    def finish(self, rows: int) -> None:
-        """Complete the file and give it its name."""
-        os.ftruncate(self._file, self._end(rows))
-        os.pwrite(self._file, _header((rows, *self._row_shape), self._dtype), 0)
-        self.sync()
-        partial(self.path).replace(self.path)
-
-    def close(self) -> None:
-        os.close(self._file)
-
-    def _lock(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise BlockingIOError(
-                error.errno,
-                f"Another prediction is being written to {str(self.path)!r}. Wait for it, or choose another",
-            ) from error
-        except OSError:
-            # Not every network file system has locks.
-            pass
-
-
-def _header(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bytes:
-    """NumPy's own; its length leaves room for any number of rows."""
-    text = io.BytesIO()
-    fields = {"shape": shape, "fortran_order": False, "descr": np.lib.format.dtype_to_descr(dtype)}
-    np.lib.format.write_array_header_1_0(text, fields)
-    return text.getvalue()
+    steps = [[_storable(leaf) for leaf in tree.flatten(structure)] for structure in outputs]
+    return [list(arrays) for arrays in zip(*steps, strict=True)]
 
 
 def _storable(leaf: Any) -> np.ndarray:

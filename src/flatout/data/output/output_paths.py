@@ -65,6 +65,10 @@ class OutputPaths:
             raise ValueError(f"`out` is {self}, and the outputs of the model are {shape}. {_EXPECTED}") from error
         return self._named
 
+    def seen_from_manifest(self, path: Path) -> str:
+        """A file's path as the manifest has it."""
+        return os.path.relpath(path, self.manifest.parent)
+
     def make_folder(self) -> None:
         """Make the folder of several outputs, if that is what `out` is."""
         if self._folder is not None:

@@ -68,6 +68,7 @@ class ArrayStream(ChunkStream, RowFeed):
 
     Attributes:
         first_step: The step of each epoch at which it begins; those before it were done by somebody else.
+        stop_step: The step before which it ends, or None.
     """
 
     def __init__(self, order: Order | FileOrder, reader: RowReader, sender: Sender, program: Any):
@@ -75,6 +76,7 @@ class ArrayStream(ChunkStream, RowFeed):
         RowFeed.__init__(self, order)
         self._reader = reader
         self.first_step = 0
+        self.stop_step: int | None = None
 
     @property
     def loads(self) -> tuple[StreamReport, ...]:
@@ -84,7 +86,8 @@ class ArrayStream(ChunkStream, RowFeed):
         return (StreamReport(len(files), sum(table.decoded_bytes for table in tables)),) if tables else ()
 
     def begin_epoch(self) -> None:
-        first, self.end, _ = self._order.begin_epoch()
+        first, end, _ = self._order.begin_epoch()
+        self.end = end if self.stop_step is None else self.stop_step
         chunks = self._reader.chunks(self._order.rows_of_pass, first + self.first_step, first + self.end)
         self._chunks = self._sender.ahead(chunks)
 

@@ -15,6 +15,9 @@ from flatout.seam.epoch_iterators import iterator_class, passes
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.trainers import strategy_arguments, trainer_module
 
+# Makes the batches of the steps from one on, and before another.
+Batches = Callable[[int, int | None], Iterator[Any]]
+
 
 class StockProgram(StepProgram):
     """One batch at a time, as the data are."""
@@ -43,7 +46,7 @@ class StockProgram(StepProgram):
 
 
 class StockBatches:
-    """Gives a `StockProgram` one batch after the other; `batches` makes them from `first_step` on."""
+    """Gives a `StockProgram` one batch after the other; `batches` makes them from `first_step` to `stop_step`."""
 
     placement = "host"
     runs_user_code = False
@@ -51,9 +54,10 @@ class StockBatches:
     loads = ()
     iterator = None
 
-    def __init__(self, program: StockProgram, batches: Callable[[int], Iterator[Any]], steps: int | None):
+    def __init__(self, program: StockProgram, batches: Batches, steps: int | None):
         self.steps = self.end = steps
         self.first_step = 0
+        self.stop_step: int | None = None
         self._program = program
         self._make = batches
         self._batches: Iterator[Any] = iter(())
@@ -63,7 +67,8 @@ class StockBatches:
         pass
 
     def begin_epoch(self) -> None:
-        self._batches = self._make(self.first_step)
+        self.end = self.steps if self.stop_step is None else self.stop_step
+        self._batches = self._make(self.first_step, self.end)
         self._held = self.first_step - 1
 
     def draw_ahead(self) -> None:
@@ -88,11 +93,12 @@ class StockBatches:
             self._batches.close()
 
 
-def batches_of_rows(source: ArraySource, reader: RowReader, steps: int) -> Callable[[int], Iterator[Any]]:
+def batches_of_rows(source: ArraySource, reader: RowReader) -> Batches:
     """Batches of arrays, read ahead in chunks, from any step on."""
 
-    def batches(first: int) -> Iterator[Any]:
-        with Background(reader.chunks(None, first, steps), items=1, at_once=True) as chunks:
+    def batches(first: int, stop: int | None) -> Iterator[Any]:
+        assert stop is not None
+        with Background(reader.chunks(None, first, stop), items=1, at_once=True) as chunks:
             for chunk in chunks:
                 leaves = leaves_of(chunk.data)
                 for begin in range(0, chunk.steps * chunk.batch_size, chunk.batch_size):
@@ -103,12 +109,12 @@ def batches_of_rows(source: ArraySource, reader: RowReader, steps: int) -> Calla
 
 def batches_of_keras(
     model: Any, backend: str, x: Any, batch_size: int | None, steps: int | None
-) -> tuple[Callable[[int], Iterator[Any]], int | None]:
+) -> tuple[Batches, int | None]:
     """Batches as stock Keras makes them of anything it takes, and how many there are, if known."""
     strategy = strategy_arguments(model)
     iterator = iterator_class(trainer_module(backend))(x=x, batch_size=batch_size, steps_per_epoch=steps, **strategy)
 
-    def batches(first: int) -> Iterator[Any]:
+    def batches(first: int, stop: int | None) -> Iterator[Any]:
         for _, _, source in passes(iterator):
             batch = None
             with iterator.catch_stop_iteration():

@@ -14,6 +14,8 @@ from keras import ops
 from same_loss import assert_same_loss
 
 import flatout
+from flatout.vectorize.rewrite import rewrite_function
+from flatout.vectorize.verify.rewrites import NoRewrite
 
 WEIGHT = {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 6.0}
 PRICE = {5_000_000_000: 2.0, 5_000_000_001: 3.0, 5_000_000_005: 7.0}
@@ -211,8 +213,9 @@ def test_what_no_backend_holds_is_refused_with_the_numbers_that_show_it(loss: An
 
 @pytest.mark.backend("jax")
 def test_keys_beyond_32_bits_are_refused_where_there_are_no_more() -> None:
-    quick = flatout.vectorize(big_keys)
-    assert "32 bits" in quick.reason
+    made = rewrite_function(big_keys, {"y_true": 1, "y_pred": 2})
+    assert isinstance(made, NoRewrite)
+    assert "32 bits" in made.reason
 
 
 RATE = {0: 1.0, 1: 2.0}

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 import logging
+from typing import Any
 
 import keras
 import numpy as np
@@ -227,3 +229,23 @@ def test_a_mapped_batch_of_unknown_length_is_array_code() -> None:
     for rows in (5, 2):
         y_true, y_pred = np.random.default_rng(rows).random((2, rows, 3), np.float32)
         assert float(traced(y_true, y_pred)) == pytest.approx(float(np.mean((y_true - y_pred) ** 2)), rel=1e-5)
+
+
+def test_a_rewrite_of_some_sizes_is_verified_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It raised for others in its trials; in a compiled step, the original might not run in its stead."""
+    from flatout.vectorize import decide as deciding
+    from flatout.vectorize.verify import verification
+
+    asked: list[Any] = []
+    decide, verify = deciding.decide, verification.verify
+    monkeypatch.setattr(deciding, "verify", lambda *args: dataclasses.replace(verify(*args), is_sized=True))
+    monkeypatch.setattr(deciding, "decide", lambda *args: asked.append(args[3]) or decide(*args))
+
+    def loss(y_true, y_pred):
+        return sum(ops.mean(ops.square(t - p)) * 1.5 for t, p in zip(y_true, y_pred, strict=True))
+
+    quick = flatout.vectorize(loss)
+    for size in (4, 4, 6, 6):
+        arrays = ops.ones((5, size)), ops.zeros((5, size))
+        np.testing.assert_allclose(float(quick(*arrays)), float(loss(*arrays)))
+    assert [shapes["y_true"] for shapes in asked] == [(5, 4), (5, 6)]

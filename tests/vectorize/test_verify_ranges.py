@@ -108,7 +108,7 @@ def remainder_loss(y_true, y_pred):
 def test_remainders_of_large_whole_numbers_are_refused() -> None:
     quick = flatout.vectorize(remainder_loss)
     assert not quick.applied
-    assert "32 bits" in quick.reason
+    assert "bits" in quick.reason
 
 
 def scaled(error):

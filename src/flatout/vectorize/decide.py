@@ -20,6 +20,7 @@ from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.gradients import ArgumentChanged, backend
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
+from flatout.vectorize.verify.trial_inputs import LARGE_NUMBERS
 from flatout.vectorize.verify.verification import find_recipes, verify
 
 from .decorator import Decision
@@ -60,25 +61,49 @@ def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes
 
 
 def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
-    """Verify the array form, if need be with what is left out replaced before the arithmetic."""
+    """Verify the array form, if need be with whole numbers as floats, which have no bound."""
     answers: dict[Any, Any] = {}
+    decision, reasons = _with_care(function, found, ranks, holder, shapes, answers, is_rounding=False)
+    if decision.function is None and LARGE_NUMBERS in reasons:
+        other = rewrite_function(function, ranks, holder, is_rounding=True)
+        if isinstance(other, Rewrite) and other.source != found.source:
+            again, _ = _with_care(function, other, ranks, holder, shapes, answers, is_rounding=True)
+            return again if again.function is not None else decision
+    return decision
+
+
+def _with_care(
+    function: Any,
+    found: Rewrite,
+    ranks: Mapping[str, int],
+    holder: Any,
+    shapes: Shapes | None,
+    answers: dict[Any, Any],
+    is_rounding: bool,
+) -> tuple[Decision, str]:
+    """Verify a form, if need be with what is left out replaced before the arithmetic; and all that was said against."""
     decision = verified(function, found, holder, shapes, answers)
-    reason = "" if decision.verdict is None else decision.verdict.reason
+    reason = reasons = "" if decision.verdict is None else decision.verdict.reason
     if "nan" not in reason.lower():
-        return decision
+        return decision, reason
     forms = [(True, False)]
     if "the original gives nan" in reason:
         forms += [(False, True), (True, True)]
     for is_careful, is_exact in forms:
-        other = rewrite_function(function, ranks, holder, is_careful, is_exact)
+        other = rewrite_function(
+            function, ranks, holder, is_careful=is_careful, is_exact=is_exact, is_rounding=is_rounding
+        )
         if isinstance(other, Rewrite) and other.source != found.source:
             again = verified(function, other, holder, shapes, answers)
             if again.function is not None:
-                return again
+                return again, ""
+            reasons += "" if again.verdict is None else again.verdict.reason
     if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
         again = verified(function, found, holder, shapes, answers, lenient=True)
-        return again if again.function is not None else decision
-    return decision
+        if again.function is not None:
+            return again, ""
+        reasons += "" if again.verdict is None else again.verdict.reason
+    return decision, reasons
 
 
 def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decision]:
@@ -130,6 +155,10 @@ def verified(
         except ArgumentChanged as changed:
             reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
             return Decision(None, NoRewrite(reason, "FO303"), rewrite)
+        except Exception as error:
+            # A fault of ours must not become one of the user's: the original runs.
+            reason = f"The array form could not be verified ({type(error).__name__}: {error})."
+            return Decision(None, NoRewrite(reason, rewrite.codes[0]), rewrite)
         if not verdict.equal:
             refusal = NoRewrite(f"The array form could not be verified: {verdict.reason}", rewrite.codes[0])
             return Decision(None, refusal, rewrite, verdict, recipe)

@@ -68,21 +68,23 @@ class Vectorized:
         return self._function(*self._own, *args, **kwargs)
 
     def _holds(self, decision: Decision, given: Mapping[str, Any]) -> bool:
-        """Whether the constants that decided a branch, and the functions that were read, have not changed."""
-        from flatout.vectorize.interpreter.scopes import is_still, outside_of
+        """Whether what the rewrite takes for granted is so: constants, functions that were read, kinds of numbers."""
+        from flatout.vectorize.interpreter.scopes import digest_of, is_still, outside_of
 
         if not all(is_still(*pin) for pin in decision.rewrite.pins):
             return False
+        if any("int" in str(given[name].dtype) for name in decision.verdict.floats_only if name in given):
+            return False
         if not decision.guards:
             return True
-        names = {"len": len, "list": list, "float": float, **outside_of(self._function)}
+        names = {**outside_of(self._function), **decision.rewrite.names, "digest_of": digest_of}
         names |= {
             one.name: one.default for one in self.__signature__.parameters.values() if one.default is not one.empty
         }
         names |= dict(zip(self._function.__code__.co_varnames, self._own, strict=False))  # What `self` is.
         names |= given
         try:
-            return all(bool(eval(code, {"__builtins__": {}}, names)) == truth for code, truth in decision.guards)
+            return all(bool(eval(code, names)) == truth for code, truth in decision.guards)
         except Exception:  # What cannot be asked does not hold.
             return False
 
@@ -132,7 +134,11 @@ class Vectorized:
 
     def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
         shapes = {name: tuple(given[name].shape) for name in ranks}
-        key = tuple(ranks.items()), pattern({name: shape[1:] for name, shape in shapes.items()})
+        sizes = {name: shape[1:] for name, shape in shapes.items()}
+        key: Any = (tuple(ranks.items()), pattern(sizes))
+        known = self._decisions.get(key)
+        if known is not None and known.function is not None and known.verdict.is_sized and known.recipe.sizes != sizes:
+            key = (*key, tuple(sizes.items()))
         if key not in self._decisions:
             from .decide import decide
 

@@ -19,14 +19,20 @@ from flatout.vectorize.interpreter.interpreter import Interpreter
 from flatout.vectorize.interpreter.scopes import Scope, outside_of
 from flatout.vectorize.mapping.mapped_loop import map_samples
 from flatout.vectorize.reading.function_source import tree_of
-from flatout.vectorize.verify.gradients import backend
+from flatout.vectorize.verify.gradients import backend, widest_integers
 from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")
 
 
 def rewrite_function(
-    function: Any, ranks: Mapping[str, int], holder: Any = None, is_careful: bool = False, is_exact: bool = False
+    function: Any,
+    ranks: Mapping[str, int],
+    holder: Any = None,
+    *,
+    is_careful: bool = False,
+    is_exact: bool = False,
+    is_rounding: bool = False,
 ) -> Rewrite | NoRewrite:
     """Rewrite a function for arrays of the given ranks.
 
@@ -36,9 +42,11 @@ def rewrite_function(
         holder: The object that `self` is, for the function of a method.
         is_careful: Keep NaN in padding out of the gradient; costs an operation for every array that is read.
         is_exact: Let the mean of nothing be NaN, as it is in the original, and not 0.
+        is_rounding: Let whole numbers of the data be floats, which have no bound, where their last digits do not count.
     """
     try:
-        return _rewrite(function, ranks, holder, is_careful, is_exact)
+        forms = {"is_careful": is_careful, "is_exact": is_exact, "is_rounding": is_rounding}
+        return _rewrite(function, ranks, holder, forms)
     except Refused as refused:
         is_rank = isinstance(refused, WrongRank)
         return NoRewrite(refused.reason, refused.code, refused.line, is_rank, tuple(refused.hints))
@@ -86,11 +94,11 @@ def candidate_ranks(parameters: list[str]) -> list[dict[str, int]]:
     ]
 
 
-def _rewrite(function: Any, ranks: Mapping[str, int], holder: Any, is_careful: bool, is_exact: bool) -> Rewrite:
+def _rewrite(function: Any, ranks: Mapping[str, int], holder: Any, forms: dict[str, bool]) -> Rewrite:
     tree: Any = tree_of(function)
     scope = Scope(outside=outside_of(function))
     arrays = [parameter for parameter in array_parameters(tree) if parameter in ranks]
-    lift = Lifting(arrays[1] if len(arrays) > 1 else None, is_careful, is_exact)
+    lift = Lifting(arrays[1] if len(arrays) > 1 else None, integers=widest_integers(), **forms)
     run = Interpreter(lift, function.__globals__)
     inside = Scope(parent=scope)
     run.heap.add(inside)
@@ -150,7 +158,9 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
             raise Refused(f"The default of {arg.arg!r} is no constant.") from error
         node = graph.name(arg.arg)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
-        if not is_number:
+        if is_number:
+            lift.numbers[node] = value
+        else:
             lift.guards.append((graph.binary("==", node, graph.const(value)), True))
         scope.variables[arg.arg] = Host(node) if is_number else Known(value, node)
 

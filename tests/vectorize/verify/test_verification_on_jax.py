@@ -67,3 +67,31 @@ def test_a_rewrite_that_cannot_be_compiled_is_rejected(is_even: bool) -> None:
     assert not verdict.equal
     assert "not while tracing" in verdict.reason
     assert "batch of 2" in verdict.compared
+
+
+def test_every_kind_of_input_is_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that come when verifying has taken long."""
+    import jax
+
+    from flatout.vectorize.verify import verification
+    from flatout.vectorize.verify.trial_inputs import Recipe
+
+    monkeypatch.setattr(verification, "_LONG", -1.0)
+
+    def original(y_true, y_pred):
+        return 2.0 * ops.mean(ops.square(ops.cast(y_true, "float32")[:, None] - y_pred))
+
+    def refuses(y_true, y_pred):
+        if isinstance(y_true, jax.core.Tracer) and "int" in str(y_true.dtype):
+            raise TypeError("a value of the data is asked for")
+        return original(y_true, y_pred)
+
+    kinds = [
+        Recipe(
+            (("y_true", 1), ("y_pred", 2)), {"y_true": (), "y_pred": (3,)}, {"y_true": (0.0, 1.0)}, "y_pred", as_float=f
+        )
+        for f in (True, False)
+    ]
+    verdict = verification.verify(original, refuses, kinds)
+    assert not verdict.equal
+    assert "cannot be compiled" in verdict.reason

@@ -12,10 +12,7 @@ from .exact_comparisons import refuse_remainder
 from .expression_graph import FUNCTIONS, Node
 from .lifted_values import Axis, Host, Items, Known, Listing, Record, Refused, Tensor
 from .lifting import Lifting, Made
-
-# A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
-_LARGE = 2**15
-COMPARISONS = ("<", "<=", ">", ">=", "==", "!=")
+from .whole_numbers import COMPARISONS, as_given, integers_for, refuse_rounded, rounded_again, whole_constant
 
 
 def operand(lift: Lifting, value: Any) -> Tensor:
@@ -24,6 +21,8 @@ def operand(lift: Lifting, value: Any) -> Tensor:
         return value
     content: Any = value.value if isinstance(value, Known) else None
     if isinstance(value, Host) or isinstance(content, (bool, int, float, np.number)):
+        if content is not None:
+            lift.numbers[value.node] = content
         return Tensor(value.node, (), (), "number", is_host=True)
     if (isinstance(content, (list, tuple)) and content) or type(content).__module__.startswith("pandas"):
         content = np.asarray(content)
@@ -37,8 +36,9 @@ def operand(lift: Lifting, value: Any) -> Tensor:
 
 
 def constant_array(lift: Lifting, content: np.ndarray, node: Node) -> Tensor:
-    """A NumPy array that the loss closes over, as a tensor of 32 bits."""
-    dtype, kind = {"f": ("float32", "float"), "b": ("bool", "bool")}.get(content.dtype.kind, ("int32", "int"))
+    """A NumPy array that the loss closes over, as a tensor of 32 bits, or more for whole numbers that need them."""
+    whole = integers_for(lift, content) if content.dtype.kind in "iu" else ""
+    dtype, kind = {"f": ("float32", "float"), "b": ("bool", "bool")}.get(content.dtype.kind, (whole, "int"))
     inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
     made = lift.graph.call("ops.convert_to_tensor", node, dtype=lift.graph.const(dtype))
     return Tensor(made, inner, inner, kind, is_host=True)
@@ -95,6 +95,8 @@ def on_host(lift: Lifting, value: Any) -> Any:
         if tensor.kind == "number":
             return tensor
         lift.changes.add("FO201")
+        if tensor.kind == "any":
+            lift.learn("read", tensor)
         is_free = tensor.is_host or tensor.kind in ("int", "bool")
         return replace(tensor if is_free else detached(lift, tensor), is_host=True)
 
@@ -183,7 +185,11 @@ def elementwise(
     """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
     if symbol in COMPARISONS:
-        tensors = [_without_stop(tensor) for tensor in tensors]
+        tensors = as_given(lift, [_without_stop(tensor) for tensor in tensors])
+    if lift.rounded:
+        refuse_rounded(lift, symbol, tensors)
+    if any(tensor.kind == "int" and tensor.is_host for tensor in tensors):
+        tensors = [whole_constant(lift, tensor) for tensor in tensors]
     arrays = [tensor for tensor in tensors if tensor.kind != "number"]
     nodes, pattern, renamed = align(lift, tensors)
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
@@ -199,6 +205,8 @@ def elementwise(
         return elementwise(lift, function, [replace(named(part), valid=None) for part in parts], kind, symbol)
 
     lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
+    if lift.rounded and rounded_again(lift, function, tensors):
+        lift.rounded.add(node)
     is_series = any(tensor.is_series for tensor in tensors)
     is_blurred = symbol in ("+", "-", "*", "/") and any(tensor.is_wide or tensor.is_blurred for tensor in tensors)
     return replace(
@@ -221,13 +229,19 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
         kind = "float"
     else:
         kind = a.kind if b.kind in (a.kind, "number") else b.kind if a.kind == "number" else "any"
-    outgrows = _may_outgrow(symbol, a, b, left, right)
+    if symbol == "-" and lift.is_rounding and {a.node, b.node} <= lift.wholes.keys():
+        difference = cast(lift, elementwise(lift, "subtract", as_given(lift, [a, b]), "any", "-"), "float32")
+        lift.rounded.add(difference.node)
+        return difference
+    outgrows = _may_outgrow(lift, symbol, a, b, left, right)
+    if symbol == "**" and b.kind == "int":
+        lift.sized_by(b)
     if outgrows:
         a, b = (cast(lift, t, "float32") if t.kind == "int" else t for t in (a, b))
         kind = "float"
     if symbol in ("//", "%"):
-        if any(lift.is_rounded(t.node) for t in (a, b)):
-            raise Refused("A remainder of whole numbers that may need more than 32 bits.", "FO101")
+        for tensor in (a, b):
+            lift.exact(tensor)
         refuse_remainder(a, right)
     if symbol in ("/", "//", "%") and b.kind != "number":
         b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
@@ -243,8 +257,8 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     return result
 
 
-def _may_outgrow(symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bool:
-    """Whether whole numbers, which have no bound in Python, may soon need more than 32 bits: `i**4`, `2**i`."""
+def _may_outgrow(lift: Lifting, symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bool:
+    """Whether whole numbers, which have no bound in Python, may soon need more bits than there are: `i**4`, `2**i`."""
     if not {a.kind, b.kind} <= {"int", "number"} or "int" not in (a.kind, b.kind):
         return False
     known = [one.value if isinstance(one, Known) else None for one in (left, right)]
@@ -254,7 +268,9 @@ def _may_outgrow(symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bo
         return b.kind == "int" or known[1] not in ((0, 1) if is_free else (0, 1, 2))
     if symbol != "*":
         return False
-    return (is_free and a.kind == b.kind) or any(isinstance(one, int) and abs(one) >= _LARGE for one in known)
+    # A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
+    large = 2**15 if lift.integers == "int32" or not is_free else 2**31
+    return (is_free and a.kind == b.kind) or any(isinstance(one, int) and abs(one) >= large for one in known)
 
 
 def negative(lift: Lifting, tensor: Tensor) -> Tensor:
@@ -271,6 +287,21 @@ def cast(lift: Lifting, tensor: Tensor, dtype: str) -> Tensor:
     node = lift.graph.call("ops.cast", tensor.node, lift.graph.const(dtype))
     same_place = tensor.position if kind == "int" else None
     return replace(tensor, node=node, kind=kind, position=same_place)
+
+
+def whole(lift: Lifting, value: Tensor) -> Tensor:
+    """A number of the data as Python's `int` has it: in the widest integers there are or, if asked for, as a float."""
+    if value.kind == "int" and value.node.parts[0] != "ops.cast":
+        return value  # A place or a count: no larger than the batch.
+    if value.kind == "bool":
+        return replace(cast(lift, value, "int32"), is_host=True)
+    given = elementwise(lift, "trunc", (value,), value.kind)
+    made = cast(lift, given, "float32") if lift.is_rounding else cast(lift, value, lift.integers)
+    if lift.is_rounding:
+        lift.rounded.add(made.node)
+    if lift.is_rounding or lift.integers == "int32":
+        lift.wholes[made.node] = given.node
+    return replace(made, is_host=True, inner=value.inner, domain=value.domain)
 
 
 def where(lift: Lifting, condition: Any, then: Any, otherwise: Any) -> Tensor:

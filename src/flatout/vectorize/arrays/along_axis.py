@@ -37,6 +37,7 @@ def ordered(
     kind: Plain = None,
 ) -> Tensor:
     """`sort` or `argsort`; what `order` is, is torch's `descending`, TensorFlow's `direction` or NumPy's `kind`."""
+    lift.exact(x)
     is_falling = descending or order is True or "DESCENDING" in (order, direction)
     if how == "sort":
         rising = along(lift, x, axis, how=how)

@@ -6,11 +6,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from .expression_graph import Node
 from .lifted_values import Known, Refused, Tensor
 from .lifting import Lifting
 
@@ -22,6 +24,10 @@ _ROUNDED_UP = {">": ">=", "<=": "<"}
 _ROUNDED_DOWN = {">=": ">", "<": "<="}
 _MIRRORED = {">": "<", "<": ">", ">=": "<=", "<=": ">=", "==": "==", "!=": "!="}
 _MOST_WRITTEN_OUT = 64
+
+
+# Up to here a float of 32 bits holds halves: between it and a whole number a comparison is right.
+_HALVES = 2**23
 
 
 def fits(number: float) -> bool:
@@ -61,7 +67,12 @@ def compared(lift: Lifting, symbol: str, left: Any, right: Any) -> tuple[str, An
 
 
 def _against(lift: Lifting, symbol: str, value: Any, bound: Any) -> tuple[str, Any] | None:
-    if not isinstance(value, Tensor) or not value.is_host or value.kind not in ("float", "any"):
+    if not isinstance(value, Tensor) or not value.is_host:
+        return None
+    if value.kind == "int" and symbol not in ("==", "!=") and isinstance(bound, Known):
+        is_large = isinstance(bound.value, float) and _HALVES <= abs(bound.value) < np.inf
+        return (symbol, _whole_bound(lift, symbol, bound)) if is_large else None
+    if value.kind not in ("float", "any"):
         return None
     if isinstance(bound, Known):
         is_wide = isinstance(bound.value, np.float64) or (value.is_wide and isinstance(bound.value, float))
@@ -81,6 +92,26 @@ def _constant(lift: Lifting, symbol: str, bound: Known) -> tuple[str, Known]:
     return (_ROUNDED_UP if is_up else _ROUNDED_DOWN).get(symbol, symbol), bound
 
 
+def _whole_bound(lift: Lifting, symbol: str, bound: Known) -> Known:
+    """The whole number that says of others what a float does."""
+    graph, known = lift.graph, _next_whole(bound.value, symbol)
+    if bound.node.kind != "const":
+        lift.guards.append((graph.binary("==", bound.node, graph.const(bound.value)), True))
+    return Known(known, graph.const(known))
+
+
+def _next_whole(number: float, symbol: str) -> int:
+    return math.floor(number) if symbol in (">", "<=") else math.ceil(number)
+
+
+def whole_bounds(lift: Lifting, values: Known, symbol: str) -> Known:
+    """Numbers that whole ones are compared with by an operator, as whole ones."""
+    if np.asarray(values.value).dtype.kind in "iu":
+        return values
+    made = [_next_whole(number, symbol) for number in np.asarray(values.value).tolist()]
+    return Known(made, _watched(lift, values, made))
+
+
 def remember(
     lift: Lifting, made: Tensor, content: np.ndarray, values: Known, look_up: Callable[[Known], Tensor]
 ) -> Tensor:
@@ -97,14 +128,19 @@ def rounded(lift: Lifting, values: Known, symbol: str) -> Known:
         return values
     if content.ndim != 1 or content.size > _MOST_WRITTEN_OUT:
         raise Refused("A value is compared in 64 bits with the numbers of a large table.", "FO401")
+    made = [_rounded(number, symbol) for number in content.tolist()]
+    return Known(np.asarray(made, "float32"), _watched(lift, values, made))
+
+
+def _watched(lift: Lifting, values: Known, instead: Sequence[Any]) -> Node:
+    """Other numbers for those of a constant, which hold while it stays as it is."""
     graph = lift.graph
-    known = graph.make("raw", _written(content.tolist()))
+    known = graph.make("raw", _written(np.asarray(values.value).tolist()))
     is_listed = isinstance(values.value, (list, tuple))
     listed = graph.call("list", values.node) if is_listed else graph.method(values.node, "tolist")
     if values.node.kind != "const":
         lift.guards.append((graph.binary("==", listed, known), True))
-    made = [_rounded(number, symbol) for number in content.tolist()]
-    return Known(np.asarray(made, "float32"), graph.make("raw", _written(made)))
+    return graph.make("raw", _written(instead))
 
 
 def _rounded(number: float, symbol: str) -> np.float32:

@@ -210,6 +210,7 @@ def gather(lift: Lifting, tensor: Tensor, place: int, item: Tensor) -> Tensor:
     """`a[..., item, ...]` with numbers from a tensor."""
     axis = tensor.inner[place]
     lift.learn("index", item, axis.size)
+    lift.exact(item)
     if item.valid is not None:
         every = None if axis.size is None else lift.graph.call("ops.arange", axis.size)
         if item.rank == 1 and item.inner[0] in item.valid.dims and item.node is every:  # Places that a mask selects.

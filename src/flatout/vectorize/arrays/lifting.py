@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .expression_graph import ExpressionGraph, Node
-from .lifted_values import Axis, Tensor
+from .lifted_values import Axis, Refused, Tensor
 
 
 @dataclass(frozen=True)
@@ -22,8 +22,17 @@ class Made:
 class Lifting:
     """What is known while one function is lifted."""
 
-    def __init__(self, gradient_of: str | None = None, is_careful: bool = False, is_exact: bool = False) -> None:
+    def __init__(
+        self,
+        gradient_of: str | None = None,
+        is_careful: bool = False,
+        is_exact: bool = False,
+        is_rounding: bool = False,
+        integers: str = "int32",
+    ) -> None:
         self.graph = ExpressionGraph()
+        self.is_rounding = is_rounding  # Whether whole numbers of the data are floats: no digit is lost at the front.
+        self.integers = integers  # The widest that the backend has.
         self.is_careful = (
             is_careful  # Whether what arrays hold where a statement does not run is kept out: it may be NaN.
         )
@@ -35,6 +44,9 @@ class Lifting:
         self.guards: list[tuple[Node, bool]] = []  # Constants that decided a branch: their truth must stay.
         self.is_tie_sensitive = False
         self.rounded: set[Node] = set()  # Whole numbers of Python that became floats of 32 bits: they may be large.
+        # Whole numbers of the data, and how they are had in the type that the data are of.
+        self.wholes: dict[Node, Node] = {}
+        self.numbers: dict[Node, Any] = {}  # The constants that take part in the arithmetic.
         self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}  # The bounds of the slice that a mask stands for.
         self.made: dict[Node, Made] = {}  # How arrays were computed, see `safe_where`.
@@ -53,6 +65,11 @@ class Lifting:
         if of.domain:
             self.hints.append((kind, of.domain, *what))
 
+    def sized_by(self, value: Any) -> None:
+        """Keep that the original takes as many steps or digits as a value says: large ones would take it for ever."""
+        if isinstance(value, Tensor):
+            self.hints += [("steps", node.parts[0]) for node in value.node.and_below() if node.kind == "name"]
+
     def fresh(self, wish: str) -> str:
         """A name for the argument of a function that the rewrite maps, one that no other has."""
         self._mapped += 1
@@ -61,6 +78,15 @@ class Lifting:
     def is_rounded(self, node: Node) -> bool:
         """Whether an expression is made of large whole numbers, so that its last digits are not known."""
         return bool(self.rounded) and any(one in self.rounded for one in node.and_below())
+
+    def exact(self, value: Tensor) -> None:
+        """Refuse whole numbers of Python that became floats where every digit counts."""
+        if value.is_host and self.is_rounded(value.node):
+            raise Refused(
+                f"Every digit counts of a whole number that may need more than {self.integers[3:]} bits: it is "
+                "compared, divided with a remainder, or used as a key or index.",
+                "FO101",
+            )
 
     def carries_gradient(self, node: Node) -> bool:
         """Whether a gradient with respect to the predictions can flow through an expression."""

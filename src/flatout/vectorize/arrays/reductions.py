@@ -49,6 +49,8 @@ def _plain(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         dims, inner = (tuple(axis for axis in group if axis not in over) for group in (tensor.dims, tensor.inner))
     node = graph.call(f"ops.{how}", tensor.node, **arguments)
     kind = {"argmax": "int", "argmin": "int", "any": "bool", "all": "bool", "mean": "float", "logsumexp": "float"}
+    if tensor.node in lift.rounded and how in ("sum", "max", "min"):
+        lift.rounded.add(node)
     if not keepdims:
 
         def again(parts: list[Tensor], labels: dict[Axis, Axis]) -> Tensor:
@@ -73,7 +75,9 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
         raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
     if how in ("sum", "mean") and bare.kind == "bool":
         bare = cast(lift, bare, "float32")
-    kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, _FILL[how]))
+    is_counted = bare.kind == "int" and how in ("sum", "prod")  # A float would make floats of whole numbers.
+    fill = int(_FILL[how]) if is_counted else _FILL[how]
+    kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, fill))
     kept = replace(kept, inner=bare.inner)
     if how != "mean":
         return _plain(lift, how, kept, over, keepdims)

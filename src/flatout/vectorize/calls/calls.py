@@ -14,7 +14,7 @@ from typing import Any
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays.algebra import as_constant, known_items, on_host
+from flatout.vectorize.arrays.algebra import as_constant, known_items, on_host, whole
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.lifted_values import (
     Items,
@@ -41,6 +41,8 @@ from .reader import Reader
 _CARRYING = {"maximum": "max", "minimum": "min", "max": "max", "min": "min", "add": "sum", "multiply": "prod"}
 # And these ask about it.
 _COMPARING = {FUNCTIONS[symbol]: symbol for symbol in ("<", "<=", ">", ">=")}
+# Numbers of Python that these make are whole.
+_TO_WHOLE = ("math.floor", "math.ceil", "math.trunc", "builtins.round")
 _OF_OTHERS = ("pandas", "sklearn", "scipy", "posixpath", "ntpath", "genericpath")
 
 
@@ -144,6 +146,9 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if library is not None and path is not None:
         made = array_function(run.lift, path, args, kwargs)
         made = mapped_call(run.lift, function, path, args, kwargs) if made is None else made
+        if path in _TO_WHOLE and len(args) == 1 and isinstance(made, Tensor) and made.is_host and not made.rank:
+            run.lift.learn("whole", args[0])
+            return whole(run.lift, made)
         return replace(made, is_host=True) if library == "numpy" and isinstance(made, Tensor) else made
     if _is_users(function.value):
         if hasattr(function.value, "__wrapped__"):

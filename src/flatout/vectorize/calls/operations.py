@@ -131,6 +131,9 @@ def _cast(lift: Lifting, x: Tensor, dtype: Plain = None) -> Any:
     name = {"float": "float32", "int": "int32", "long": "int64"}.get(name, name)
     if name not in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
         raise Refused("A cast to a type that is not a constant.")
+    if x.is_host and "int" in name:
+        lift.learn("whole", x)
+        name = lift.integers if dtype is int else name  # NumPy's own.
     if x.kind == "number":
         kind = "float" if "float" in name else "bool" if name == "bool" else "int"
         return Tensor(lift.graph.call("ops.cast", x.node, lift.graph.const(name)), (), (), kind)

@@ -19,6 +19,7 @@ from flatout.vectorize.arrays.algebra import (
     operand,
     relabelled,
     where,
+    whole,
 )
 from flatout.vectorize.arrays.along_axis import ordered
 from flatout.vectorize.arrays.exact_comparisons import fits, note_blurred
@@ -89,7 +90,7 @@ def _int(run: Reader, x: Any) -> Any:
     value = _number(run, "int", x)
     note_blurred(run.lift, value)
     run.lift.learn("whole", value)
-    return value if value.kind == "int" else replace(cast(run.lift, value, "int32"), is_host=True)
+    return whole(run.lift, value)
 
 
 def _bool(run: Reader, x: Any) -> Any:
@@ -204,6 +205,8 @@ def _extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
     """`max(values, key=f)`: the first of those for which f is largest."""
     flow, keys = _keyed(run, key, value, how)
     lift = run.lift
+    if keys.kind == "int":
+        return picked(lift, flow.element, flow.axes[0], first_best(lift, how, keys))
     # A comparison with NaN fails: the first element stays if its key is NaN, any other is passed over.
     missing = elementwise(lift, "isnan", (keys,), "bool")
     best = first_best(lift, how, where(lift, missing, number(lift, -1e30 if how == "max" else 1e30), keys))
@@ -213,6 +216,9 @@ def _extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
 
 def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
     """The first place where the numbers along the only inner dimension are largest or least."""
+    lift.exact(keys)
+    if keys.kind == "int":
+        return cast(lift, operations.apply(lift, f"arg{how}", [keys], {}), "int32")
     # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
     zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
     best = operations.apply(lift, f"arg{how}", [where(lift, zero, number(lift, 0.0), keys)], {})

@@ -35,6 +35,7 @@ from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import SHAPES, tensor
 from flatout.vectorize.lookups.batch_frames import column_of
 from flatout.vectorize.lookups.lookups import (
+    check_keys,
     chosen_from,
     entry,
     is_frame,
@@ -342,6 +343,7 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):
             raise Refused("Membership in a group that holds other than numbers.")
         lift.learn("keys", item, tuple(content), True)
+        check_keys(lift, item, np.asarray(content))
         group = operand(lift, Known(content, lift.graph.call("list", group.node)))
     if isinstance(group, Bag) and not group.others:
         group = group.entries

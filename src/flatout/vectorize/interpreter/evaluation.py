@@ -39,7 +39,7 @@ from flatout.vectorize.loops.loop_totals import join, opened
 from . import best_so_far, heap_access
 from .comprehensions import comprehension, dictionary
 from .heap import Interpreting, constant_key, is_object, read
-from .scopes import Scope
+from .scopes import Scope, watched
 
 SYMBOLS: dict[type, str] = {
     ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%", ast.Pow: "**",
@@ -58,7 +58,7 @@ def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
             value = scope.find(node.id, graph, run.injected)
             if isinstance(value, Unreadable):
                 raise Refused(value.reason, value.code, node.lineno)
-            return value
+            return watched(run.lift, value)
         case ast.Tuple() | ast.List():
             made = _sequence(run, node, scope)
             return run.heap.make("list", made) if isinstance(node, ast.List) else made
@@ -81,7 +81,7 @@ def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
             of = evaluate(run, node.value, scope)
             if is_object(of):
                 return heap_access.attribute(run, of, node.attr)
-            return value_parts.attribute(run.lift, read(run, of), node.attr)
+            return watched(run.lift, value_parts.attribute(run.lift, read(run, of), node.attr))
         case ast.Call():
             return calls.call(run, node, scope)
         case ast.Lambda():

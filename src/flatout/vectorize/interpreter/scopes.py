@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import builtins
+import hashlib
 import types
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from flatout.vectorize.arrays.expression_graph import ExpressionGraph
 from flatout.vectorize.arrays.lifted_values import Known, Local, Refused
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.reading.function_source import tree_of
+
+_PLAIN = frozenset((bool, int, float, str, type(None)))
 
 
 @dataclass(eq=False)
@@ -83,6 +89,46 @@ def is_still(function: types.FunctionType, name: str, value: Any) -> bool:
         now = function.__globals__.get(name)
     is_plain = isinstance(value, (bool, int, float, str)) and type(now) is type(value)
     return now is value or (is_plain and bool(now == value))
+
+
+def outline(value: Any) -> Any:
+    """What a rewrite takes from a container for granted: keys, lengths and types; not the numbers, which it reads."""
+    match value:
+        case Mapping():
+            return [list(value), outline(list(value.values()))]
+        case list() | tuple():
+            kinds = set(map(type, value))
+            parts = sorted(kind.__name__ for kind in kinds) if kinds <= _PLAIN else [*map(outline, value)]
+            return [type(value).__name__, len(value), parts]
+        case set() | frozenset():
+            return [type(value).__name__, len(value)]
+        case _ if type(value).__module__.partition(".")[0] == "pandas":
+            labels = [getattr(value, name).tolist() for name in ("index", "columns") if hasattr(value, name)]
+            return [type(value).__name__, labels, str(getattr(value, "dtypes", ""))]
+        case _ if hasattr(value, "shape") and hasattr(value, "dtype"):
+            return [type(value).__name__, tuple(value.shape), str(value.dtype)]
+    return type(value).__name__
+
+
+def digest_of(value: Any) -> str:
+    """The outline of a container, in short."""
+    return hashlib.sha256(repr(outline(value)).encode()).hexdigest()[:16]
+
+
+def watched(lift: Lifting, value: Any) -> Any:
+    """A value, of which the rewrite holds as long as its outline stays the same if it is a container."""
+    if isinstance(value, Known) and value.node.kind in ("name", "attribute") and _is_container(value.value):
+        guard = lift.graph.binary(
+            "==", lift.graph.call("digest_of", value.node), lift.graph.const(digest_of(value.value))
+        )
+        if (guard, True) not in lift.guards:
+            lift.guards.append((guard, True))
+    return value
+
+
+def _is_container(value: Any) -> bool:
+    is_pandas = type(value).__module__.partition(".")[0] == "pandas" and hasattr(value, "index")
+    return is_pandas or isinstance(value, (Mapping, list, tuple, set, frozenset, np.ndarray))
 
 
 def outside_of(function: types.FunctionType) -> dict[str, Any]:

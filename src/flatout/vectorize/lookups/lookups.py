@@ -125,6 +125,7 @@ def _by_key(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequen
             raise Refused(f"The keys of a table are of type {known.dtype}, which no tensor holds.", "FO401")
         if isinstance(key, Tensor):
             lift.learn("keys", key, tuple(np.unique(known).tolist()), default is not None)
+            check_keys(lift, key, known)
     first = np.asarray(levels[0].value)
     if len(levels) == 1 and np.array_equal(first, np.arange(len(first))):
         entry, found = _dense(lift, column, _tensor(keys[0]), len(first))
@@ -137,6 +138,13 @@ def _by_key(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequen
     else:
         made = where(lift, found, entry, default)
     return replace(made, is_host=True, kind="float")
+
+
+def check_keys(lift: Lifting, key: Tensor, known: np.ndarray) -> None:
+    """Refuse keys that are compared as floats and need more digits than these have."""
+    lift.exact(key)
+    if key.kind != "int" and known.dtype.kind in "iu" and not all(map(wide.fits, known.ravel().tolist())):
+        raise Refused("A table has keys that no float of 32 bits equals: read them by int(key).", "FO401")
 
 
 def _tensor(key: Any) -> Tensor:
@@ -235,9 +243,14 @@ def edges_below(lift: Lifting, edges: Any, values: Tensor, right: bool, nan_is_l
     graph = lift.graph
     axis = Axis("edge", graph.const(len(content)))
     symbol, opposite = (">", "<=") if right else (">=", "<")
-    known_edges = wide.rounded(lift, edges, symbol).node
-    node = graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32"))
-    known, entries = Tensor(node, (axis,), (), "float", is_host=True), replace(values, inner=())
+    lift.exact(values)
+    if values.kind == "int" and np.all(np.isfinite(content)):
+        edges = wide.whole_bounds(lift, edges, symbol)
+        known = constant_array(lift, np.asarray(edges.value), edges.node)
+    else:
+        known_edges = wide.rounded(lift, edges, symbol).node
+        known = Tensor(graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32")), (), (), "float")
+    known, entries = replace(known, dims=(axis,), inner=(), is_host=True), replace(values, inner=())
     if nan_is_last:
         above = not_(lift, binary(lift, opposite, entries, known))
     else:

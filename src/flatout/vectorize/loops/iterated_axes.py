@@ -144,6 +144,8 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
     if step != 1:
         return _stepping(lift, value, step)
     start, stop = value.start, value.stop
+    lift.sized_by(stop)
+    lift.sized_by(start)
     if not isinstance(start, (Known, Host, Tensor)) or not isinstance(stop, (Known, Host, Tensor)):
         raise Refused("A range has a bound that is no number.")
     begin = number(lift, 0) if isinstance(start, Tensor) else start

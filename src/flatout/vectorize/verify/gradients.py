@@ -29,6 +29,15 @@ def backend() -> str:
     return str(keras.backend.backend())
 
 
+def widest_integers() -> str:
+    """The widest whole numbers that the backend computes with."""
+    if backend() == "jax":
+        import jax
+
+        return "int64" if jax.config.jax_enable_x64 else "int32"
+    return "int64"
+
+
 def value_and_gradient(
     function: Callable[..., Any], arrays: Arrays, wrt: str | None, compiled: bool = False, quick: bool = False
 ) -> Answer:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,12 @@ from flatout.vectorize.arrays.expression_graph import Node
 # Sizes of dimensions that nothing is known about, one after the other until the loss runs.
 _SIZES = (3, 4, 6, 5, 2, 1)
 _LITTLE = 0.01
+# Whole numbers to read, the distance between them, and the type: seconds of a clock, identifiers, nanoseconds. Those
+# of 64 bits are small numbers to whom cuts them to 32; small steps from those of 32 bits stay within these.
+_LARGE_FLOATS = ((1_700_000_000, 128, "float32"), (2**40, 2**17, "float32"), (2**61, 2**38, "float32"))
+_LARGE = ((2**31 - 5000, 1, "int32"), (5000 - 2**31, 1, "int32"))
+_LARGER = ((2**40, 1, "int64"), (-(2**40), 1, "int64"), (2**61, 1, "int64"))
+LARGE_NUMBERS = "whole numbers about"
 SPOILT_PREDICTIONS = ("NaN in the predictions", "infinity in the predictions")
 
 
@@ -33,6 +40,8 @@ class Recipe:
     edges: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
     counts: tuple[str, ...] = ()  # Parameters that count rows or steps; 0 of them is a case of its own.
     missing: tuple[str, ...] = ()  # Those with a domain that may be NaN as well: they are compared, but index nothing.
+    whole: tuple[str, ...] = ()  # Those whose entries are read as whole numbers of Python, which have no bound.
+    read: tuple[str, ...] = ()  # Those whose entries are, if they are whole numbers.
     # Numbers with a fraction that entries of a parameter are compared with.
     bounds: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
 
@@ -55,6 +64,12 @@ def recipes(
     counts = _names(said["count"])
     indexing = {*counts, *_names(said["index"]), *_names(said["keys"])}
     compared = tuple(name for name in _names(said["value"]) if name not in indexing)
+    # Of how often a loop runs there must not be too much; what indexes cannot be large.
+    small = {*_names(said["steps"]), *counts, *_names(said["index"])}
+    whole, read = (
+        tuple(name for name in _names(told) if name not in small)
+        for told in ([*said["whole"], *said["keys"]], said["read"])
+    )
     edges = {name: tuple(filter(np.isfinite, found)) for name, found in said["range"]}
     bounds = _bounds(said)
     names = list(ranks)
@@ -71,7 +86,7 @@ def recipes(
         }
         domains = _domains(said, sizes, evaluate)
         # Keys that are in no table come first where the loss asks before it reads: `if key in table`.
-        asked = {name: max(keys) + 1.0 for name, keys, is_asked in said["keys"] if is_asked and name in domains}
+        asked = {name: max(keys) + 1 for name, keys, is_asked in said["keys"] if is_asked and name in domains}
         wider = domains | {name: tuple(sorted({*domains[name], key})) for name, key in asked.items()}
         options: list[tuple[dict[str, tuple[float, ...]], str | None]] = [(wider, None)] if wider != domains else []
         options.append((domains, None))
@@ -85,7 +100,7 @@ def recipes(
         for (known, hot), scale, as_float in itertools.product(options, ("normal", "unit", "softmax"), types):
             if not as_float or known:
                 fixed_parts = (tuple(ranks.items()), sizes, known, predicted)
-                yield Recipe(*fixed_parts, scale, as_float, hot, edges, counts, compared, bounds)
+                yield Recipe(*fixed_parts, scale, as_float, hot, edges, counts, compared, whole, read, bounds)
 
 
 def _names(said: Sequence[Any]) -> tuple[str, ...]:
@@ -101,18 +116,31 @@ def _domains(
             size = _length(node, sizes, evaluate)
             allowed.append((name, set(map(float, range(0 if size is None else size + more)))))
     for name, keys, is_asked in said["keys"]:
-        allowed.append((name, {*map(float, keys), *((max(keys) + 1.0, 1.0) if is_asked else ())}))
+        allowed.append((name, {*keys, *((max(keys) + 1, 1) if is_asked else ())}))
     domains: dict[str, set[float]] = {}
     for name, numbers in allowed:
         if numbers:
             domains[name] = (domains.get(name, numbers) & numbers) or numbers
     for name in _names(said["value"]):
-        found = {float(value) for other, value in said["value"] if other == name and isinstance(value, (int, float))}
+        found = {value for other, value in said["value"] if other == name and isinstance(value, (int, float))}
+        found = {value for value in found if np.isfinite(value)}
         if name not in domains and all(value == int(value) for value in found) and found - {0.0}:
             domains[name] = found | {0.0, 1.0}
     for (name,) in said["whole"]:
         domains.setdefault(name, {0.0, 1.0, 2.0})
-    return {name: tuple(sorted(found)) for name, found in domains.items()}
+    for name, value in said["value"]:
+        if name in domains and isinstance(value, (int, float)) and 2**24 < abs(value) < math.inf:
+            domains[name] = domains[name] | {math.floor(value)}
+    for name, edges in said["range"]:
+        if name in domains:
+            near = {math.floor(edge) + step for edge in edges if np.isfinite(edge) for step in (-1, 0, 1)}
+            domains[name] = domains[name] | near
+    # As whole numbers where they are: floats have 53 bits.
+    kept = {
+        name: tuple(sorted(int(one) if one == int(one) else one for one in found if abs(one) < 2**62))
+        for name, found in domains.items()
+    }
+    return {name: found for name, found in kept.items() if found}
 
 
 def _bounds(said: Mapping[str, list[Any]]) -> dict[str, tuple[float, ...]]:
@@ -145,7 +173,8 @@ def ordinary(recipe: Recipe, batch: int, seed: int = 0) -> dict[str, np.ndarray]
         elif name in recipe.domains and name != recipe.predicted:
             allowed = [value for value in recipe.domains[name] if value or name not in recipe.counts]
             drawn = rng.choice(np.asarray(allowed), shape)
-            arrays[name] = drawn.astype("float32" if recipe.as_float else "int32")
+            is_long = max(map(abs, recipe.domains[name])) > np.iinfo("int32").max
+            arrays[name] = drawn.astype("float32" if recipe.as_float else "int64" if is_long else "int32")
         elif name in recipe.edges:
             arrays[name] = _about_edges(rng, recipe.edges[name], shape)
         elif name == recipe.predicted:
@@ -222,6 +251,45 @@ def adversarial(recipe: Recipe, batch: int, larger: int = 7) -> Iterator[tuple[s
             yield f"{name} on the bounds that it is compared with", but(name, near), True
     yield SPOILT_PREDICTIONS[0], but(predicted, _with(np.nan, guess, -1)), False
     yield SPOILT_PREDICTIONS[1], but(predicted, _with(np.inf, guess, 0)), False
+
+
+def large(
+    recipe: Recipe, batch: int, integers: str, has_remainders: bool
+) -> Iterator[tuple[str, dict[str, np.ndarray], bool]]:
+    """Whole numbers near the end of 32 bits and beyond, for whatever is read as a number of Python.
+
+    `integers` is the widest type of the backend's. With remainders floats that are whole numbers count as such.
+    """
+    base = ordinary(recipe, batch, seed=5)
+    longer = _LARGER if integers == "int64" else ()
+    for name in dict.fromkeys((*recipe.whole, *recipe.read)):
+        value, is_whole = base[name], name in recipe.whole
+        if name == recipe.predicted:
+            if is_whole:
+                yield f"{name}: {LARGE_NUMBERS} {2**40}", {**base, name: value * np.float32(2**40)}, False
+            continue
+        if is_whole:
+            levels = _LARGE_FLOATS if recipe.as_float else (*_LARGE, *longer)
+        else:  # As floats of 64 bits they have 53.
+            levels = (*_LARGE, *longer[:2], *(_LARGE_FLOATS[:2] if has_remainders else ()))
+        for start, step, dtype in levels:
+            steps = np.resize(np.asarray([0, 1, 1, 3, 2], "int64"), value.shape)
+            yield (
+                f"{name}: {LARGE_NUMBERS} {start} ({dtype})",
+                {**base, name: (start + step * steps).astype(dtype)},
+                True,
+            )
+        far = [number for number in recipe.domains.get(name, ()) if abs(number) > 2**24]
+        if far and not recipe.as_float:
+            beside = np.asarray([number + step for number in far for step in (0, 1, -1)], "int64")
+            yield f"{name}: {LARGE_NUMBERS} those of the code", {**base, name: np.resize(beside, value.shape)}, True
+
+
+def read_as_whole(recipe: Recipe, trial: str, arrays: Mapping[str, np.ndarray]) -> str | None:
+    """The parameter that a trial gave large whole numbers, though it may hold floats as well; None: another trial."""
+    name, _, what = trial.partition(": ")
+    is_read = what.startswith(LARGE_NUMBERS) and name not in recipe.whole and arrays[name].dtype.kind == "i"
+    return name if is_read else None
 
 
 def _about(numbers: Sequence[float], shape: tuple[int, ...]) -> np.ndarray:

@@ -122,7 +122,8 @@ class Trials:
         """
         is_jax = backend() == "jax"
         found = value_and_gradient(self.fast, arrays, wrt, compiled=is_compiled and is_jax, quick=True)
-        if not is_jax or value.shape != found[0].shape or close(value, found[0]):
+        is_spoilt = not all(np.all(np.isfinite(array)) for array in arrays.values())
+        if not (is_jax and is_spoilt) or value.shape != found[0].shape or close(value, found[0]):
             return found
         return value_and_gradient(self.fast, arrays, wrt)
 

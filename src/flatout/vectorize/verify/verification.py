@@ -20,6 +20,7 @@ from .gradients import (
     outside_tracing,
     unknown_length,
     value_and_gradient,
+    widest_integers,
 )
 from .rewrites import Rewrite
 from .trial_inputs import Recipe
@@ -55,6 +56,8 @@ class Verdict:
     notes: tuple[str, ...] = ()  # What holds with a proviso: ties, gradients that the original does not have.
     digest: str = ""  # Of the inputs, to compare reports.
     unsized: Unsized = "none"  # Which dimensions may be unknown while a step is traced, on TensorFlow.
+    is_sized: bool = False  # Whether it raises for other sizes behind the first dimension than those it was tried on.
+    floats_only: tuple[str, ...] = ()  # Parameters for whose whole numbers the original runs: 32 bits may not do.
     is_remembered: bool = False  # Whether that was done by an earlier process.
 
 
@@ -124,8 +127,7 @@ def verify(
     is_ordered = "sort(" in rewrite.source or "top_k(" in rewrite.source
     predicted = recipes[0].predicted
     trials = Trials(slow, fast, predicted, is_kinked, rewrite.is_tie_sensitive, {} if answers is None else answers)
-    was_compiled = False
-    began = time.perf_counter()
+    is_sized, began, floats_only = False, time.perf_counter(), set[str]()
 
     def rejected(reason: str) -> Verdict:
         return Verdict(False, reason, tuple(compared), tuple(skipped))
@@ -133,6 +135,7 @@ def verify(
     with outside_tracing(), heard_from_tensorflow() as heard:
         for number, recipe in enumerate(recipes):
             is_long = time.perf_counter() - began > _LONG
+            was_compiled, ordinary = False, list[str]()
             for name, arrays, has_ties in _inputs(recipe, number == 0, is_long, rewrite):
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
@@ -145,26 +148,33 @@ def verify(
                         note="Where a prediction is NaN or infinite, so is the gradient; the original leaves some out."
                     )
                 if name == _WIDER and trial.problem and "the rewrite raises" in trial.problem:
+                    is_sized = True
                     trial = Trial(skipped=trial.problem)
+                if trial.problem and (whole := inputs.read_as_whole(recipe, name, arrays)):
+                    floats_only.add(whole)
+                    trial = Trial(note=f"Where {whole} holds whole numbers, the original runs: they may be large.")
                 if trial.problem:
                     return rejected(f"{name}: {trial.problem}")
                 if trial.skipped:
                     skipped[f"{name}: {trial.skipped}"] = None
                 else:
                     compared[name] = None
-                    was_compiled = was_compiled or is_compiled
+                    ordinary += [name] if name.startswith("batch of") else []
+                    has_slope = trials.answers[number, name].wrt is not None
+                    was_compiled = was_compiled or (is_compiled and has_slope)
                 if trial.note:
                     notes[trial.note] = None
-        for batch in _to_compile(compared, was_compiled):
-            if problem := _compiles(fast, slow, recipes[0], batch):
-                return rejected(problem)
+            for batch in _to_compile(ordinary, was_compiled, number == 0):
+                if problem := _compiles(fast, slow, recipe, batch):
+                    return rejected(problem)
         if any("Using a while_loop" in line for line in heard):
             return rejected("TensorFlow cannot map an operation of it, and would run the samples one after the other")
         unsized, note = _unsized(fast, recipes[0])
         notes |= {note: None} if note else {}
     if not any(name.startswith("batch of") for name in compared):
         return Verdict(False, "The original fails on every ordinary batch.", (), tuple(skipped))
-    return Verdict(True, "", tuple(compared), tuple(skipped), tuple(notes), digest.hexdigest()[:16], unsized)
+    seen = tuple(compared), tuple(skipped), tuple(notes), digest.hexdigest()[:16]
+    return Verdict(True, "", *seen, unsized, is_sized, tuple(sorted(floats_only)))
 
 
 def _inputs(
@@ -179,6 +189,9 @@ def _inputs(
         yield _WIDER, inputs.ordinary(inputs.wider(recipe), _BATCHES[-1]), False
     if is_first or not is_long:
         yield from inputs.adversarial(recipe, _ADVERSARIAL, odd)
+    if rewrite.form != "map":  # What is mapped reads nothing on the host.
+        has_remainders = "ops.mod" in rewrite.source or "ops.floor_divide" in rewrite.source
+        yield from inputs.large(recipe, odd, widest_integers(), has_remainders)
     is_wide, is_on_host = "float64" in rewrite.source, "FO201" in rewrite.codes
     if is_wide or (is_on_host and is_first):
         # What 64 bits are against is cancellation; a backend without them must not hide it.
@@ -193,14 +206,17 @@ def _is_compiled(name: str, predictions: np.ndarray) -> bool:
     return name == _ROUNDED or predictions.shape[:1] == (_ADVERSARIAL,)
 
 
-def _to_compile(compared: Iterable[str], was_compiled: bool) -> list[int]:
-    """Lengths of batches for which the compiled rewrite is yet to be compared with itself as it runs uncompiled."""
+def _to_compile(compared: Iterable[str], was_compiled: bool, is_first: bool) -> list[int]:
+    """Lengths of batches for which the compiled rewrite is yet to be compared with itself as it runs uncompiled.
+
+    For each kind of input: what is compiled for floats may not be for whole numbers.
+    """
     if backend() == "tensorflow":
-        return [5]
+        return [5] if is_first else []
     if backend() == "torch" or was_compiled:
         return []
-    # The original took no adversarial input.
-    return [int(name.removeprefix("batch of ")) for name in compared if name.startswith("batch of ")]
+    # The original took no adversarial input, or none was tried.
+    return [int(name.removeprefix("batch of ")) for name in compared]
 
 
 def _compiles(fast: Any, slow: Any, recipe: Recipe, batch: int) -> str | None:

@@ -135,8 +135,8 @@ _CASES = [
 @pytest.mark.slow
 @pytest.mark.parametrize(("sequence", "kind"), _CASES)
 def test_the_first_epoch_is_that_of_stock_keras(sequence: str, kind: str) -> None:
-    if kind == "late" and BACKEND != "tensorflow":
-        pytest.skip("a variable that is made in a step is lost there, with stock Keras too")
+    if (kind == "late" and BACKEND != "tensorflow") or (kind == "unbuilt" and BACKEND == "jax"):
+        pytest.skip("a variable that is made in a step, or in a layer's `build`, fails with stock Keras there")
     expected, got = (_run(engine, kind, SEQUENCES[sequence]) for engine in ("stock", "auto"))
     assert flatout.explain()[-1].accelerated
     for one, other in zip(expected, got, strict=True):

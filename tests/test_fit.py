@@ -452,11 +452,6 @@ def test_plan_says_beforehand_what_will_happen() -> None:
     assert "resident" in plan.explain()
 
 
-def test_zero_rows_is_one_clear_error() -> None:
-    with pytest.raises(ValueError, match="`x` has no rows"):
-        fit(make_model(), x=X[:0], y=Y[:0])
-
-
 @pytest.mark.slow
 def test_history_can_be_written_as_json() -> None:
     history = fit(make_model(), epochs=2, validation_split=0.2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 import time
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -249,3 +250,108 @@ def test_an_argument_that_does_not_exist_is_refused_in_keras_words(method: str) 
     expected = outcome(lambda: getattr(model, method)(X, bogus=3))
     assert expected[0] in (TypeError, ValueError)
     assert outcome(lambda: getattr(flatout, method)(model, X, bogus=3)) == expected
+
+
+def _empty(kind: str) -> dict[str, Any]:
+    if kind == "arrays":
+        return {"x": X[:0], "y": Y[:0]}
+    if kind == "validation":
+        return {"validation_data": (X[:0], Y[:0])}
+    if kind == "split":
+        return {"x": X[:1], "y": Y[:1], "validation_split": 0.5}
+    return {"x": iter_of_nothing(), "y": None, "batch_size": None}
+
+
+def iter_of_nothing() -> Any:
+    yield from ()
+
+
+@pytest.mark.parametrize("kind", ["arrays", "validation", "split", "generator"])
+@pytest.mark.parametrize("method", ["fit", "evaluate", "predict"])
+def test_no_rows_are_taken_as_stock_keras_takes_them(method: str, kind: str) -> None:
+    if method != "fit" and kind in ("validation", "split"):
+        pytest.skip("only fit validates")
+
+    def run(engine: str) -> Any:
+        arguments = _empty(kind)
+        if method == "predict":
+            arguments.pop("y")
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            result = outcome(lambda: call(method, make_model(), engine, **arguments))
+        if isinstance(result, tuple):
+            # Tensors are numbered in the order in which they are made.
+            result = result[0], re.sub(r"keras_tensor_\d+", "", result[1])
+        return result, sorted({str(one.message) for one in caught if "ran out of data" in str(one.message)})
+
+    expected, got = run("stock"), run("auto")
+    assert got[1] == expected[1]
+    if isinstance(expected[0], tuple):
+        assert got[0] == expected[0]
+    else:
+        assert_same(expected[0], got[0])
+
+
+class Compiles(keras.callbacks.Callback):
+    """Compiles the model anew in a hook, once."""
+
+    def __init__(self, hook: str, at: int = 0, makes: bool = False):
+        super().__init__()
+        self.heard: list[Any] = []
+        self.done = False
+
+        def compile_anew(index: Any = None, logs: Any = None) -> None:
+            if not self.done and (index is None or not isinstance(index, int) or index == at):
+                self.done = True
+                self.model.compile(keras.optimizers.SGD(0.5), keras.losses.MeanSquaredError())
+                if makes:
+                    self.model.make_train_function()
+
+        setattr(self, hook, compile_anew)
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        self.heard.append(("begin", epoch))
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self.heard.append("end")
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_epoch_begin", "on_epoch_end", "on_train_batch_end"])
+@pytest.mark.parametrize("epochs", [1, 3])
+def test_a_callback_that_compiles_fails_as_with_stock_keras(hook: str, epochs: int) -> None:
+    def run(engine: str) -> Any:
+        callback = Compiles(hook, at=2 if hook == "on_train_batch_end" else 0)
+        result = outcome(lambda: fit(make_model(), engine, epochs=epochs, callbacks=[callback]))
+        return result, callback.heard
+
+    expected, got = run("stock"), run("auto")
+    assert got[1] == expected[1]
+    if isinstance(expected[0], tuple):
+        assert got[0] == expected[0]
+    else:
+        assert_same(expected[0], got[0])
+
+
+@pytest.mark.backend("jax", "tensorflow")
+def test_a_step_function_that_a_callback_makes_anew_reads_the_models_python_again() -> None:
+    class Scaled(keras.losses.Loss):
+        scale = 1.0
+
+        def call(self, y_true: Any, y_pred: Any) -> Any:
+            return self.scale * ops.mean(ops.square(y_pred - ops.one_hot(y_true, 4)), axis=-1)
+
+    class Anneals(keras.callbacks.Callback):
+        def __init__(self, loss: Scaled):
+            super().__init__()
+            self.loss = loss
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            self.loss.scale = 1.0 + epoch
+            self.model.make_train_function(force=True)
+
+    def run(engine: str) -> Any:
+        model, loss = make_model(), Scaled()
+        model.compile(keras.optimizers.SGD(0.1), loss)
+        return [fit(model, engine, epochs=3, callbacks=[Anneals(loss)]).history, model.get_weights()]
+
+    assert_same(*both(run))

@@ -67,3 +67,20 @@ def test_what_a_loss_closes_over_goes_although_its_loops_can_still_be_named(forc
     assert len(said) == 1
     assert "`loop` (" in said[0].message
     assert "FO101 in line" in said[0].message
+
+
+@pytest.mark.backend("torch")
+def test_the_seconds_of_a_report_hold_what_looking_at_losses_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    from flatout.training import running
+
+    hours = [0.0]
+
+    def slow(model: Any, reasons: Any) -> Any:
+        hours[0] += 3600
+        return reasons, ()
+
+    monkeypatch.setattr(running, "with_losses", slow)
+    monkeypatch.setattr("time.perf_counter", lambda: hours[0])
+    with flatout.options(engine="stock"):
+        _fit(Data())
+    assert recorded()[-1].seconds == 3600

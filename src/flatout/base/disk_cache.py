@@ -2,24 +2,61 @@
 
 from __future__ import annotations
 
+import functools
 import os
+import stat
 import tempfile
+import warnings
 from pathlib import Path
 
 
 def folder(part: str) -> Path:
     """Where a part of flatout keeps its files: `flatout/<part>` in the user's cache.
 
+    What is compiled is loaded from there and run, so a folder of somebody else's, or one that others can write, is not
+    used; a warning says so.
+
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be made, or is not the user's alone.
     """
     try:
         base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     except RuntimeError as error:
         raise OSError(str(error)) from error
-    found = Path(base) / "flatout" / part
-    found.mkdir(parents=True, exist_ok=True, mode=0o700)
+    ours = Path(base) / "flatout"
+    for found in (ours, ours / part):
+        found.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if (problem := _risk_of(found)) is not None:
+            message = (
+                f"flatout keeps nothing in its cache, which others could have changed. Received: {found}, {problem}. "
+                "Remove the folder, or set XDG_CACHE_HOME to one of your own."
+            )
+            warnings.warn(message, stacklevel=2)
+            raise PermissionError(message)
     return found
+
+
+def _risk_of(found: Path) -> str | None:
+    """Who else may write into a folder; None if only this user and root may."""
+    status = found.stat()
+    if hasattr(os, "geteuid") and status.st_uid not in (os.geteuid(), 0):
+        return f"which belongs to user {status.st_uid}"
+    if os.name == "posix" and status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"whose mode {stat.S_IMODE(status.st_mode):o} lets others write"
+    return None
+
+
+def folder_for_now(part: str) -> Path:
+    """The same; where there is none that may be used, an empty one for this process."""
+    try:
+        return folder(part)
+    except OSError:
+        return Path(_temporary(part).name)
+
+
+@functools.cache
+def _temporary(part: str) -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix=f"flatout-{part}-")
 
 
 def put(file: Path, content: bytes) -> None:

@@ -97,6 +97,7 @@ REASONS = {
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",
     "no_epochs": "There is no epoch to train: epochs={}, initial_epoch={}.",
+    "no_rows": "There are no rows; what stock Keras makes of that is left to stock Keras.",
     "steps": "steps={} is no number of steps; what stock Keras makes of it is left to stock Keras.",
     "shuffle_batch": "shuffle='batch' draws random numbers at every step, between those of {}.",
     "memory": "The data take {} and only {} of memory may be used for them: they are sent in chunks.",

@@ -7,7 +7,6 @@ which one it is. What is written out here serves the engines that have nothing e
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable
 from typing import Any, Literal, Protocol
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from flatout.base.errors import Reason
 from flatout.data.device.sinks import MakeSink
+from flatout.data.files.page_cache import available_memory
 from flatout.data.stream.sender import Landing
 
 Task = Literal["train", "test", "predict"]
@@ -162,7 +162,7 @@ class Engine(Protocol):
 
     def free_memory(self) -> int | None:
         """Bytes free on the device, or None if nobody can say."""
-        return free_host_memory()
+        return available_memory()
 
     def prepare(
         self,
@@ -195,13 +195,6 @@ def is_on_gpu(leaf: Any) -> bool:
     """Whether an array of any library lives in the memory of a CUDA device."""
     kinds_of_cuda_memory = (2, 13)
     return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
-
-
-def free_host_memory() -> int | None:
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
-    except (AttributeError, ValueError, OSError):
-        return None
 
 
 def first_line(error: Exception) -> str:

@@ -10,6 +10,8 @@ from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
+from flatout.seam.trainers import step_function
+
 from .contract import Task
 
 _NAME = "_flatout_functions"
@@ -18,13 +20,17 @@ _MOST = 32
 
 
 class Functions:
-    """Functions of one model and task, by what they were traced for; those that were used last."""
+    """Functions of one model and task, by what they were traced for; those that were used last.
+
+    Attributes:
+        owner: Keras' own function, with which they go.
+    """
 
     def __init__(self, model: Any, task: Task):
         getattr(model, f"make_{task}_function")()
-        owner = getattr(model, f"{task}_function")
         # Kept by Keras' own function, which `compile` and `make_train_function(force=True)` replace.
-        self._kept: OrderedDict[Any, Any] = owner.__dict__.setdefault(_NAME, OrderedDict())
+        self.owner = step_function(model, task)
+        self._kept: OrderedDict[Any, Any] = self.owner.__dict__.setdefault(_NAME, OrderedDict())
         self._fresh: set[Any] = set()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:

@@ -11,6 +11,7 @@ import numpy as np
 from keras import tree
 
 from flatout.base.errors import Reason, Refusal, reason
+from flatout.seam.trainers import step_function
 
 from .contract import StepProgram, Structure, Task, first_line, steps_per_piece
 from .kept_functions import Functions
@@ -85,6 +86,11 @@ class LoopedProgram(StepProgram):
         self._rest_order = self._put(order[cut:]) if self._rest else None
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        if step_function(self._model, self._task) is not self._functions.owner:
+            # A callback had it made anew, which reads the model's Python again.
+            self.end_pass()
+            self._functions = Functions(self._model, self._task)
+            self._trace()
         keeps_all = every_step or self._task == "predict"
         results: list[Any] = []
         if looped := self._looped(start, stop):

@@ -8,8 +8,11 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from .source_file import SourceFile
-from .trees import dotted, given_values, last_name, leaves, method_name, text_of, walk
+from .trees import dotted, given_values, last_name, leaves, method_name, parameters, text_of, walk
 
+_FITS = ("fit", "train_on_batch", "train")
+# Methods that change a dict, a set or an array in place; lists grow in losses all the time.
+_CHANGES = ("update", "fill", "clear", "setdefault", "itemset")
 _WRAPPERS = {"LossFunctionWrapper": "loss", "MeanMetricWrapper": "metric", "add_loss": "loss", "value_and_grad": "loss"}
 
 
@@ -22,9 +25,14 @@ class FileFacts:
     lambdas: dict[int, str] = field(default_factory=dict)
     # Globals, or containers, that some function changes, with the functions that do.
     changed: dict[str, set[str]] = field(default_factory=dict)
+    # Globals that a loop sets in which a model is fitted again and again.
+    changed_between_fits: set[str] = field(default_factory=set)
+    bound_late: dict[int, set[str]] = field(default_factory=dict)  # By function made in a loop: the loop's variables.
     attributes: set[str] = field(default_factory=set)  # Of objects, set from outside the object.
+    setters: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # Class to attribute to methods that set it.
     assigned: set[str] = field(default_factory=set)  # Variables with a call of `.assign`.
-    called: set[str] = field(default_factory=set)  # Functions that are called directly outside any function.
+    called: set[str] = field(default_factory=set)  # Functions that are called directly outside any function;
+    called_inside: set[str] = field(default_factory=set)  # or in one.
     has_metrics: bool = False  # A model is compiled with metrics.
 
 
@@ -32,7 +40,9 @@ class _Place(NamedTuple):
     owner: str = ""
     function: str = ""
     in_loop: bool = False
+    fits: bool = False  # In a loop that fits a model.
     sets_others: bool = True
+    own: frozenset[str] = frozenset()  # Names of the function itself.
 
     @property
     def name(self) -> str:
@@ -46,18 +56,26 @@ def facts_of(file: SourceFile) -> FileFacts:
         found = file.names["facts"] = FileFacts()
         for node, place in _nodes(file.tree, _Place()):
             if isinstance(node, ast.FunctionDef):
-                inside = list(walk(node))
-                declared = {name for inner in inside if isinstance(inner, ast.Global) for name in inner.names}
-                stored = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-                for name in declared & stored:
+                for name in _declared(node) & _stored(node):
                     found.changed.setdefault(name, set()).add(place.name)
+            elif isinstance(node, ast.For) and not place.fits:
+                for made in (one for one in walk(node.body) if isinstance(one, (ast.Lambda, ast.FunctionDef))):
+                    found.bound_late[id(made)] = _stored(node.target) - {one.arg for one in parameters(made)}
             elif isinstance(node, ast.Call):
-                _call(node, found, place.function)
+                _call(node, found, place)
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     for leaf in leaves(target):
                         _target(leaf, found, place)
     return found
+
+
+def _stored(node: ast.AST) -> set[str]:
+    return {one.id for one in walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+
+
+def _declared(node: ast.AST) -> set[str]:
+    return {name for one in walk(node) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names}
 
 
 def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
@@ -66,9 +84,10 @@ def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
         is_callback = any("Callback" in dotted(base) for base in node.bases)
         place = place._replace(owner=node.name, sets_others=is_callback)
     elif isinstance(node, ast.FunctionDef):
-        place = place._replace(function=node.name, in_loop=False)
+        own = _stored(node) - _declared(node) | {one.arg for one in parameters(node)}
+        place = place._replace(function=node.name, in_loop=False, fits=False, own=frozenset(own))
     elif isinstance(node, (ast.For, ast.While)):
-        place = place._replace(in_loop=True)
+        place = place._replace(in_loop=True, fits=place.fits or any(method_name(one) in _FITS for one in walk(node)))
     yield node, place
     for child in ast.iter_child_nodes(node):
         yield from _nodes(child, place)
@@ -77,17 +96,26 @@ def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
 def _target(target: ast.expr, facts: FileFacts, place: _Place) -> None:
     if isinstance(target, ast.Name) and not place.function and place.in_loop:
         facts.changed.setdefault(target.id, set()).add("")
+        facts.changed_between_fits |= {target.id} if place.fits else set()
+    elif isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+        facts.setters.setdefault(place.owner, {}).setdefault(target.attr, set()).add(place.function)
     elif isinstance(target, ast.Attribute) and place.sets_others and (place.function or place.in_loop):
-        facts.attributes |= {target.attr} if dotted(target.value) != "self" else set()
-    elif isinstance(target, ast.Subscript) and place.function:
-        inner: ast.expr = target
-        while isinstance(inner, ast.Subscript):
-            inner = inner.value
-        if isinstance(inner, ast.Name):
-            facts.changed.setdefault(inner.id, set()).add(place.name)
+        facts.attributes.add(target.attr)
+    elif isinstance(target, ast.Subscript):
+        _entry(target, facts, place)
 
 
-def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
+def _entry(target: ast.expr, facts: FileFacts, place: _Place) -> None:
+    """Something changes an entry of a container, or by one of its methods the container itself."""
+    while isinstance(target, ast.Subscript):
+        target = target.value
+    if isinstance(target, ast.Name) and (place.function or place.in_loop) and target.id not in place.own:
+        facts.changed.setdefault(target.id, set()).add(place.name)
+    elif isinstance(target, ast.Attribute) and dotted(target.value) == "self":
+        facts.setters.setdefault(place.owner, {}).setdefault(target.attr, set()).add(place.function)
+
+
+def _call(node: ast.Call, facts: FileFacts, place: _Place) -> None:
     name = dotted(node.func)
     short = name.rpartition(".")[2] or method_name(node)
     keywords = {one.arg: one.value for one in node.keywords}
@@ -102,13 +130,16 @@ def _call(node: ast.Call, facts: FileFacts, function: str) -> None:
         for value in (*positional[:1], *(keywords[key] for key in ("fn", "func") if key in keywords)):
             _compiled(value, _WRAPPERS[short], facts)
     elif short.startswith("assign") and isinstance(node.func, ast.Attribute):
-        facts.assigned.add(last_name(node.func.value))
+        held = node.func.value
+        facts.assigned.add(last_name(held.value if isinstance(held, ast.Subscript) else held))
+    elif short in _CHANGES and isinstance(node.func, ast.Attribute):
+        _entry(node.func.value, facts, place)
     elif short == "set_value" and positional:
         facts.assigned.add(last_name(positional[0]))
     elif short == "setattr" and len(positional) == 3 and (attribute := text_of(positional[1])) is not None:
         facts.attributes.add(attribute)
-    if not function and "." not in name:
-        facts.called.add(name)
+    if "." not in name:
+        (facts.called_inside if place.function else facts.called).add(name)
 
 
 def _compiled(node: ast.AST, kind: str, facts: FileFacts) -> None:

@@ -73,6 +73,17 @@ def metrics_in_order(model: Any, logs: dict[str, Any]) -> Any:
     return model._flatten_metrics_in_order(logs)
 
 
+def step_function(model: Any, task: str) -> Any:
+    """What Keras made of the model's step for "train", "test" or "predict"; None before, and again after `compile`."""
+    return getattr(model, f"{task}_function")
+
+
+def check_step_function(model: Any, task: str) -> None:
+    """Raise Keras' own error where a callback has taken the function of a running fit away, as `compile` does."""
+    if step_function(model, task) is None:
+        raise TypeError("'NoneType' object is not callable")
+
+
 def is_made_by_torch_compile(function: Any) -> bool:
     """Whether a step function is what `torch.compile` made of Keras' own."""
     return hasattr(function, "_torchdynamo_orig_callable")

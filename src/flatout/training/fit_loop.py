@@ -6,7 +6,7 @@ import warnings
 from typing import Any
 
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
-from flatout.seam.trainers import first_epoch
+from flatout.seam.trainers import first_epoch, step_function
 
 from .ledger import Ledger, on_host
 from .passes import callback_list, has_users_callbacks, run_pass
@@ -40,7 +40,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
-            if watched:
+            if watched and step_function(model, "train") is not None:
                 prepared.program.renew(is_first=prepared.steps == 0)
             done = run_pass(model, prepared, ledger)
             prepared.program.end_pass()

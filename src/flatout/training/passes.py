@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from flatout.engines.rewind import Snapshot
-from flatout.seam.trainers import metrics_in_order
+from flatout.seam.trainers import check_step_function, metrics_in_order
 
 from .ledger import Ledger, as_numbers
 from .preparing.prepared import Prepared
@@ -55,6 +55,7 @@ def run_pass(
         stop = min(ledger.next_stop(start, end, program.unit, longest), start + there)
         if start == begun:
             ledger.begin(start)
+        check_step_function(model, prepared.plan.task)
         if ledger.single_steps or feed.runs_user_code:
             program.renew(is_first=False)
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None

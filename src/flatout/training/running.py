@@ -65,6 +65,6 @@ def run_stock(method: str, model: Any, args: Any, kwargs: Any, why: tuple[Reason
 def _record(
     model: Any, what: _What, started: float, why: tuple[Reason, ...], loads: tuple[Any, ...] = (), ended_by: str = ""
 ) -> None:
-    seconds = time.perf_counter() - started
     reasons, unchecked = with_losses(model, why) if what[0] == "fit" else (why, ())
+    seconds = time.perf_counter() - started
     record(RunReport(*what, seconds, reasons, loads, ended_by, unchecked))

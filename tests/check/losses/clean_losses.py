@@ -1,5 +1,7 @@
 """Losses that nothing is to be said of."""
 
+import importlib
+
 import keras
 import numpy as np
 from keras import ops
@@ -263,3 +265,45 @@ def combined(*losses):
 
 
 both_loss = combined(focal, wing)
+
+
+backend = importlib.import_module("keras.ops")
+scorer = make_scorer()  # noqa: F821
+
+
+def by_another_name_loss(y_true, y_pred):
+    return backend.mean(backend.where(y_true > 0, y_pred, backend.square(y_pred)))
+
+
+def of_an_object_loss(y_true, y_pred):
+    return -ops.mean(scorer.log_prob(y_pred))
+
+
+def starred_loss(y_true, y_pred):
+    parts = [ops.mean(ops.square(y_true - y_pred)), ops.mean(ops.abs(y_true - y_pred))]
+    for weight in (0.1, 0.2):
+        parts.append(weight * ops.mean(y_pred))
+    return ops.add(*parts)
+
+
+def by_keywords_loss(y_true, y_pred):
+    given = {"target": y_true, "output": y_pred}
+    return ops.mean(ops.binary_crossentropy(**given))
+
+
+def nothing_to_learn_loss(y_true, y_pred):
+    return ops.zeros((1,))
+
+
+def codebook_loss(y_true, y_pred):
+    nearest = ops.take(WEIGHTS, ops.cast(y_true[:, 0], "int32"), axis=0)
+    return ops.mean(ops.square(y_pred - nearest))
+
+
+def smape(y_true, y_pred):
+    keep = y_true != 0
+    return np.mean(np.abs(y_true[keep] - y_pred[keep]) / y_true[keep])
+
+
+def report(y, guess):
+    print(smape(y, guess))

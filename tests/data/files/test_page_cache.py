@@ -70,3 +70,31 @@ def test_available_memory_heeds_the_limit_of_the_process(monkeypatch: pytest.Mon
     limited = available_memory()
     assert limited is not None
     assert 0 <= limited <= 5_000_000
+
+
+@pytest.mark.parametrize(
+    ("controllers", "files"),
+    [
+        ("", ("memory.max", "memory.current", "")),
+        ("memory", ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")),
+    ],
+)
+def test_available_memory_heeds_every_control_group_around_the_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, controllers: str, files: tuple[str, str, str]
+) -> None:
+    limit, used, prefix = files
+    monkeypatch.setitem(residency._GROUPS, controllers, (str(tmp_path / "groups"), limit, used, prefix))
+    inner = tmp_path / "groups" / "jobs" / "mine"
+    inner.mkdir(parents=True)
+    for folder, most in ((inner, "max"), (inner.parent, "5000000")):
+        (folder / limit).write_text(most)
+        (folder / used).write_text("4000000")
+        (folder / "memory.stat").write_text(f"anon 1\n{prefix}inactive_file 2000000\n{prefix}active_file 1000000\n")
+    (tmp_path / "own").write_text(f"7:{controllers}:/jobs/mine\n3:cpu:/other\n")
+    monkeypatch.setattr(residency, "_OWN_GROUPS", tmp_path / "own")
+    assert available_memory() == 4_000_000
+    # In a container the path may be the host's, and the folder that is there is the container's.
+    (tmp_path / "own").write_text(f"7:{controllers}:/jobs/elsewhere\n")
+    assert available_memory() == 4_000_000
+    (tmp_path / "own").unlink()
+    assert available_memory() != 4_000_000

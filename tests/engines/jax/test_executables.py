@@ -61,3 +61,10 @@ def test_a_variable_of_jax_is_the_users_word(cache: Path, monkeypatch: pytest.Mo
 def test_a_cache_that_cannot_be_made_is_done_without(cache: Path) -> None:
     (cache / "flatout").write_text("a file where the folder would be")
     assert _chosen() is None
+
+
+def test_a_folder_that_others_can_write_gives_no_programs(cache: Path) -> None:
+    (cache / "flatout" / "jax").mkdir(parents=True)
+    (cache / "flatout" / "jax").chmod(0o777)
+    with pytest.warns(UserWarning, match="lets others write"):
+        assert _chosen() is None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,3 +86,10 @@ def test_a_plan_changes_nothing(forced: None) -> None:
     assert (plan.engine, plan.data, plan.facts.steps) == (keras.config.backend(), "resident", 6)
     assert not unbuilt.built
     assert (np.random.get_state()[1] == before).all()
+
+
+def test_what_the_page_cache_holds_may_be_used(model: Any, forced: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As after reading large files: hardly a page is free, and most of the memory available.
+    known = os.sysconf
+    monkeypatch.setattr(os, "sysconf", lambda name: 1 if name == "SC_AVPHYS_PAGES" else known(name))
+    assert flatout.plan(model, X, Y).data == "resident"

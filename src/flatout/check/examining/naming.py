@@ -21,6 +21,9 @@ NO_TENSORS = frozenset({
     "name", "num_classes", "optimizer", "options", "params", "path", "reduction", "self", "text", "title",
     "weights",
 })  # fmt: skip
+# What comes before the batch in the steps of a training loop that users write themselves, and what counts there.
+NETWORKS = frozenset({"model", "net", "network", "params", "parameters", "state", "variables", "weights"})
+COUNTERS = frozenset({"batch_idx", "batch_index", "epoch", "i", "idx", "index", "iteration", "j", "step"})
 EXTRAS = frozenset({
     "count", "counts", "group", "groups", "inputs", "length", "lengths", "mask", "masks", "sample_weight",
     "weight_mask", "weights", "x",

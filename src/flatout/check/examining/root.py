@@ -28,7 +28,7 @@ class Root:
     """A function that Keras calls in a step, or between steps.
 
     Attributes:
-        kind: "loss", "metric", "step" or "callback".
+        kind: "loss", "metric", "step", "callback", or "loop" for a training loop of the user's.
         name: As the user would say it.
         function: To be walked through.
         arguments: What its parameters are.
@@ -83,9 +83,15 @@ class Root:
         """Whether another function changes a global of this name."""
         return bool(self.facts.changed.get(name, set()) - self._own_names())
 
-    def is_loss_class(self, of: Class) -> bool:
-        """Whether objects of a class are losses, whose variables nobody tracks."""
-        return family_of(of) == "loss"
+    def is_changed_by_a_method(self, name: str, owner: Instance | Class) -> bool:
+        """Whether a method of an object that is no layer, model or metric sets this attribute after it was made."""
+        of = owner.of if isinstance(owner, Instance) else owner
+        setters = self.facts.setters.get(of.node.name, {}).get(name, set())
+        return self.is_untracked(of) and bool(setters - {self.function.name, "__init__", "build", "compile", "setup"})
+
+    def is_untracked(self, of: Class) -> bool:
+        """Whether objects of a class are losses, or of no library, so that nobody tracks their variables."""
+        return family_of(of) == "loss" or not any(isinstance(base, (Class, External)) for base in of.bases)
 
     def symbolic_inputs(self) -> Iterator[ast.Attribute]:
         """`model.input` and `model.inputs` inside the function, where `model` is not its own."""

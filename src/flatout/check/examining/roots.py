@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Iterator
 
 from flatout.check.reading.walk import Walk
+from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
 from flatout.pysource.file_facts import FileFacts, facts_of
 from flatout.pysource.source_file import FRAMEWORKS, Project, SourceFile
@@ -14,8 +15,10 @@ from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, w
 
 from . import naming
 from .root import Root, family_of
+from .training_loops import argument_named, loops_of
 
 _OUR_DECORATORS = (["flatout", "loss"], ["flatout", "vectorize"])
+_COMPILING = ("function", "jit", "compile")
 _CALLS = ("call", "forward", "__call__")
 _TRUTH = Data(frozenset({"true"}), rank=0)
 _GUESS = Data(frozenset({"pred"}), differentiable=True, rank=0)
@@ -35,23 +38,42 @@ def roots_of(project: Project, file: SourceFile) -> list[Root]:
         roots: Iterable[Root | None] = ()
         if isinstance(value, Function) and value.file is file:
             roots = [_of_function(value, name, facts)]
+        elif isinstance(value, av.Together) and value.how == "partial" and isinstance(value.items[0], Function):
+            roots = [_of_partial(value, name, facts)] if value.items[0].file is file else ()
         elif isinstance(value, Class) and value.file is file:
             roots = _of_class(value, walk_, facts)
         for root in filter(None, roots):
             found.setdefault(root.function.node, root)
-    return list(found.values())
+    return [*found.values(), *loops_of(file, walk_.load(file), facts)]
 
 
 def _candidates(walk_: Walk, file: SourceFile) -> Iterator[tuple[str, AbstractValue]]:
     """The names of a module; then the functions and classes inside functions, with the names around them."""
-    named = list(walk_.load(file).values.items())
+    named = [
+        (name, one)
+        for name, value in walk_.load(file).values.items()
+        for one in (value.alternatives if isinstance(value, av.Defined) else (value,))
+    ]
     yield from named
-    made = (ast.FunctionDef, ast.Lambda, ast.ClassDef)
-    for function in (value for _, value in named if isinstance(value, Function) and value.file is file):
-        if any(isinstance(one, made) for one in walk(function.node.body)):
+    functions = [value for _, value in named if isinstance(value, Function)]
+    for of in (value for _, value in named if isinstance(value, Class) and value.file is file):
+        methods = (one for one in of.methods.values() if isinstance(one, Function))
+        functions += [one.bound(Instance(of)) for one in methods if _makes_functions(one)]
+    functions = [one for one in functions if one.file is file and _makes_functions(one)]
+    entered: set[ast.AST] = set()
+    # What a function makes may make others: decorators with arguments do.
+    while functions:
+        for function in functions:
+            entered.add(function.node)
             walk_.run(function, [], {})
+        functions = [one for one in walk_.made if one.node not in entered and _makes_functions(one)]
     yield from [(one.name, one) for one in walk_.made]
     yield from [(one.node.name, one) for one in walk_.classes]
+
+
+def _makes_functions(function: Function) -> bool:
+    body = function.node.body
+    return any(isinstance(one, (ast.FunctionDef, ast.Lambda, ast.ClassDef)) for one in walk(body))
 
 
 def _of_function(function: Function, name: str, facts: FileFacts, owner: Instance | None = None) -> Root | None:
@@ -59,6 +81,8 @@ def _of_function(function: Function, name: str, facts: FileFacts, owner: Instanc
     names = [parameter.arg for parameter in given]
     if len(names) < 2 or _returns_a_function(function.node):
         return None
+    if owner is None and (step := _of_step(function, name, given, facts)) is not None:
+        return step
     compiled = facts.lambdas.get(id(function.node)) or facts.compiled.get(name)
     kind = compiled or _kind_by_name(function, name, given, facts)
     if not kind:
@@ -77,6 +101,27 @@ def _of_function(function: Function, name: str, facts: FileFacts, owner: Instanc
     )
 
 
+def _of_partial(value: av.Together, name: str, facts: FileFacts) -> Root | None:
+    """`functools.partial(loss, 0.5)`, compiled into a model: the function, called with what was given first."""
+    function, *given = value.items
+    assert isinstance(function, Function)
+    left = _parameters(function, has_owner=False)[len(given) :]
+    if not given or len(left) < 2 or name not in facts.compiled:
+        return None
+    kind, labels = facts.compiled[name], (left[0].arg, left[1].arg)
+    return Root(kind, name, function, (*given, _TRUTH, _GUESS), facts, true_name=labels[0], pred_name=labels[1])
+
+
+def _of_step(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> Root | None:
+    """A step, or a loss of the model and a batch, of a training loop that users write themselves."""
+    is_compiled = any(one.split(".")[-1] in _COMPILING for one in function.decorators) and "train" in name
+    titled = bool(naming.LOSS_END.search(name)) and not naming.NO_ROOT.match(name) and not _annotated(given[1:])
+    if not is_compiled and not (titled and given[0].arg in naming.NETWORKS and len(given) > 2):
+        return None
+    arguments = tuple(argument_named(one.arg) for one in given)
+    return Root("step", name, function, arguments, facts, holds_no_weights=False)
+
+
 def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> str:
     """What a function is by its name, its parameters' and its decorators; empty if it is not for Keras."""
     names = [parameter.arg for parameter in given]
@@ -87,6 +132,8 @@ def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: Fi
         return ""
     # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
     if not (function.file.imports(*FRAMEWORKS) or by_decorator or name in ("loss", "metric")):
+        return ""
+    if not by_decorator and name in facts.called | facts.called_inside and _is_of_numpy(function):
         return ""
     required = set(names) - set(defaults(function.node))
     if by_title and len(required) >= 2 and not set(names[:2]) & naming.NO_TENSORS and not _annotated(given[:2]):
@@ -109,6 +156,12 @@ def _is_of_tensors(function: Function, names: list[str]) -> bool:
         return True
     roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
     return bool(roots & naming.TENSOR_LIBRARIES)
+
+
+def _is_of_numpy(function: Function) -> bool:
+    """Whether a function computes with NumPy and the like alone: what calls it has no tensors for it."""
+    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
+    return bool(roots & {"np", "numpy"}) and not roots & naming.TENSOR_LIBRARIES
 
 
 def _annotated(given: list[ast.arg]) -> bool:
@@ -144,16 +197,17 @@ def _arguments(given: list[ast.arg], optional: dict[str, ast.expr], known: dict[
 
 def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]:
     family = family_of(of)
-    methods = {name: one for name, one in of.methods.items() if isinstance(one, Function)}
-    plain = [name for name, method in methods.items() if _is_plain_root(name, method, facts)]
+    found = ((name, one.alternatives) for name, one in of.methods.items() if isinstance(one, Function))
+    methods = [(name, one) for name, alternatives in found for one in alternatives]
+    plain = [(name, method) for name, method in methods if _is_plain_root(name, method, facts)]
     if not family and not plain:
         return
     instance = walk_.create(of, [], {})
-    for name in plain:
-        yield _of_function(methods[name], name, facts, instance)
-    for name, method in methods.items():
-        if (found := _of_method(family, name, method)) is not None:
-            kind, arguments, named = found
+    for name, method in plain:
+        yield _of_function(method, name, facts, instance)
+    for name, method in methods:
+        if (of_keras := _of_method(family, name, method)) is not None:
+            kind, arguments, named = of_keras
             yield Root(
                 kind,
                 f"{of.node.name}.{name}",

@@ -14,6 +14,7 @@ from flatout.base.errors import CannotRun
 from flatout.check.examining.root import Root
 from flatout.check.examining.roots import roots_of
 from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.trees import first_line
 from flatout.vectorize.verify.gradients import ArgumentChanged, value_and_gradient
 
 from .probe_inputs import Inputs, described, usual
@@ -110,7 +111,10 @@ def _live(module: Any, root: Root) -> Callable[..., Any] | None:
     first, _, method = root.name.partition(".")
     found = getattr(module, first, None)
     if not method:
-        return found if callable(found) and getattr(found, "__code__", None) is not None else None
+        code = getattr(found, "__code__", None)
+        # Of two definitions of one name the module has one.
+        is_other = code is not None and code.co_name == first and code.co_firstlineno != first_line(root.function.node)
+        return found if callable(found) and code is not None and not is_other else None
     try:
         made: Callable[..., Any] | None = getattr(found(), method, None) if found is not None else None
     except Exception:

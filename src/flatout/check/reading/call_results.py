@@ -36,12 +36,19 @@ _WRAPPERS = frozenset({
 _RANDOM = (
     "keras.random.", "tensorflow.random.", "jax.random.", "torch.rand", "torch.normal", "torch.bernoulli", "random.",
 )  # fmt: skip
-_OBJECTS = ("keras.losses.", "keras.metrics.", "keras.layers.", "keras.models.", "torch.nn.")
+_OBJECTS = (
+    "keras.losses.", "keras.metrics.", "keras.layers.", "keras.models.", "keras.Model", "keras.Sequential",
+    "keras.applications.", "keras.saving.load_model", "torch.nn.",
+)  # fmt: skip
+# Functions that give a model.
+_MODELS = ("load_model", "clone_model", "model_from_json", "from_pretrained")
 # Where the function stands among the arguments, and where what it is called with.
 _FOLDS = {"functools.reduce": (0, 1), "itertools.accumulate": (1, 0), "itertools.starmap": (0, 1)}
 # `ops.take(y, c)` is `y[c]`, and `ops.equal(y, c)` is `y == c`.
 _PICKING = frozenset({"take", "select", "get_item"})
 _COMPARING = frozenset({"equal", "not_equal", "greater", "greater_equal", "less", "less_equal", "isclose"})
+# By which an object of a library that nobody knows may be a table; what its other methods give, nobody knows either.
+LOOKUPS_OF_OBJECTS = frozenset(["get", "loc", "at", "reindex", "lookup"])
 _TABLES = ("dict", "frame", "array", "object", "list")
 
 
@@ -88,10 +95,12 @@ class CallResults(Walking):
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 value = self.value(argument.value, names)
-                arguments += value.items if isinstance(value, Tuple) else ()
+                arguments += value.items if isinstance(value, Tuple) else (_one_of(value),)
             else:
                 arguments.append(self.value(argument, names))
-        keywords = {one.arg: self.value(one.value, names) for one in node.keywords if one.arg is not None}
+        keywords = {one.arg or "**": self.value(one.value, names) for one in node.keywords}
+        if isinstance(keywords.get("**"), Static):
+            keywords["**"] = UNKNOWN
         return Given(tuple(arguments), keywords, node, names)
 
     def apply(self, callee: AbstractValue, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue:
@@ -114,6 +123,12 @@ class CallResults(Walking):
             return elementwise(arguments).but(axes=av.AXES) if av.data_in([result]) else result
         if isinstance(callee, av.Together) and callee.how == "partial":
             return self.apply(callee.items[0], [*callee.items[1:], *arguments], keywords)
+        data = av.data_in(arguments)
+        if isinstance(callee, av.Unknown) and data and getattr(self.root, "kind", "") == "step":
+            # A network or a loss of the model's own, with outputs of whatever shape.
+            return elementwise(data).but(
+                origins=av.origins_of(data) | {"pred"}, axes=(), differentiable=True, rank=None, on_host=False
+            )
         return UNKNOWN
 
     # -- libraries
@@ -138,6 +153,8 @@ class CallResults(Walking):
             function, over = (given.at(at, key) for at, key in zip(_FOLDS[name], ("func", "iterable"), strict=True))
             times = 1 if name.endswith("starmap") else 2
             return self._mapped(given, function or UNKNOWN, [over or UNKNOWN] * times, name.rpartition(".")[2])
+        if name.startswith("numba.") and not av.data_in(everything):
+            return av.External(name)  # A decorator with options, or what it made of a function.
         if is_host_library(name):
             return host_result(name, given)
         if name.startswith(_OBJECTS) and not short:
@@ -315,11 +332,20 @@ class CallResults(Walking):
                 owner.attributes[held.attr] = grown
 
 
+def _one_of(value: AbstractValue) -> AbstractValue:
+    """What a starred argument stands for."""
+    return value.element if isinstance(value, Sequence) else value if isinstance(value, Data) else UNKNOWN
+
+
 def _keras_object(name: str, given: Given) -> AbstractValue:
     last = name.rpartition(".")[2]
+    if last in _MODELS:
+        return av.External("keras.models.Model()")
     if last.endswith("()") or last[:1].islower():
         if not av.data_in(given.everything):
-            return Static()
+            return UNKNOWN if av.is_unclear(given.everything) else Static()
+        if last == "Model()":
+            return UNKNOWN  # It may have several outputs.
         data = elementwise(given.everything)
         flows = (name.startswith("keras.losses.") or data.differentiable) and "pred" in data.origins
         return data.but(axes=data.axes[:1], differentiable=flows, rank=None)
@@ -333,5 +359,6 @@ def _static_method(receiver: Static, method: str, given: Given) -> AbstractValue
         entries = Static("list", length=receiver.length)
         return av.Together((entries, entries), "zip") if method == "items" else entries
     if av.data_in(given.everything):
-        return read_on_host(elementwise(given.everything)) if receiver.tag in _TABLES else UNKNOWN
+        is_table = receiver.tag in _TABLES and (receiver.tag != "object" or method in LOOKUPS_OF_OBJECTS)
+        return read_on_host(elementwise(given.everything)) if is_table else UNKNOWN
     return receiver if receiver.tag in ("frame", "array", "rng") else Static()

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from flatout.check.values.abstract_values import AbstractValue, Instance
+from flatout.check.values.abstract_values import AbstractValue, Class, Instance
 from flatout.check.values.array_results import Given
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import FunctionNode
@@ -86,12 +86,12 @@ class Operated(NamedTuple):
 
 
 class Read(NamedTuple):
-    """A name from outside the function, or an attribute of an object of the user, is read."""
+    """A name from outside the function, or an attribute of an object or class of the user, is read."""
 
     node: ast.expr
     name: str
     value: AbstractValue
-    attribute_of: Instance | None = None
+    attribute_of: Instance | Class | None = None
 
 
 class Wrote(NamedTuple):

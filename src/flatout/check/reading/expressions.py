@@ -59,7 +59,9 @@ class Expressions(CallResults):
             self.tell(Read(node, name, found, base))
             return self.recalled(Slot(base, name), found)
         if isinstance(base, av.Class):
-            return base.methods.get(name, UNKNOWN)
+            held = base.methods.get(name, UNKNOWN)
+            self.tell(Read(node, name, held, base))
+            return held
         if isinstance(base, av.Variable) or (isinstance(base, Static) and base.tag in ("frame", "array", "dict")):
             return base
         if isinstance(base, Static) and base.tag == "file" and name in ("stdout", "stderr", "returncode"):
@@ -101,6 +103,8 @@ class Expressions(CallResults):
         for key in filter(None, node.keys):
             self.value(key, names)
         values = [self.value(one, names) for one in node.values]
+        if values and all(isinstance(one, av.Variable) for one in values):
+            return Sequence(av.merge_all(values), av.STATIC, length=len(values))
         found = av.data_in(values)
         return av.made_of(elementwise(found) if found else Static("dict", length=len(values)), "", *values)
 

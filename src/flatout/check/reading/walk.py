@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from flatout.check.values import abstract_values as av
@@ -37,6 +37,8 @@ class Walk(Expressions):
 
     def run(self, function: av.Function, arguments: av.Arguments, keywords: av.Keywords) -> AbstractValue:
         """Walk through a call of a function of the user."""
+        if function.others:
+            return av.merge_all([self.run(one, arguments, keywords) for one in function.alternatives])
         deepest = _DEEPEST if self.handlers else _DEEPEST_IN_SILENCE
         if function.node in self.running or len(self.running) > deepest or self.calls > _MOST_CALLS:
             return UNKNOWN
@@ -134,10 +136,12 @@ class Walk(Expressions):
     def walk_ClassDef(self, node: ast.ClassDef, names: Names) -> None:
         bases = tuple(self.value(base, names) for base in node.bases)
         inner: dict[str, AbstractValue] = {}
-        for one in node.body:
+        for one, is_certain in _members(node.body):
             if isinstance(one, ast.FunctionDef):
                 decorators = tuple(map(dotted, one.decorator_list))
-                inner[one.name] = av.Function(one, self.file, names, None, one.name, decorators)
+                method: AbstractValue = av.Function(one, self.file, names, None, one.name, decorators)
+                is_other = not is_certain and one.name in inner
+                inner[one.name] = av.merge(inner[one.name], method) if is_other else method
             elif isinstance(one, ast.ClassDef):
                 self.walk_ClassDef(one, Names(inner, names))
             elif isinstance(one, ast.Assign):
@@ -150,12 +154,21 @@ class Walk(Expressions):
     def walk_FunctionDef(self, node: ast.FunctionDef, names: Names) -> None:
         decorators = tuple(dotted(one) or dotted(getattr(one, "func", None)) for one in node.decorator_list)
         function = names[node.name] = av.Function(node, self.file, names, None, node.name, decorators)
+        if self._is_compiled_for_host(node, names):
+            names[node.name] = av.External(f"numba.{node.name}")
+            return
         if names.parent is not None and not self.reporting:
             self.made.append(function)
         for one in node.decorator_list if self.running else ():
             value = self.value(one, names)
             if isinstance(value, av.External):
                 self.tell(Decorated(one, value.name))
+
+    def _is_compiled_for_host(self, node: ast.FunctionDef, names: Names) -> bool:
+        """Whether numba makes machine code of it: its loops cost nothing, and what it is given comes to the host."""
+        with self.silence():
+            made_by = [self.value(getattr(one, "func", one), names) for one in node.decorator_list]
+        return any(isinstance(one, av.External) and one.name.startswith("numba.") for one in made_by)
 
     def walk_Expr(self, node: ast.Expr, names: Names) -> None:
         if isinstance(node.value, ast.YieldFrom):
@@ -202,26 +215,34 @@ class Walk(Expressions):
         self.block(node.body, names)
 
     def walk_Try(self, node: ast.Try | ast.TryStar, names: Names) -> None:
-        handled = (statement for handler in node.handlers for statement in handler.body)
-        self.block((*node.body, *handled, *node.orelse, *node.finalbody), names)
+        self.block(node.body, names)
+        self._either([*(handler.body for handler in node.handlers), node.orelse], names)
+        self.block(node.finalbody, names)
 
     walk_TryStar = walk_Try
 
     def walk_Match(self, node: ast.Match, names: Names) -> None:
         self.tell(Tested(node, self.value(node.subject, names)))
-        for case in node.cases:
-            self.block(case.body, names)
+        self._either([*(case.body for case in node.cases), []], names)
 
     def walk_If(self, node: ast.If, names: Names) -> None:
         self.tell(Tested(node, self.test(node.test, names), node.body))
-        before, settled = dict(names.values), set(self.settled)
         with self.having(in_branch=True):
-            self.block(node.body, names)
-            after, names.values = names.values, before
-            there, self.settled = self.settled, settled
-            self.block(node.orelse, names)
-        names.join(after)
-        self.settled &= there
+            self._either([node.body, node.orelse], names)
+
+    def _either(self, bodies: list[list[ast.stmt]], names: Names) -> None:
+        """Walk through branches, each from here, and go on with what is true after all of them."""
+        before, settled = dict(names.values), set(self.settled)
+        ends: list[dict[str, AbstractValue]] = []
+        surely: list[set[Any]] = []
+        for body in bodies:
+            names.values, self.settled = dict(before), set(settled)
+            self.block(body, names)
+            ends.append(names.values)
+            surely.append(self.settled)
+        for end in ends[-2::-1]:
+            names.join(end)
+        self.settled = set.intersection(*surely)
 
     # -- loops
 
@@ -252,6 +273,16 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
+
+
+def _members(body: Iterable[ast.stmt], is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
+    """The statements of a class, and whether each is no matter of a condition."""
+    for one in body:
+        if isinstance(one, (ast.If, ast.Try)):
+            handled = (statement for handler in getattr(one, "handlers", ()) for statement in handler.body)
+            yield from _members((*one.body, *handled, *one.orelse), is_certain=False)
+        else:
+            yield one, is_certain
 
 
 def _is_known(value: AbstractValue) -> bool:

@@ -52,4 +52,4 @@ _IN_CALLBACKS: list[Handlers] = [
 
 def handlers_for(kind: str) -> list[Handlers]:
     """What listens to the walk through a loss, metric, step or callback."""
-    return _IN_CALLBACKS if kind == "callback" else _IN_STEPS
+    return _IN_CALLBACKS if kind in ("callback", "loop") else _IN_STEPS

@@ -18,7 +18,9 @@ from .rule import Severity
 
 _READS = frozenset(["item", "numpy", "tolist"])
 _NUMBERS = frozenset(["builtins.float", "builtins.int", "builtins.bool", "builtins.complex"])
+_RUNS_THE_MODEL = frozenset(["predict", "evaluate", "predict_on_batch", "test_on_batch"])
 _LOGGING = re.compile(r"^(debug|info|warning|warn|error|critical|exception|log)$")
+_MEASURES = re.compile(r"loss|acc|err|norm|grad|metric|pred", re.IGNORECASE)
 _LOGGER = re.compile(r"log", re.IGNORECASE)
 _PRINTS = frozenset({
     "builtins.print", "tensorflow.print", "jax.debug.print", "sys.stdout.write", "sys.stderr.write",
@@ -42,6 +44,7 @@ _FILE_METHODS = frozenset({
 
 def _called(event: Called, scene: Walking) -> None:
     _reads(event, scene)
+    _runs_a_model(event, scene)
     _logs(event, scene)
     _files(event, scene)
     if event.name in HOST_CALLBACKS:
@@ -72,6 +75,17 @@ def _reads(event: Called, scene: Walking) -> None:
         "place of one value at a time."
     )
     scene.report("FO201", event.node, f"`{text}` reads a value on the host.", advice if scene.loops else "")
+
+
+def _runs_a_model(event: Called, scene: Walking) -> None:
+    """`predict` and the like: a loop of Keras' own over NumPy arrays, which no compiled step can hold."""
+    is_model = isinstance(event.receiver, (av.Unknown, av.Instance, av.Static)) or event.name.startswith("keras.")
+    if event.method in _RUNS_THE_MODEL and is_model and not scene.in_callback:
+        text = scene.code(event.node.func)
+        message = f"`{text}` reads its inputs on the host, and gives NumPy arrays without a gradient."
+        model = text.rpartition(".")[0]
+        advice = f"Call the model, `{model}(x, training=False)`; what depends on the data alone, before training."
+        scene.report("FO201", event.node, message, advice)
 
 
 def _on_device(value: av.AbstractValue | None) -> bool:
@@ -123,9 +137,6 @@ def _library_as_argument(event: Called, scene: Walking) -> None:
         scene.report("FO205", event.node, f"`{short}` is given data of the batch, on the host.", severity="slow")
 
 
-_RUNS_THE_MODEL = ("predict", "evaluate", "predict_on_batch", "test_on_batch")
-
-
 def _in_callback(event: Called, scene: Walking) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
     if not scene.root.every_batch or scene.in_branch:
@@ -140,9 +151,17 @@ def _in_callback(event: Called, scene: Walking) -> None:
     elif event.name.startswith("sklearn."):
         message = f"`{text}` is called on the host after every batch."
         scene.report("FO205", event.node, message, "Compute it in on_epoch_end.", severity="slow")
-    elif event.method in ("numpy", "get_weights") or event.operation in TO_HOST:
+    elif event.method in ("numpy", "get_weights") or event.operation in TO_HOST or _waits_for_loss(event, scene):
         message = f"`{text}` reads from the device after every batch."
         scene.report("FO201", event.node, message, "Read in on_epoch_end, or every n-th batch.", severity="slow")
+
+
+def _waits_for_loss(event: Called, scene: Walking) -> bool:
+    """`loss.item()` or `float(loss)` in a training loop: the device stands still until the host has it."""
+    if scene.root.kind != "loop":
+        return False
+    is_number = event.name in _NUMBERS and isinstance(event.first, (Data, av.Unknown))
+    return event.method in ("item", "tolist") or (is_number and bool(_MEASURES.search(scene.code(event.node))))
 
 
 def _tested(event: Tested, scene: Walking) -> None:

@@ -9,7 +9,9 @@ from flatout.check.reading.events import Called, Handlers, Operated, Returned
 from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import BATCH, Data, Static
 from flatout.check.values.operation_results import elementwise
-from flatout.pysource.trees import given_values, last_name, names_in, number_of, walk
+from flatout.pysource.trees import FunctionNode, given_values, last_name, names_in, number_of, walk
+
+from .rule import Severity
 
 _SINGULAR = frozenset({
     "log", "sqrt", "rsqrt", "reciprocal", "arccos", "arcsin", "acos", "asin", "norm", "log2", "log10", "divide",
@@ -25,7 +27,15 @@ def _returned(event: Returned, scene: Walking) -> None:
     value = event.value
     constant = isinstance(value, Static) and value.tag == "number"
     if constant or (isinstance(value, Data) and not value.differentiable):
-        scene.report("FO501", event.node, "No gradient can flow from this value to y_pred.")
+        # A loss that is nothing else than a constant is there for an output that shall not be trained.
+        is_meant = not getattr(value, "origins", ()) and _is_single_return(scene.root.function.node)
+        severity: Severity | None = "info" if is_meant else None
+        scene.report("FO501", event.node, "No gradient can flow from this value to y_pred.", severity=severity)
+
+
+def _is_single_return(node: FunctionNode) -> bool:
+    body = node.body if isinstance(node.body, list) else [node.body]
+    return isinstance(node, ast.Lambda) or [type(one) for one in body if not isinstance(one, ast.Expr)] == [ast.Return]
 
 
 _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "squared_difference", "mse_loss"})

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
+from flatout.check.reading.call_results import LOOKUPS_OF_OBJECTS
 from flatout.check.reading.events import Called, Entered, Handlers, Subscripted, Wrote
 from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import Data, Instance, Sequence, Static, Tuple, Unknown, data_in
@@ -84,7 +85,8 @@ def _is_lookup(event: Called, data: list[Data]) -> bool:
     if not data or event.method not in _LOOKUPS:
         return False
     if isinstance(receiver, Static):
-        return receiver.tag in ("dict", "frame", "object")
+        is_object = receiver.tag == "object" and event.method in LOOKUPS_OF_OBJECTS
+        return receiver.tag in ("dict", "frame") or is_object
     return (
         isinstance(receiver, (Unknown, Instance))
         and event.method in ("get", "lookup")

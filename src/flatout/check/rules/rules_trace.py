@@ -31,7 +31,10 @@ _LAYERS = re.compile(
 _CLOCKS = re.compile(
     r"^(time\.(time|perf_counter|monotonic)|datetime\.(datetime|date)\.(now|today|utcnow)|os\.(getenv|environ\.get))$"
 )
+# What Python holds, and a trace takes as it is.
+_PYTHON_STATE = ("number", "dict", "list", "array", "frame", "none")
 _COMPILERS = frozenset(["tensorflow.function", "jax.jit", "torch.compile", "torch.jit.script", "torch.jit.trace"])
+_NETWORKS = re.compile(r"^(keras\.(layers|models|applications|Model|Sequential)|torch\.nn)\b.*(?<!Loss)\(\)$")
 _SHAPING = frozenset({"conv", "conv2d", "conv3d"})
 _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut", "qcut", "rankdata", "cumsum"})
 
@@ -61,9 +64,22 @@ def _called(event: Called, scene: Walking) -> None:
         iterator = event.node.args[0]
         if isinstance(iterator, ast.Name) and scene.root.is_outside(iterator.id):
             scene.report("FO303", event.node, f"`{scene.code(event.node)}` advances an iterator while tracing.")
+    if _NETWORKS.match(event.name) and av.data_in(everything):
+        _runs_another_model(event, scene)
     if event.name in _COMPILERS:
         scene.report("FO308", event.node, f"`{text}` compiles a new function at every call.")
     _labels_only(event, scene)
+
+
+def _runs_another_model(event: Called, scene: Walking) -> None:
+    """A model or layer from outside is called: its weights are nobody's, and its view of the labels never changes."""
+    text = scene.code(event.node.func)
+    if scene.root.holds_no_weights:
+        message = f"`{text}` has weights that the trained model does not track: on jax they are constants of the step."
+        scene.report("FO305", event.node, message, severity="info")
+    if av.origins_of(event.everything) == {"true"}:
+        message = f"`{text}` sees y_true alone here, and computes the same again in every epoch."
+        scene.report("FO307", event.node, message, severity="info")
 
 
 def _decorated(event: Decorated, scene: Walking) -> None:
@@ -124,23 +140,36 @@ def _wrote(event: Wrote, scene: Walking) -> None:
 
 def _read(event: Read, scene: Walking) -> None:
     root, value, owner = scene.root, event.value, event.attribute_of
-    name = event.name if owner is None else f"self.{event.name}"
-    if isinstance(value, av.Variable):
-        if root.holds_no_weights if owner is None else root.is_loss_class(owner.of):
+    name = scene.code(event.node)
+    if any(isinstance(one, av.Variable) for one in av.flat([value])):
+        holds_none = root.is_untracked(owner.of) if isinstance(owner, av.Instance) else root.holds_no_weights
+        if holds_none:
             message = f"`{name}` is a variable that the model does not track: on jax its value is frozen."
             severity: Severity | None = None if event.name in root.facts.assigned else "info"
             scene.report("FO305", event.node, message, severity=severity)
         return
-    is_plain = isinstance(value, av.Static) and value.tag in ("number", "dict", "list")
-    if owner is None and is_plain and root.changes_elsewhere(name):
+    is_constant = isinstance(value, av.Static) and value.tag in _PYTHON_STATE
+    is_plain = is_constant or isinstance(value, (av.Tuple, av.Counter))
+    if owner is None and event.name in root.facts.bound_late.get(id(root.function.node), ()):
         message = (
-            f"`{name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
-            "never see the change."
+            f"`{name}` is the variable of the loop that made this function, and has its last value in all of them."
         )
-        scene.report("FO303", event.node, message, severity={"torch": "info"})
+        scene.report("FO303", event.node, message, f"Bind it where the function is made: `{name}={name}`.", "wrong")
+        return
+    if owner is None:
+        by_loop = isinstance(value, av.Unknown) and event.name in root.facts.changed_between_fits
+        if (is_plain or by_loop) and root.changes_elsewhere(event.name):
+            message = (
+                f"`{name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
+                "never see the change."
+            )
+            scene.report("FO303", event.node, message, severity={"torch": "info"})
+        return
+    is_lasting = isinstance(owner, av.Class) or not owner.is_fresh
     may_be = is_plain or isinstance(value, av.Unknown)
-    if owner is not None and may_be and event.name in root.facts.attributes and root.function.owner is owner:
-        message = f"`{name}` is changed by a callback, but its value is taken while tracing."
+    by_others = may_be and event.name in root.facts.attributes
+    if is_lasting and (by_others or (is_plain and root.is_changed_by_a_method(event.name, owner))):
+        message = f"`{name}` is changed between steps or epochs, but its value is taken while tracing."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 

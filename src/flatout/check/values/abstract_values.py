@@ -159,7 +159,26 @@ class External(AbstractValue):
 
 
 @dataclass(frozen=True, eq=False)
-class Function(AbstractValue):
+class Defined(AbstractValue):
+    """A function or class of the user."""
+
+    node: Any
+    others: tuple[Self, ...] = dataclasses.field(default=(), kw_only=True)  # What it may be instead, after a branch.
+
+    @property
+    def alternatives(self) -> tuple[Self, ...]:
+        """Each definition of it."""
+        return (dataclasses.replace(self, others=()), *self.others) if self.others else (self,)
+
+    def or_else(self, other: Self) -> Self:
+        """One or the other, each definition once."""
+        known = {one.node for one in self.alternatives}
+        new = tuple(one for one in other.alternatives if one.node not in known)
+        return dataclasses.replace(self, others=(*self.others, *new)) if new else self
+
+
+@dataclass(frozen=True, eq=False)
+class Function(Defined):
     """A function or lambda of the user, with the names around it."""
 
     node: FunctionNode
@@ -171,11 +190,12 @@ class Function(AbstractValue):
 
     def bound(self, owner: AbstractValue) -> Function:
         """As a method of an object; static methods have none."""
-        return self if "staticmethod" in self.decorators else dataclasses.replace(self, owner=owner)
+        others = tuple(one.bound(owner) for one in self.others)
+        return dataclasses.replace(self, owner=None if "staticmethod" in self.decorators else owner, others=others)
 
 
 @dataclass(frozen=True, eq=False)
-class Class(AbstractValue):
+class Class(Defined):
     """A class of the user."""
 
     node: ast.ClassDef
@@ -263,6 +283,8 @@ def merge(first: AbstractValue, second: AbstractValue) -> AbstractValue:
 
 
 def _merged(first: AbstractValue, second: AbstractValue) -> AbstractValue:
+    if isinstance(first, Defined) and type(first) is type(second):
+        return first.or_else(second)
     if first == second:
         return first
     if isinstance(first, Unknown) or isinstance(second, Unknown):

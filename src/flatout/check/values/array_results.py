@@ -81,7 +81,9 @@ def array_result(name: str, short: str, given: Given) -> AbstractValue:
         return stacked(first)
     if not isinstance(first, Data):
         result = elementwise(everything, short)
-        return result.but(rank=None, squeezed=False) if av.is_unclear(everything) else result
+        # Rows of a table have axes of their own.
+        is_unknown = av.is_unclear(everything) or short == "take"
+        return result.but(rank=None, squeezed=False) if is_unknown else result
     if short in REDUCTIONS:
         keeps = any(isinstance(given.keywords.get(key), Static) for key in ("keepdims", "keepdim", "keep_dims"))
         return operations.reduced(first, given.axis, keeps, short)

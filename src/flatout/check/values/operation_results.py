@@ -143,8 +143,13 @@ def operated(operator: str, left: AbstractValue, right: AbstractValue) -> Abstra
         if isinstance(one, Tuple) and one.is_list and len(one.items) == 1 and operator == "Mult":
             return Static("list")  # `[None] * n`
     if isinstance(left, Static) and isinstance(right, Static):
-        return Static(left.tag if left.tag in ("list", "array", "frame") else "number")
+        return Static(left.tag if left.tag in ("list", "array", "frame") else _tag_of_two(left, right))
     return UNKNOWN
+
+
+def _tag_of_two(left: Static, right: Static) -> str:
+    """What two values give that are no arrays: of an object nobody knows what it is."""
+    return "object" if "object" in (left.tag, right.tag) else "number"
 
 
 def negated(operator: ast.unaryop, value: AbstractValue) -> AbstractValue:
@@ -214,6 +219,8 @@ def selected(base: AbstractValue, pieces: list[Any]) -> AbstractValue:
     if isinstance(base, (Static, av.Unknown)) and keys:
         is_known = isinstance(base, Static) or all(key.on_host for key in keys)
         return _picked(keys[0]) if is_known else UNKNOWN
+    if isinstance(base, av.External) and base.name.startswith("numba."):
+        return base  # `kernel[blocks, threads]`.
     if isinstance(base, (Static, av.External)):
         return base if isinstance(base, Static) and base.tag in ("array", "frame") else Static()
     return base if isinstance(base, av.Variable) else UNKNOWN

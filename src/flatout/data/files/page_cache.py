@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import mmap
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +18,12 @@ PAGE = mmap.PAGESIZE
 _CACHESTAT = 451
 # Without it, mincore(2) looks at this many windows of this many pages, spread over the file.
 _WINDOWS, _WINDOW_PAGES = 256, 64
+_OWN_GROUPS = Path("/proc/self/cgroup")
+# Control groups of version 2 and of version 1: where they are, the files of limit and use, how statistics are called.
+_GROUPS = {
+    "": ("/sys/fs/cgroup", "memory.max", "memory.current", ""),
+    "memory": ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+}
 
 
 def cached_bytes(path: str | os.PathLike[str]) -> int | None:
@@ -79,8 +87,8 @@ def memory_status() -> dict[str, int]:
 
 
 def available_memory() -> int | None:
-    """Bytes that this process may still take: of the machine's, of its control group's, of its own limit (`ulimit`)."""
-    amounts = [_available_in_machine(), _available_in_group(), _available_below_limit()]
+    """Bytes that this process may still take: of the machine's, of its control groups', of its own limit (`ulimit`)."""
+    amounts = [_available_in_machine(), *_available_in_groups(), _available_below_limit()]
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
@@ -92,17 +100,23 @@ def _available_in_machine() -> int | None:
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
-def _available_in_group() -> int | None:
+def _available_in_groups() -> Iterator[int]:
+    """What each control group of this process leaves, its own and those around it."""
     try:
-        groups = Path("/proc/self/cgroup").read_text().splitlines()
-        folder = Path("/sys/fs/cgroup", next(line[3:].lstrip("/") for line in groups if line.startswith("0::")))
-        limit, used = (folder / "memory.max").read_text(), (folder / "memory.current").read_text()
-        statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
-        # Pages of files are given up when memory is needed.
-        return int(limit) - int(used) + int(statistics["inactive_file"]) + int(statistics["active_file"])
-    except (OSError, StopIteration, ValueError, KeyError):
-        # No such group, or one without a limit ("max").
-        return None
+        lines = _OWN_GROUPS.read_text().splitlines()
+    except OSError:
+        return
+    for _, controllers, name in (line.split(":", 2) for line in lines):
+        root, limit, used, prefix = _GROUPS.get(controllers, ("", "", "", ""))
+        inner = Path(name.lstrip("/"))
+        for folder in (Path(root, part) for part in (inner, *inner.parents) if root):
+            with contextlib.suppress(OSError, ValueError, KeyError):
+                # No such group here, or one without a limit ("max").
+                most, taken = int((folder / limit).read_text()), int((folder / used).read_text())
+                statistics = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+                # Pages of files are given up when memory is needed.
+                of_files = sum(int(statistics[f"{prefix}{kind}_file"]) for kind in ("inactive", "active"))
+                yield max(most - taken + of_files, 0)
 
 
 def _available_below_limit() -> int | None:

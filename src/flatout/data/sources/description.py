@@ -84,7 +84,7 @@ def describe(
         x, y, sample_weight=sample_weight, class_weight=class_weight, batch_size=batch_size, steps=steps
     )
     if adapted.rows == 0:
-        raise ValueError("`x` has no rows. Received: arrays of length 0. Expected at least one sample.")
+        raise Refusal(reason("no_rows"))
     leaves = [leaf for leaf in tree.flatten(adapted.inputs) if leaf is not None]
     return ArraySource(adapted.inputs, adapted.rows, adapted.batch_size, sum(map(_placed_bytes, leaves)))
 

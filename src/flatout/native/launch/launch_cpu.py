@@ -68,7 +68,7 @@ class CpuLauncher(Launcher):
     def load(self, program: KernelProgram) -> Run:
         source = cpu_source(program)
         digest = hashlib.sha256("\n".join([source, *_FLAGS, str(compiler())]).encode()).hexdigest()
-        file = disk_cache.folder("kernels") / f"{digest}.so"
+        file = disk_cache.folder_for_now("kernels") / f"{digest}.so"
         if not file.exists():
             compile_source(source, file, "-shared", "-fPIC")
         # Not CDLL: the emulation has one set of fibers, so only one thread may be in it.

@@ -52,7 +52,7 @@ def compile_to_cubin(source: str, arch: str) -> bytes:
     _, major, minor = nvrtc.nvrtcVersion()
     options = ("c++17", arch, f"nvrtc {major}.{minor}")
     digest = hashlib.sha256("\n".join([source, *options]).encode()).hexdigest()
-    file = disk_cache.folder("kernels") / f"{digest}.cubin"
+    file = disk_cache.folder_for_now("kernels") / f"{digest}.cubin"
     if not file.exists():
         made = CudaProgram(source, "c++", ProgramOptions(std="c++17", arch=arch)).compile("cubin")
         disk_cache.put(file, bytes(made.code))

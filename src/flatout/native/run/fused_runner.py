@@ -205,7 +205,7 @@ def _shape_key(device: str, plan: FusedPlan) -> str:
 
 def _known_shapes() -> dict[str, Any]:
     try:
-        known = json.loads((disk_cache.folder("kernels") / _TUNED_FILE).read_text())
+        known = json.loads((disk_cache.folder_for_now("kernels") / _TUNED_FILE).read_text())
     except (OSError, ValueError):
         # Not there, or not ours: nothing is known.
         return {}
@@ -215,4 +215,4 @@ def _known_shapes() -> dict[str, Any]:
 def remember_shape(device: str, plan: FusedPlan) -> None:
     """Note a plan as the fastest on a GPU."""
     known = {**_known_shapes(), _shape_key(device, plan): [plan.cluster, plan.warps]}
-    disk_cache.put(disk_cache.folder("kernels") / _TUNED_FILE, json.dumps(known, indent=1).encode())
+    disk_cache.put(disk_cache.folder_for_now("kernels") / _TUNED_FILE, json.dumps(known, indent=1).encode())

@@ -18,6 +18,7 @@ from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import Chunk
 from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
 from flatout.engines.stock.stock_loop import StockBatches
+from flatout.seam.first_reset import build_before_first_reset
 from flatout.seam.trainers import build_on_batch, is_unbuilt
 from flatout.training.planning.engine_choice import choose_instead, engine_named
 from flatout.training.planning.plan import Plan
@@ -93,7 +94,7 @@ def build_on_chunk(model: Any, engine: Engine, chunk: Chunk) -> None:
 
 def _build(model: Any, engine: Engine, batch: Any) -> None:
     try:
-        build_on_batch(model, batch)
+        (build_on_batch if engine.peeks_to_build else build_before_first_reset)(model, batch)
     except Exception as error:
         if engine.peeks_to_build:
             # Stock Keras builds in the same way here: the error is the user's to see.

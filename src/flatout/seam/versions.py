@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-# Keras' internals that we touch were read in these versions, and `make keras-versions` passes on the newest of each.
+# Keras' internals that we touch were read in these versions; `make keras-versions` runs the tests on each.
 TESTED_KERAS = ((3, 12), (3, 17))
 # What Keras keeps its global seed generator under; 3.12 has no constant for it.
 GLOBAL_SEED_GENERATOR = "global_seed_generator"

@@ -123,7 +123,7 @@ def _short_call(method: str, call: dict[str, Any], source: ArraySource) -> dict[
 
 
 def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
-    """Run a new copy: its result, its variables, and where the generators stand."""
+    """Run a new copy: its result, its variables if they are trained, and where the generators stand."""
     import keras
 
     with keras_kept():  # So that the names of both copies are the same.
@@ -131,12 +131,11 @@ def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
         copy = copied(model)
         result = run(copy)
         found: Outcome = [("random numbers are drawn otherwise", number) for number in _drawn()]
-    if method == "fit":
-        found.extend((f"`{name}` of the history differs", values) for name, values in sorted(result.history.items()))
-    else:
-        found.extend((f"the result of `{method}` differs", part) for part in keras.tree.flatten(result))
-    optimizer = getattr(copy, "optimizer", None)
-    for variable in (*copy.variables, *(() if optimizer is None else optimizer.variables)):
+    if method != "fit":
+        # What is built beside the result, such as slots of an optimizer, is no matter of results.
+        return [*found, *((f"the result of `{method}` differs", part) for part in keras.tree.flatten(result))]
+    found.extend((f"`{name}` of the history differs", values) for name, values in sorted(result.history.items()))
+    for variable in (*copy.variables, *copy.optimizer.variables):
         found.append((f"the variable {variable.path} differs", keras.ops.convert_to_numpy(variable.value)))
     return found
 

@@ -2,6 +2,7 @@
 # make check         format, lint, types and the fast tests, on jax: before every commit
 # make test          all our tests and Keras' own trainer and callback tests, on all three backends
 # make keras-suite   Keras' tests of trainers, callbacks and models, on all three backends
+# make keras-versions  parity tests and Keras' own tests of trainers, on each minor version of Keras that is supported
 # make scripts       whole scripts, plain and under flatout, on all three backends; FOLDER=path for your own
 # make bench         the six models of `flatout bench`, on all three backends
 PYTHON ?= python3
@@ -25,7 +26,7 @@ KERAS_TESTS := keras.src.trainers keras.src.callbacks
 export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: venv demo test lint unit keras-tests keras-suite check format bench scripts clean
+.PHONY: venv demo test lint unit keras-tests keras-suite keras-versions check format bench scripts clean
 .DELETE_ON_ERROR:
 
 venv: $(VENV)/.complete
@@ -66,6 +67,10 @@ keras-tests: venv
 
 keras-suite: venv
 	$(call run-keras-tests,$(KERAS_TESTS) keras.src.models)
+
+# A checkout of Keras' main branch as well: make keras-versions KERAS_VERSIONS="3.12 3.15 /path/to/keras"
+keras-versions: venv
+	$(PY) tests/keras_versions.py $(KERAS_VERSIONS) --backends $(BACKENDS) --workers $(WORKERS)
 
 check: lint
 	KERAS_BACKEND=jax $(PYTEST) -m "not slow" tests

@@ -23,6 +23,7 @@ from flatout.training.planning.plan import Plan
 from flatout.training.predict_to_files import predict_to_files
 from flatout.training.preparing.prepare import prepare
 from flatout.training.running import run, run_stock
+from flatout.training.self_check import plan_checked
 from flatout.training.validation import Validation, running_validation
 
 
@@ -138,7 +139,7 @@ def predict(
     with options(engine=engine, data=data, precision=precision):
         if out is None:
             return _call("predict", model, (x,), arguments)
-        return predict_to_files(model, x, out, arguments)
+        return predict_to_files(model, x, out, arguments, conduct)
 
 
 def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arguments: Any) -> Plan:
@@ -179,7 +180,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     try:
         if method == "fit":
             call = split_off_validation(call)
-        plan, source = plan_call(method, model, call, current())
+        plan, source = plan_checked(method, model, call, current(), conduct)
         if not plan.accelerated:
             return run_stock(method, model, args, kwargs, plan.reasons, started)
         refuse_obstacle(plan)

@@ -1,4 +1,4 @@
-"""What the seam says of models: their layers, what compile made of them, what is built, their optimizers."""
+"""What the seam says of models: their layers, what compile made of them, what is built, their compiled_parts."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.seam import compiled_parts, layers, optimizers, trainers, variable_state
+from flatout.seam import compiled_parts, layers, trainers, variable_state
 
 
 def _sequential(**compiled: Any) -> Any:
@@ -98,18 +98,18 @@ def test_slots_of_an_optimizer(optimizer: Any, slots: list[str]) -> None:
     model = _sequential()
     optimizer.build(model.trainable_variables)
     for number, variable in enumerate(model.trainable_variables):
-        assert optimizers.position_of(optimizer, variable) == number
+        assert compiled_parts.position_of(optimizer, variable) == number
         for slot in slots:
-            assert optimizers.slot_variables(optimizer, slot)[number].shape == variable.shape
-    assert not optimizers.decays(optimizer, model.trainable_variables[0])
-    assert optimizers.iterations_variable(optimizer).shape == ()
-    rate = optimizers.current_learning_rate(optimizer)
+            assert compiled_parts.slot_variables(optimizer, slot)[number].shape == variable.shape
+    assert not compiled_parts.decays(optimizer, model.trainable_variables[0])
+    assert compiled_parts.iterations_variable(optimizer).shape == ()
+    rate = compiled_parts.current_learning_rate(optimizer)
     assert float(keras.ops.convert_to_numpy(rate)) == pytest.approx(float(optimizer.learning_rate.numpy()))
 
 
 def test_a_learning_rate_as_it_was_given() -> None:
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.5)
-    assert optimizers.given_learning_rate(keras.optimizers.SGD(schedule)) is schedule
+    assert compiled_parts.given_learning_rate(keras.optimizers.SGD(schedule)) is schedule
 
 
 def test_where_the_values_of_variables_are() -> None:

@@ -21,15 +21,10 @@ def test_leading_numbers(version: str, numbers: tuple[int, ...]) -> None:
     assert version_tuple(version) == numbers
 
 
-def test_from_the_lowest_to_below_the_highest() -> None:
-    assert [is_tested(version) for version in ("3.15.0", "3.15.1", "3.15.9", "3.16", "3.16.0.dev1")] == [
-        False,
-        True,
-        True,
-        False,
-        False,
-    ]
-    assert versions.tested_versions() == "3.15.1 to below 3.16"
+def test_from_the_lowest_to_the_highest() -> None:
+    versions_ = ("3.11.3", "3.12.0", "3.12.4", "3.15.1", "3.16.0.dev1", "3.16.2", "3.17.0", "unknown")
+    assert [is_tested(version) for version in versions_] == [False, True, True, True, True, True, False, False]
+    assert versions.tested_versions() == "3.12 to 3.16"
 
 
 def test_keras_2() -> None:

@@ -30,8 +30,6 @@ def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
     ("change", "code"),
     [
         ({"backend": "numpy"}, "backend"),
-        ({"keras_version": "3.99.0"}, "keras_version"),
-        ({"keras_version": "3.14.0"}, "keras_version"),
         ({"steps": 3}, "small"),
         ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
     ],
@@ -40,6 +38,13 @@ def test_each_obstacle_hands_over_to_stock_keras_with_its_reason(change: dict[st
     facts = dataclasses.replace(GOOD, **change)  # type: ignore[arg-type]
     assert codes(facts) == [code]
     assert decide(facts, Options()).engine == "stock"
+
+
+def test_a_keras_that_nobody_has_tested_is_tried_and_that_is_said() -> None:
+    untested = dataclasses.replace(GOOD, keras_version="3.99.0")
+    assert codes(untested) == ["self_checked"]
+    assert decide(untested, Options()).accelerated
+    assert codes(dataclasses.replace(GOOD, keras_version="3.12.0")) == []
 
 
 def test_force_accelerates_small_work_and_unknown_versions_only() -> None:

@@ -30,7 +30,7 @@ class Options:
         precision: `"exact"` (Keras' own results) or `"fast"` (sums may be rounded in another order).
         vram: What data may take of the device's memory: a share of what is free (`"0.6"`) or an amount (`"8GB"`).
         strict: Raise `FallbackRefused` instead of running stock Keras.
-        force: Accelerate even work too small to gain, and untested versions of Keras.
+        force: Accelerate even work too small to gain, and try nothing first on an untested version of Keras.
         vectorize: Apply `flatout.vectorize` to the losses and metrics that `compile` is given.
     """
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import collections
-from collections.abc import Callable
+import contextlib
+import contextvars
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,6 +14,7 @@ from .errors import Reason
 # A grid search makes thousands of calls; the oldest reports go first.
 _KEPT = 10_000
 _reports: collections.deque[RunReport] = collections.deque(maxlen=_KEPT)
+_is_recording: contextvars.ContextVar[bool] = contextvars.ContextVar("is_recording", default=True)
 
 
 @dataclass(frozen=True)
@@ -51,7 +54,18 @@ class RunReport:
 
 
 def record(report: RunReport) -> None:
-    _reports.append(report)
+    if _is_recording.get():
+        _reports.append(report)
+
+
+@contextlib.contextmanager
+def unrecorded() -> Iterator[None]:
+    """Meanwhile, record nothing of what runs here: the user did not call it."""
+    token = _is_recording.set(False)
+    try:
+        yield
+    finally:
+        _is_recording.reset(token)
 
 
 def recorded() -> list[RunReport]:

@@ -81,7 +81,7 @@ def _replace_methods(keras: ModuleType, quiet: bool) -> None:
         if not quiet:
             tell(
                 f"flatout accelerates Keras 3 only. Received: Keras {version}, which runs as usual. "
-                'Upgrade with: pip install "keras>=3.15.1"'
+                'Upgrade with: pip install "keras>=3.12"'
             )
         return
     from flatout.fit import conduct

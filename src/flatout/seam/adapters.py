@@ -105,7 +105,7 @@ def as_torch_loader(batches: Iterable[Any]) -> Any:
 
 def torch_tensor(value: Any) -> Any:
     """A value as Keras' torch backend makes a tensor of it, on the device of the scope."""
-    from keras.src.backend.torch.core import convert_to_tensor
+    from .torch_backend import convert_to_tensor
 
     return convert_to_tensor(value)
 

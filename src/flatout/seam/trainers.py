@@ -53,6 +53,15 @@ def is_under_strategy(model: Any) -> bool:
     return getattr(model, "_distribute_strategy", None) is not None
 
 
+def is_data_parallel(model: Any) -> bool:
+    """Whether Keras' torch trainer shares a model's steps with other processes, as it does since 3.16."""
+    if not hasattr(model, "ddp_model"):
+        return False
+    from torch import distributed
+
+    return distributed.is_available() and bool(distributed.is_initialized())
+
+
 def strategy_arguments(model: Any) -> dict[str, Any]:
     """TensorFlow's distribution strategy, as its epoch iterator wants it; nothing on other backends."""
     return {"distribute_strategy": model.distribute_strategy} if hasattr(model, "distribute_strategy") else {}
@@ -82,6 +91,13 @@ def check_step_function(model: Any, task: str) -> None:
     """Raise Keras' own error where a callback has taken the function of a running fit away, as `compile` does."""
     if step_function(model, task) is None:
         raise TypeError("'NoneType' object is not callable")
+
+
+def takes_batch_before_step(model: Any, task: str) -> bool:
+    """Whether TensorFlow's trainer takes a batch, whose length is known then, before it calls the graph of a step."""
+    function = step_function(model, task)
+    is_new = "get_next_as_optional" in function.__code__.co_names  # Since 3.16 (keras#23179).
+    return is_new and model.steps_per_execution == 1
 
 
 def is_made_by_torch_compile(function: Any) -> bool:

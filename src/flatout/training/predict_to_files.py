@@ -36,7 +36,7 @@ from flatout.seam.variable_state import global_seeds
 from .arguments import bound, resolved
 from .computed_again import ComputedAgain
 from .passes import predict_pass
-from .planning.call_facts import Source, describe_call, plan_call, steps_of
+from .planning.call_facts import Source, describe_call, steps_of
 from .planning.decision import BACKENDS
 from .planning.engine_choice import refuse_stock
 from .planning.plan import Plan
@@ -44,13 +44,14 @@ from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows
 from .running import report
+from .self_check import Conduct, plan_checked
 
 # Outputs in host memory at once; those of the last chunk are still there while the next one is computed.
 _OUTPUT_BYTES = 16 * 2**20
 
 
-def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) -> Any:
-    """Predict from wherever the rows are to files; returns memory maps of them."""
+def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], conduct: Conduct) -> Any:
+    """Predict from wherever the rows are to files; returns memory maps of them. `conduct` runs what is tried first."""
     from keras import tree
 
     if stock.is_overridden("predict", model):
@@ -64,7 +65,7 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     paths = OutputPaths(out, call["x"])
     with options(data="streamed") as wishes:
         source = describe_call("predict", call)
-        prepared = _prepare(model, call, source, wishes)
+        prepared = _prepare(model, call, source, wishes, conduct)
         try:
             if not prepared.plan.accelerated:
                 refuse_stock("predict", prepared.plan.reasons)
@@ -81,9 +82,9 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any]) ->
     return files.result()
 
 
-def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options) -> Prepared:
+def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options, conduct: Conduct) -> Prepared:
     """Everything up to step 0, with an engine or, where none can, with Keras' own step."""
-    plan, _ = plan_call("predict", model, call, wishes, source)
+    plan, _ = plan_checked("predict", model, call, wishes, conduct, source)
     if plan.facts.backend not in BACKENDS:
         raise FlatoutError(
             f"`out` needs one of the Keras backends {', '.join(BACKENDS)}. Received: {plan.facts.backend}. "

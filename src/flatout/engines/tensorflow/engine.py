@@ -18,6 +18,7 @@ from flatout.base.options import current
 from flatout.data.stream.chunks import packed
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
+from flatout.seam.trainers import takes_batch_before_step
 
 from .sink import TensorFlowSink
 
@@ -30,7 +31,7 @@ class TensorFlowProgram(LoopedProgram):
     _output: Any = None
 
     def _trace(self) -> None:
-        step = self._function("step").get_concrete_function()
+        step = self._function("step", self._batch_size).get_concrete_function()
         self._output = step.structured_outputs
         leaves = tree.flatten(self._output)
         if not all(isinstance(leaf, tf.Tensor) for leaf in leaves):
@@ -43,7 +44,7 @@ class TensorFlowProgram(LoopedProgram):
             self._loops = False
         elif self._task == "predict" and self._length is None and self._full > 1:
             # Batches of unknown length give outputs of unknown length; so does a mask over rows, whatever their number.
-            whole = self._function("step", length=self._batch_size).get_concrete_function()
+            whole = self._function("step", self._batch_size, is_known=True).get_concrete_function()
             leaves = tree.flatten(whole.structured_outputs)
         if not all(leaf.shape.is_fully_defined() for leaf in leaves):
             self._loops = False
@@ -70,17 +71,25 @@ class TensorFlowProgram(LoopedProgram):
 
     def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
         bounds = tf.constant(start), tf.constant(stop)
-        return self._function("loop", keeps_all)(_leaves(self._data), self._order, *bounds)
+        return self._function("loop", self._batch_size, keeps_all)(_leaves(self._data), self._order, *bounds)
 
     def _run_step(self, step: int) -> Any:
-        numbers = self._order[step] if step < self._full else self._rest_order
-        return self._function("step")(_leaves(self._data), numbers)
+        numbers, rows = (self._order[step], self._batch_size) if step < self._full else (self._rest_order, self._rest)
+        return self._function("step", rows)(_leaves(self._data), numbers)
 
-    def _function(self, form: str, stacked: bool = False, length: int | None = None) -> Any:
-        # With a partial last batch stock Keras traces a batch of unknown length, and both its code (the mean of each
-        # output's loss) and TensorFlow's optimizer (division by a constant) give other results where the length is
-        # known.
-        length = length or self._length
+    def _length_in_trace(self, rows: int) -> int | None:
+        """The length of a batch of so many rows as stock Keras traces it; None if it is not known there.
+
+        Where it is known, both Keras' code (the mean of each output's loss) and TensorFlow's optimizer (division by a
+        constant) give other results. It is not known with a partial last batch; since Keras 3.16 that of the first
+        batch of all is, and no other.
+        """
+        if self._task == "predict" or not takes_batch_before_step(self._model, self._task):
+            return self._length
+        return rows if rows == self._functions.get("first length", lambda: rows) else None
+
+    def _function(self, form: str, rows: int, stacked: bool = False, is_known: bool = False) -> Any:
+        length = rows if is_known else self._length_in_trace(rows)
         # XLA wants to know how many results there will be at most.
         room = min(self._full, self.longest or self._full) if self._xla and stacked else None
 

@@ -12,7 +12,6 @@ import keras
 import numpy as np
 import torch
 from keras.src import tree
-from keras.src.backend.torch.core import convert_to_tensor, get_device, to_torch_dtype
 from keras.src.trainers.data_adapters import array_slicing
 
 from flatout.base.errors import Reason, reason
@@ -26,6 +25,7 @@ from flatout.engines.torch.capture.recorder import CaptureFailed
 from flatout.engines.torch.capture.surroundings import generator_state, set_generator_state
 from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop
 from flatout.engines.torch.replay.step_loop import EagerLoop, Loop, ReplayLoop, Rows
+from flatout.seam.torch_backend import convert_to_tensor, get_device, to_torch_dtype
 
 from .sink import TorchSink
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from keras.src.backend.torch.core import get_device, to_torch_dtype
 
 from flatout.data.device.sinks import DeviceMemory, Wait, nothing_to_wait_for, position, require_numbers
+from flatout.seam.torch_backend import get_device, to_torch_dtype
 
 
 class TorchSink:

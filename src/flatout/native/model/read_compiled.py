@@ -12,13 +12,15 @@ from flatout.seam.compiled_parts import (
     arguments_of,
     compile_loss,
     compile_metrics,
+    decays,
     function_of,
     losses_of_outputs,
     metrics_of_outputs,
+    position_of,
+    slot_variables,
 )
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import has_own_losses
-from flatout.seam.optimizers import decays, position_of, slot_variables
 
 from .network import (
     Activation,

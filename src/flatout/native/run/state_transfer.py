@@ -10,7 +10,7 @@ import numpy as np
 from flatout.native.launch.buffers import DeviceArray
 from flatout.native.launch.launcher import Launcher
 from flatout.native.program.kernel_program import KernelProgram, StepName
-from flatout.seam.optimizers import iterations_variable
+from flatout.seam.compiled_parts import iterations_variable
 
 from .transfer import HostTransfer, VariableBlock, value_of
 

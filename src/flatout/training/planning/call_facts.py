@@ -14,7 +14,13 @@ from flatout.engines.contract import Engine
 from flatout.engines.select import engine_for
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
-from flatout.seam.trainers import has_built_layers, is_made_by_torch_compile, is_under_strategy, runs_eagerly
+from flatout.seam.trainers import (
+    has_built_layers,
+    is_data_parallel,
+    is_made_by_torch_compile,
+    is_under_strategy,
+    runs_eagerly,
+)
 
 from .callback_services import services_of
 from .decision import decide
@@ -104,7 +110,9 @@ def _obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) 
 
     why: list[Reason] = []
     if keras.distribution.distribution() is not None:
-        why.append(reason("distribution"))
+        why.append(reason("distribution", "keras.distribution"))
+    if backend == "torch" and is_data_parallel(model):
+        why.append(reason("distribution", "process group of torch.distributed"))
     if backend == "tensorflow" and is_under_strategy(model):
         why.append(reason("tf_distribute"))
     if backend == "jax" and keras.config.is_nnx_enabled():

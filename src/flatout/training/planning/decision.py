@@ -30,6 +30,8 @@ def decide(facts: CallFacts, options: Options) -> Plan:
         return Plan(facts, "stock", "host", (*notes, *why))
     engine = "native" if facts.native else facts.backend
     told = [] if facts.native_obstacle is None else [facts.native_obstacle]
+    if not is_tested(facts.keras_version) and not options.force:
+        told.append(reason("self_checked", facts.keras_version, tested_versions()))
     if facts.rows is None:
         return Plan(facts, engine, "streamed", (*told, reason("batches", facts.source)))
     free = facts.free_bytes
@@ -76,12 +78,8 @@ def _refusals(facts: CallFacts, options: Options) -> list[Reason]:
         return [reason("asked_for_stock")]
     if facts.backend not in BACKENDS:
         return [reason("backend", facts.backend)]
-    why: list[Reason] = []
-    if not is_tested(facts.keras_version) and not options.force:
-        why.append(reason("keras_version", facts.keras_version, tested_versions()))
-    why.extend(facts.obstacles)
-    if why:
-        return why
+    if facts.obstacles:
+        return list(facts.obstacles)
     can_be = {"resident": facts.rows is not None, "direct": facts.is_file}
     if not can_be.get(options.data, True):
         return [reason("placement", options.data, facts.source)]

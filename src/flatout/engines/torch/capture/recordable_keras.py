@@ -6,6 +6,9 @@ are chosen; variables that a branch changes are put back before the other branch
 
 `torch_seed_generator` makes a new generator for each seeded draw, seeded with the sum of the seed generator's state,
 read on the host. Here one generator serves each place in the step, and a reseeding is written down before the draw.
+
+Up to Keras 3.13 a step makes Python numbers of its logs, and one-hot vectors by a function of torch that looks at the
+labels first. Both would read the device. Here logs stay tensors, and wrong labels fail when they are written.
 """
 
 from __future__ import annotations
@@ -14,15 +17,15 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-import keras.src.backend as keras_backend
 import torch
 from keras.src import tree
-from keras.src.backend.torch import core as keras_core
-from keras.src.backend.torch import random as keras_random
 from keras.src.random.seed_generator import draw_seed
+from keras.src.utils import python_utils
+from torch.nn import functional
 from torch.utils._python_dispatch import _disable_current_modes
 
 from flatout.engines.torch.graph.step_graph import Instruction
+from flatout.seam import torch_backend
 from flatout.seam.local_patches import replaced_here, unpatched
 
 from .recorder import Changes, Recorder
@@ -41,15 +44,36 @@ class Reseed:
 
 
 def replaced_for(recorder: Recorder, reseeds: list[Reseed]) -> AbstractContextManager[None]:
-    """Both replaced while `recorder` records; `reseeds`, in the order of their use, serve every recording of a step."""
-    cond, seed_generator = unpatched(keras_core, "cond"), unpatched(keras_random, "torch_seed_generator")
-    modules = [module for module in (keras_core, keras_backend) if unpatched(module, "cond") is cond]
+    """All replaced while `recorder` records; `reseeds`, in the order of their use, serve every recording of a step."""
+    core, random = torch_backend.core, torch_backend.random
+    cond, seed_generator = unpatched(core, "cond"), unpatched(random, "torch_seed_generator")
+    modules = [module for module in torch_backend.modules_with("cond") if unpatched(module, "cond") is cond]
     return replaced_here(
         {
             **{(module, "cond"): _without_branches(recorder, cond) for module in modules},
-            (keras_random, "torch_seed_generator"): _recorded_seeds(recorder, reseeds, seed_generator),
+            (random, "torch_seed_generator"): _recorded_seeds(recorder, reseeds, seed_generator),
+            (python_utils, "pythonify_logs"): _flattened,
+            (functional, "one_hot"): _one_hot(unpatched(functional, "one_hot")),
         }
     )
+
+
+def _one_hot(original: Callable[..., Any]) -> Callable[..., Any]:
+    def one_hot(labels: torch.Tensor, num_classes: int = -1) -> Any:
+        if num_classes < 1 or labels.is_meta:
+            return original(labels, num_classes)
+        zeros = torch.zeros(*labels.shape, num_classes, dtype=labels.dtype, device=labels.device)
+        return zeros.scatter_(-1, labels.unsqueeze(-1), 1)
+
+    return one_hot
+
+
+def _flattened(logs: dict[str, Any] | None) -> dict[str, Any]:
+    """As `pythonify_logs`, with the values as they are."""
+    flat: dict[str, Any] = {}
+    for name, value in sorted((logs or {}).items()):
+        flat.update(_flattened(value) if isinstance(value, dict) else {name: value})
+    return flat
 
 
 def _recorded_seeds(recorder: Recorder, reseeds: list[Reseed], original: Callable[..., Any]) -> Callable[..., Any]:
@@ -57,7 +81,7 @@ def _recorded_seeds(recorder: Recorder, reseeds: list[Reseed], original: Callabl
 
     def torch_seed_generator(seed: Any) -> torch.Generator | None:
         nonlocal used
-        device = keras_core.get_device()
+        device = torch_backend.get_device()
         if device == "meta":
             return original(seed)
         if recorder.journals:

@@ -1,0 +1,122 @@
+"""Our parity tests and Keras' own tests of trainers, on the newest patch of each minor version of Keras.
+
+    make keras-versions                                     what pip has of the tested range, on three backends
+    python tests/keras_versions.py 3.12 --backends torch    one of them
+    python tests/keras_versions.py ~/keras                  a checkout of Keras, such as its main branch
+    python tests/keras_versions.py 3.15 --backends jax --with jax==0.8.3 jaxlib==0.8.3    another backend, too
+
+Each version lies in a folder of its own, `.venv/keras==VERSION`, before the installed one on the path. Prints a table,
+and fails if anything failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from importlib.metadata import version as installed
+from pathlib import Path
+
+from flatout.seam.versions import TESTED_KERAS
+
+ROOT = Path(__file__).parent.parent
+BACKENDS = ("jax", "tensorflow", "torch")
+# Keras' tolerances are far above what optimizations change. Models that ask for torch.compile are stock Keras' anyway.
+CHEAP = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "TORCHDYNAMO_DISABLE": "1"}
+SUITES = {
+    "parity": (["tests/numerics/test_parity.py"], {}),
+    "Keras' trainers": (
+        ["-p", "fewer_collections", "-p", "flatout.runner.pytest_plugin", "--pyargs", "keras.src.trainers"],
+        {"FLATOUT_FORCE": "1", **CHEAP},
+    ),
+}
+
+
+def tested_minors() -> list[str]:
+    (major, low), (_, beyond) = TESTED_KERAS
+    return [f"{major}.{minor}" for minor in range(low, beyond)]
+
+
+def folder_of(package: str) -> Path | None:
+    """Where a version of a package lies: what pip installs of it without the rest; None if pip has none."""
+    folder = ROOT / ".venv" / package.removesuffix(".*")
+    if not folder.is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), package]
+        if subprocess.run(pip, capture_output=True).returncode:
+            return None
+    return folder
+
+
+def keras_folder(version: str) -> Path | None:
+    is_checkout = (Path(version) / "keras").is_dir()
+    return Path(version).resolve() if is_checkout else folder_of(f"keras=={version}.*")
+
+
+def exact_version(folder: Path) -> str:
+    text = (folder / "keras" / "src" / "version.py").read_text()
+    found = re.search(r'__version__ = "(.*)"', text)
+    return found[1] if found else "unknown"
+
+
+def outcome(folders: list[Path], backend: str, suite: str, workers: int) -> tuple[str, bool]:
+    """How many tests passed, in words, and whether none failed."""
+    arguments, environment = SUITES[suite]
+    parallel = ["-n", str(workers), "--dist", "worksteal"] if workers > 1 else ["-p", "no:xdist"]
+    path = os.pathsep.join(map(str, [*folders, ROOT / "src", ROOT / "tests"]))
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *parallel, *arguments],
+        cwd=ROOT,
+        env={**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", **environment, "KERAS_BACKEND": backend, "PYTHONPATH": path},
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
+    counts = {word: int(count) for count, word in re.findall(r"(\d+) (passed|failed|error)", done.stdout[-300:])}
+    if done.returncode:
+        print(done.stdout[-4000:], flush=True)
+    failed = counts.get("failed", 0) + counts.get("error", 0)
+    words = f"{counts.get('passed', 0)} passed"
+    return (words, True) if not done.returncode else (f"{words}, {failed or '?'} failed", False)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("versions", nargs="*", default=tested_minors(), help="minor versions, or folders with keras/")
+    parser.add_argument("--backends", nargs="+", default=BACKENDS, choices=BACKENDS)
+    parser.add_argument("--suites", nargs="+", default=list(SUITES), choices=list(SUITES))
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--with", nargs="+", default=[], dest="others", metavar="PACKAGE==VERSION")
+    given = parser.parse_args()
+    others = [folder_of(package) for package in given.others]
+    if None in others:
+        parser.error(f"pip cannot install all of {', '.join(given.others)}")
+    named = dict(package.split("==") for package in given.others)
+    rows, good = [], True
+    for version in given.versions:
+        folder = keras_folder(version)
+        if folder is None:
+            rows.append(f"| {version} | | " + " | ".join("pip has none" for _ in given.suites) + " | |")
+            continue
+        for backend in given.backends:
+            started = time.perf_counter()
+            outcomes = [
+                outcome([folder, *filter(None, others)], backend, suite, given.workers) for suite in given.suites
+            ]
+            good = good and all(passed for _, passed in outcomes)
+            cells = " | ".join(words for words, _ in outcomes)
+            rows.append(
+                f"| {exact_version(folder)} | {backend} {named.get(backend) or installed(backend)} | {cells} "
+                f"| {time.perf_counter() - started:.0f} s |"
+            )
+            print(rows[-1], flush=True)
+    print(f"\nPython {sys.version.split()[0]}\n\n| Keras | backend | {' | '.join(given.suites)} | time |")
+    print("| --- |" * 2 + " ---: |" * (len(given.suites) + 1))
+    print("\n".join(rows))
+    return 0 if good else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

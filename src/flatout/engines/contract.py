@@ -106,6 +106,16 @@ class Engine(Protocol):
     peeks_to_build: bool = True
 
     @property
+    def compiler(self) -> str:
+        """What compiles, and its version."""
+        return self.name
+
+    @property
+    def keeps_programs(self) -> bool:
+        """Whether what stock Keras and the engine compile is found again on disk by another process."""
+        return False
+
+    @property
     def reuses_memory(self) -> bool:
         """Whether the memory of arrays that were sent may be written again: not on a CPU, where nothing is copied."""
         ...

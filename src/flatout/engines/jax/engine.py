@@ -255,6 +255,14 @@ class JaxEngine(Engine):
     def __init__(self) -> None:
         jax_cache.use_persistent_cache()
 
+    @property
+    def compiler(self) -> str:
+        return f"jax {jax.__version__}, {jax.default_backend()}"
+
+    @property
+    def keeps_programs(self) -> bool:
+        return bool(jax.config.jax_compilation_cache_dir and jax.config.jax_enable_compilation_cache)
+
     def begin_epoch(self, model: Any, task: Task) -> None:
         model._jax_state_synced = True
 

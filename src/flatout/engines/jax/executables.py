@@ -8,9 +8,11 @@ the same executable. No configuration is compared, so nothing can be overlooked 
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,6 +23,8 @@ from flatout.base import disk_cache
 
 # Executables hold memory on the device; a search over architectures must not fill it.
 _KEPT = 64
+# A search over architectures must not fill the user's disk either; a program has some 100 kB.
+_MOST_ON_DISK, _MOST_BYTES_ON_DISK = 10_000, 2 * 2**30
 _executables: collections.OrderedDict[str, Callable[..., Any]] = collections.OrderedDict()
 
 
@@ -83,6 +87,30 @@ def use_persistent_cache() -> None:
         return
     if not os.access(folder, os.W_OK):
         return
+    with contextlib.suppress(OSError):
+        disk_cache.trim(folder, _MOST_ON_DISK, _MOST_BYTES_ON_DISK)
+    _write_whole_files(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # The step of a small model takes a quarter of a second to compile, and 10 ms to find.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _write_whole_files(folder: Path) -> None:
+    """Have programs appear in our folder as a whole.
+
+    jax writes them in place: a process that reads meanwhile gets half of one, and what a killed process has left stays
+    there, with a warning in every process that comes after it.
+    """
+    try:
+        from jax._src.lru_cache import LRUCache
+    except ImportError:
+        return
+    put_in_place = LRUCache.put
+
+    def put(cache: Any, key: str, value: bytes) -> None:
+        if str(cache.path) != str(folder) or cache.eviction_enabled:
+            put_in_place(cache, key, value)
+        elif not (file := folder / f"{key}-cache").exists():
+            disk_cache.put(file, value)
+
+    LRUCache.put = put  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
+from flatout.seam.trainers import jitted_step
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
@@ -203,7 +204,13 @@ class JaxProgram(LoopedProgram):
         return step, spec
 
     def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
-        jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        stock = jitted_step(self._model, self._task)
+        if stock is None:
+            jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        else:
+            # Stock Keras has read the model's Python after `compile`, and would go on with what it read.
+            traced = stock.trace(self._state, batch)
+            jaxpr, spec = traced.jaxpr, traced.out_info
         operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
         gather = _gather_apart if jax.default_backend() == "cpu" else _gather
 
@@ -276,6 +283,9 @@ class JaxEngine(Engine):
 
     def __init__(self) -> None:
         jax_cache.use_persistent_cache()
+        if not self.reuses_memory:
+            # A program for one more length of chunks takes as long as a thousand dispatches of single steps.
+            self.chunk_stretch = 64
 
     @property
     def compiler(self) -> str:

@@ -121,6 +121,21 @@ def _verified_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         monkeypatch.setattr(kept_verdicts, "load", lambda key: None)
 
 
+@pytest.fixture(autouse=True)
+def _compiled_anew(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test is planned otherwise because another has compiled the same program, except where it asks for that."""
+    if "programs_are_known" not in request.fixturenames:
+        from flatout.training.planning import known_programs
+
+        monkeypatch.setattr(known_programs, "is_known", lambda name, side: False)
+
+
+@pytest.fixture
+def programs_are_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of this test, in a folder of its own."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
 @pytest.fixture
 def verdicts_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those of this test, in a folder of its own."""

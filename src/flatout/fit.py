@@ -182,7 +182,7 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
             call = split_off_validation(call)
         plan, source = plan_checked(method, model, call, current(), conduct)
         if not plan.accelerated:
-            return run_stock(method, model, args, kwargs, plan.reasons, started)
+            return run_stock(method, model, args, kwargs, plan.reasons, started, plan.facts)
         refuse_obstacle(plan)
         validation = Validation(model, call)
         if current().strict and (why := validation.refusals()):

@@ -50,6 +50,24 @@ def test_python_is_read_again_when_stock_keras_reads_it_again() -> None:
         assert _losses_of_several_fits("auto") == _losses_of_several_fits("stock")
 
 
+@pytest.mark.backend("jax", "torch")
+def test_what_stock_keras_has_read_is_what_an_engine_goes_on_with() -> None:
+    """A short fit by stock Keras, then a long one: the engine read the Python of the model anew."""
+
+    def losses(*engines: str) -> list[float]:
+        model, found = _scaled(), []
+        for scale, engine in zip((1.0, 2.0, 3.0), engines, strict=True):
+            model.scale = scale
+            found += flatout.fit(model, X, Y, verbose=0, engine=engine, validation_data=(X, Y)).history["loss"]
+            found.append(flatout.evaluate(model, X, Y, verbose=0, engine=engine))
+        return found
+
+    with flatout.options(force=True):
+        expected = losses("stock", "stock", "stock")
+        assert losses("stock", "auto", "auto") == pytest.approx(expected, rel=1e-6)
+        assert losses("stock", "auto", "stock") == pytest.approx(expected, rel=1e-6)
+
+
 @pytest.mark.backend("jax", "tensorflow")
 def test_a_second_call_traces_nothing() -> None:
     model = _scaled()

@@ -10,10 +10,14 @@ from flatout.base.errors import REASONS, reason
 from flatout.base.options import Options
 from flatout.base.sizes import as_size
 from flatout.seam.versions import version_tuple
+from flatout.training.planning.costs import Costs
 from flatout.training.planning.decision import decide
 from flatout.training.planning.plan import CallFacts
 
-GOOD = CallFacts("fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10)
+COSTS = Costs(saved_by_step=1e-3, stock_start=0.2, own_start=0.4)
+GOOD = CallFacts(
+    "fit", "jax", "3.15.1", rows=60_000, batch_size=32, steps=18_750, nbytes=10**8, free_bytes=10**10, costs=COSTS
+)
 
 
 def codes(facts: CallFacts, **options: object) -> list[str]:
@@ -30,7 +34,8 @@ def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
     ("change", "code"),
     [
         ({"backend": "numpy"}, "backend"),
-        ({"steps": 3}, "small"),
+        ({"steps": 199}, "small"),
+        ({"costs": dataclasses.replace(COSTS, own_start=30.0)}, "small"),
         ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
     ],
 )
@@ -49,6 +54,13 @@ def test_a_keras_that_nobody_has_tested_is_tried_and_that_is_said() -> None:
 
 def test_force_accelerates_small_work_and_unknown_versions_only() -> None:
     assert codes(dataclasses.replace(GOOD, steps=1, keras_version="4.0"), force=True) == []
+
+
+def test_seconds_decide_and_not_steps() -> None:
+    assert codes(dataclasses.replace(GOOD, steps=201)) == []
+    assert codes(dataclasses.replace(GOOD, steps=12, costs=Costs(5.0, 0.0, 20.0))) == []
+    assert codes(dataclasses.replace(GOOD, steps=1, costs=Costs(1e-3, 0.2, 0.0))) == []
+    assert "0.20 s more to start" in decide(GOOD, Options()).explain()
 
 
 def test_what_does_not_fit_is_streamed() -> None:

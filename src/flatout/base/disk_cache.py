@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
 import stat
@@ -75,8 +76,18 @@ def put(file: Path, content: bytes) -> None:
         raise
 
 
-def trim(folder: Path, most: int) -> None:
-    """Forget the oldest files of a folder that has more than this many."""
-    files = [(file.stat().st_mtime, file) for file in folder.iterdir() if file.is_file()]
-    for _, file in sorted(files)[: max(0, len(files) - most)]:
+def trim(folder: Path, most: int, most_bytes: int | None = None) -> None:
+    """Forget the files of a folder that were used least lately, until it has no more than this many, and bytes."""
+    files: list[tuple[float, int, Path]] = []
+    for file in folder.iterdir():
+        # Another process may trim the same folder.
+        with contextlib.suppress(FileNotFoundError):
+            status = file.stat()
+            if stat.S_ISREG(status.st_mode):
+                files.append((max(status.st_mtime, status.st_atime), status.st_size, file))
+    total = sum(size for _, size, _ in files)
+    for number, (_, size, file) in enumerate(sorted(files)):
+        if len(files) - number <= most and (most_bytes is None or total <= most_bytes):
+            break
         file.unlink(missing_ok=True)
+        total -= size

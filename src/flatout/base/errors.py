@@ -106,7 +106,7 @@ REASONS = {
         "The tables take {} and only {} of host memory may be used for them: they are decoded once into a temporary "
         "file (TMPDIR), from where shuffled rows are read, and which is gone when they are no longer used."
     ),
-    "small": "The work is small: {} steps would not repay compiling them (FLATOUT_FORCE=1 overrides).",
+    "small": "The work is small: {} steps would not repay compiling them ({}; FLATOUT_FORCE=1 overrides).",
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",

@@ -54,6 +54,13 @@ class StepProgram(Protocol):
         """
         return
 
+    def compile_ahead(self, every_step: bool) -> None:
+        """Begin to compile all that a pass over the rows held needs; asked of an engine that `compiles_ahead`.
+
+        Nothing of the user's may run between this and the pass: the model's Python is read here.
+        """
+        return
+
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         """Take other rows in the place of those held, in the order in which they are.
 
@@ -92,6 +99,8 @@ class Engine(Protocol):
         finalizes_after_errors: Whether stock Keras writes averaged weights back even after an error.
         chunk_stretch: Each length of a chunk is that many times the next shorter one: less where compiling for one more
             is cheap and a single step is dear.
+        compiles_ahead: Whether programs are compiled beside each other and beside Python, and preparing a validation
+            draws no random number.
         peeks_to_build: Whether stock Keras takes a batch from the data to build a model before training, and so draws
             random numbers.
         program: Makes a program of the arguments of `prepare`.
@@ -103,7 +112,18 @@ class Engine(Protocol):
     make_sink: Callable[..., Any]
     finalizes_after_errors: bool = False
     chunk_stretch: int = 8
+    compiles_ahead: bool = False
     peeks_to_build: bool = True
+
+    @property
+    def compiler(self) -> str:
+        """What compiles, and its version."""
+        return self.name
+
+    @property
+    def keeps_programs(self) -> bool:
+        """Whether what stock Keras and the engine compile is found again on disk by another process."""
+        return False
 
     @property
     def reuses_memory(self) -> bool:

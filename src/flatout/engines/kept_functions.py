@@ -6,6 +6,7 @@ again. Tracing takes as long as hundreds of small steps.
 
 from __future__ import annotations
 
+import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,26 @@ from flatout.seam.trainers import step_function
 from .contract import Task
 
 _NAME = "_flatout_functions"
+_STOCK = "_flatout_stock_has_run"
 # A model that is fitted on another number of rows each time has a program for each.
 _MOST = 32
+
+
+def has_functions(model: Any, task: Task) -> bool:
+    """Whether a program was made of a model's step, and is still there."""
+    return bool(getattr(getattr(model, f"{task}_function", None), _NAME, None))
+
+
+def stock_has_run(model: Any, task: Task) -> bool:
+    """Whether stock Keras has compiled its own function of a step."""
+    return hasattr(getattr(model, f"{task}_function", None), _STOCK)
+
+
+def note_stock_run(model: Any, task: Task) -> None:
+    """Remember that stock Keras has run steps of a model by its own function, until that is replaced."""
+    # The function may be one of the user's, without attributes.
+    with contextlib.suppress(TypeError):
+        vars(getattr(model, f"{task}_function", None))[_STOCK] = True
 
 
 class Functions:

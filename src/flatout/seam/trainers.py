@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 from typing import Any
 
 from .compiled_parts import compile_loss, compile_metrics
@@ -103,6 +104,13 @@ def takes_batch_before_step(model: Any, task: str) -> bool:
 def is_made_by_torch_compile(function: Any) -> bool:
     """Whether a step function is what `torch.compile` made of Keras' own."""
     return hasattr(function, "_torchdynamo_orig_callable")
+
+
+def jitted_step(model: Any, task: str) -> Any:
+    """The step that Keras' own function of a task has jax compile, if it has been called; else None."""
+    function = getattr(model, f"{task}_function", None)
+    step: Any = inspect.getclosurevars(function).nonlocals.get("step_function") if inspect.isfunction(function) else ()
+    return step if hasattr(step, "trace") and step._cache_size() else None
 
 
 def has_built_layers(model: Any) -> bool:

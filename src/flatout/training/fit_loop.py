@@ -42,6 +42,11 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             engine.begin_epoch(model, "train")
             if watched and step_function(model, "train") is not None:
                 prepared.program.renew(is_first=prepared.steps == 0)
+            elif engine.compiles_ahead and prepared.steps == 0 and feed.placement != "streamed":
+                # None of the user's Python runs before the first validation is over: what that needs is traced and
+                # placed while the training is compiled.
+                prepared.program.compile_ahead(ledger.is_watched)
+                validation.prepare_ahead(epoch, callbacks, engine.name)
             done = run_pass(model, prepared, ledger)
             prepared.program.end_pass()
             epoch_logs = engine.epoch_logs(model, done.logs)

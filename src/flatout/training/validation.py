@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 from flatout.base.errors import Reason, Refusal
 from flatout.base.options import Options, current
+from flatout.data.sources.description import ArraySource
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_validation, validation_iterator
 from flatout.seam.trainers import validates_after
@@ -67,6 +69,24 @@ class Validation:
             logs = model.evaluate(**evaluation, **{KEPT_VALIDATION: True})
         return {f"val_{name}": value for name, value in logs.items()}
 
+    def prepare_ahead(self, epoch: int, callbacks: Any, engine: str) -> None:
+        """Have everything ready, and the step being compiled, for the validation after an epoch, if one is due.
+
+        What goes wrong goes wrong again in its own time, when stock Keras would find it.
+        """
+        model, call = self._model, self._call
+        if call["validation_data"] is None or not validates_after(model, epoch, call["validation_freq"]):
+            return
+        if current().engine not in ("auto", engine) or stock.is_overridden("evaluate", model):
+            return
+        with contextlib.suppress(Exception):
+            evaluation = self._evaluation(callbacks)
+            plan = self._plan(evaluation, engine)
+            if plan.accelerated and isinstance(self._source, ArraySource):
+                prepared = prepare(model, evaluation, plan, self._source, force=True)
+                self._hold(prepared)
+                prepared.program.compile_ahead(every_step=False)
+
     def evaluate(self, call: dict[str, Any]) -> Any:
         """What the `evaluate` of a user's class comes to, when it asks for the data that the fit keeps."""
         assert self._prepared is not None
@@ -107,9 +127,7 @@ class Validation:
             try:
                 plan = self._plan(evaluation, engine)
                 if plan.accelerated:
-                    self._prepared = prepare(self._model, evaluation, plan, self._source, force=True)
-                    self._iterator = self._prepared.feed.iterator
-                    setattr(self._iterator, _LINK, self)
+                    self._hold(prepare(self._model, evaluation, plan, self._source, force=True))
                     return
                 self._refuse(plan.reasons)
             except Refusal as refusal:
@@ -118,6 +136,11 @@ class Validation:
                 # Data that Keras takes with a warning (no rows) or refuses in words of its own.
                 pass
         self._iterator = validation_iterator(self._model, evaluation)
+
+    def _hold(self, prepared: Prepared) -> None:
+        self._prepared = prepared
+        self._iterator = prepared.feed.iterator
+        setattr(self._iterator, _LINK, self)
 
     def _refuse(self, why: tuple[Reason, ...]) -> None:
         self.reasons = tuple(Reason(one.code, f"In validation: {one.message}") for one in why)

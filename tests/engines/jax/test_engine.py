@@ -11,7 +11,7 @@ from keras import layers
 
 import flatout
 from flatout.engines.select import engine_for
-from flatout.training.planning import decision
+from flatout.training.planning.costs import Costs
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -243,7 +243,7 @@ def test_the_operations_of_a_step_are_counted() -> None:
 
 @pytest.mark.slow
 def test_a_model_whose_steps_take_long_is_left_to_stock_keras(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(decision.WORTHWHILE_STEPS, "jax", 1)
+    monkeypatch.setattr(Costs, "saved_by", lambda self, steps: 1.0)
     model = keras.Sequential([layers.Input((600, 6)), layers.LSTM(4), layers.Dense(1)])
     model.compile("sgd", "mse")
     x = np.zeros((80, 600, 6), "float32")

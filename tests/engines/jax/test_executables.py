@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +17,9 @@ _VARIABLES = ("JAX_COMPILATION_CACHE_DIR", "JAX_ENABLE_COMPILATION_CACHE")
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The user's cache folder, in a process that has not been told where programs go."""
     import jax
+    from jax._src.lru_cache import LRUCache
 
+    monkeypatch.setattr(LRUCache, "put", LRUCache.put)
     before = {name: getattr(jax.config, name) for name in (_FOLDER, _SECONDS)}
     for name in _VARIABLES:
         monkeypatch.delenv(name, raising=False)
@@ -68,3 +71,38 @@ def test_a_folder_that_others_can_write_gives_no_programs(cache: Path) -> None:
     (cache / "flatout" / "jax").chmod(0o777)
     with pytest.warns(UserWarning, match="lets others write"):
         assert _chosen() is None
+
+
+def test_a_program_appears_on_disk_whole_or_not_at_all(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """jax writes in place: what a killed process had written was read, with a warning, by all later ones."""
+    from jax._src.lru_cache import LRUCache
+
+    folder, mine = Path(str(_chosen())), cache / "mine"
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", _killed)
+        with pytest.raises(KeyboardInterrupt):
+            LRUCache(str(folder), max_size=-1).put("key", b"program")
+    assert list(folder.iterdir()) == []
+    for path in (folder, mine):
+        programs = LRUCache(str(path), max_size=-1)
+        programs.put("key", b"program")
+        programs.put("key", b"another")
+        assert programs.get("key") == b"program"
+        assert [file.name for file in path.iterdir()] == ["key-cache"]
+
+
+def _killed(handle: int) -> None:
+    raise KeyboardInterrupt
+
+
+def test_programs_that_were_not_used_for_longest_make_room(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = cache / "flatout" / "jax"
+    folder.mkdir(parents=True)
+    for age, name in enumerate("abcd"):
+        (folder / name).write_bytes(bytes(100))
+        os.utime(folder / name, (1e9 - age, 1e9 - age))
+    # It was written first and read last.
+    os.utime(folder / "d", (1e9 + 1, 1e9 - 9))
+    monkeypatch.setattr("flatout.engines.jax.executables._MOST_BYTES_ON_DISK", 250)
+    _chosen()
+    assert sorted(file.name for file in folder.iterdir()) == ["a", "d"]

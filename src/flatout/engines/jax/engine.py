@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
+from flatout.seam.trainers import jitted_step
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
@@ -119,17 +121,37 @@ class JaxProgram(LoopedProgram):
                 self._state = _unshared(self._read_state(purge=True), self._kept_values())
                 model._jax_state_synced = False
             self._signature = _signature(self._state)
-        order = self._rest_order if form == ("rest",) else self._order
-        arguments = (self._state, self._data, order, *position)
-        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings)
-        compiled = self._functions.get(
-            key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
-        )
+        wait, arguments = self._compiled(form, self._state, *position)
+        run = wait()
         with Uninterrupted():
-            outputs, self._state = compiled(*arguments)
+            outputs, self._state = run(*arguments)
             # Not by `setattr`: Keras would look through all of it for layers and variables to track.
             vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
         return outputs
+
+    def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
+        """What waits for the program of a form, and its arguments."""
+        order = self._rest_order if form == ("rest",) else self._order
+        arguments = (state, self._data, order, *position)
+        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings)
+        program = self._functions.get(
+            key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
+        )
+        return program, arguments
+
+    def compile_ahead(self, every_step: bool) -> None:
+        if self._order is None:
+            self.begin_pass(None)
+        state = self._read_state(purge=False)
+        looped = self._looped(0, self._full)
+        if looped:
+            self._compiled(("loop", every_step or self._task == "predict"), state, np.array([0, looped], np.int32))
+        if looped < self._full:
+            self._compiled(("step",), state, np.int32(0))
+        if self._rest:
+            # A batch that the model cannot take is found when it is its turn.
+            with contextlib.suppress(Exception):
+                self._compiled(("rest",), state)
 
     def _read_state(self, purge: bool) -> tuple[list[Any], ...]:
         """Keras' `_get_jax_state`, without its four walks through all layers where nothing has changed."""
@@ -182,7 +204,13 @@ class JaxProgram(LoopedProgram):
         return step, spec
 
     def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
-        jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        stock = jitted_step(self._model, self._task)
+        if stock is None:
+            jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        else:
+            # Stock Keras has read the model's Python after `compile`, and would go on with what it read.
+            traced = stock.trace(self._state, batch)
+            jaxpr, spec = traced.jaxpr, traced.out_info
         operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
         gather = _gather_apart if jax.default_backend() == "cpu" else _gather
 
@@ -249,11 +277,23 @@ class JaxEngine(Engine):
 
     name = "jax"
     finalizes_after_errors = True
+    compiles_ahead = True
     program = JaxProgram
     make_sink = JaxSink
 
     def __init__(self) -> None:
         jax_cache.use_persistent_cache()
+        if not self.reuses_memory:
+            # A program for one more length of chunks takes as long as a thousand dispatches of single steps.
+            self.chunk_stretch = 64
+
+    @property
+    def compiler(self) -> str:
+        return f"jax {jax.__version__}, {jax.default_backend()}"
+
+    @property
+    def keeps_programs(self) -> bool:
+        return bool(jax.config.jax_compilation_cache_dir and jax.config.jax_enable_compilation_cache)
 
     def begin_epoch(self, model: Any, task: Task) -> None:
         model._jax_state_synced = True

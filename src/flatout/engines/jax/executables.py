@@ -8,9 +8,13 @@ the same executable. No configuration is compared, so nothing can be overlooked 
 from __future__ import annotations
 
 import collections
+import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -21,14 +25,17 @@ from flatout.base import disk_cache
 
 # Executables hold memory on the device; a search over architectures must not fill it.
 _KEPT = 64
-_executables: collections.OrderedDict[str, Callable[..., Any]] = collections.OrderedDict()
+# A search over architectures must not fill the user's disk either; a program has some 100 kB.
+_MOST_ON_DISK, _MOST_BYTES_ON_DISK = 10_000, 2 * 2**30
+_executables: collections.OrderedDict[str, Future[Any]] = collections.OrderedDict()
 
 
 def compile_shared(
     function: Callable[..., Any], arguments: tuple[Any, ...], donate: tuple[int, ...] = ()
-) -> Callable[..., Any]:
+) -> Callable[[], Callable[..., Any]]:
     """Compile `function` for the shapes of `arguments`, or take an executable that does the same.
 
+    Returns what waits until it is compiled, and gives it; until then others can be traced and compiled beside it.
     The executable takes and returns flat lists: the names in a model's logs (`auc`, `auc_1`) are no part of it.
     """
     structure = jax.tree.structure(arguments)
@@ -51,13 +58,40 @@ def compile_shared(
     key = digest.hexdigest()
     # The program's text does not tell one Python function from another.
     is_own = traced.jaxpr.effects or any("callback" in name for name in primitives(traced.jaxpr.jaxpr))
-    executable = lowered.compile() if is_own or key not in _executables else _executables[key]
+    executable = _begun(lowered.compile) if is_own or key not in _executables else _executables[key]
     if not is_own:
         _executables[key] = executable
         _executables.move_to_end(key)
         if len(_executables) > _KEPT:
             _executables.popitem(last=False)
-    return lambda *arguments: jax.tree.unflatten(structure_of_result, executable(*jax.tree.leaves(arguments)))
+
+    def wait() -> Callable[..., Any]:
+        try:
+            run = executable.result()
+        except Exception:
+            _executables.pop(key, None)
+            raise
+        return lambda *arguments: jax.tree.unflatten(structure_of_result, run(*jax.tree.leaves(arguments)))
+
+    return wait
+
+
+def _begun(compile_it: Callable[[], Any]) -> Future[Any]:
+    """What is compiled beside all that Python does: XLA needs none of it."""
+    future: Future[Any] = Future()
+
+    def work() -> None:
+        try:
+            future.set_result(compile_it())
+        except BaseException as error:
+            future.set_exception(error)
+
+    try:
+        # No pool, whose threads a forked process would miss.
+        threading.Thread(target=work, name="flatout-compiler").start()
+    except RuntimeError:  # No thread is to be had, as when Python is about to end.
+        work()
+    return future
 
 
 def equations(jaxpr: Any) -> Iterator[Any]:
@@ -83,6 +117,30 @@ def use_persistent_cache() -> None:
         return
     if not os.access(folder, os.W_OK):
         return
+    with contextlib.suppress(OSError):
+        disk_cache.trim(folder, _MOST_ON_DISK, _MOST_BYTES_ON_DISK)
+    _write_whole_files(folder)
     jax.config.update("jax_compilation_cache_dir", str(folder))
     # The step of a small model takes a quarter of a second to compile, and 10 ms to find.
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)
+
+
+def _write_whole_files(folder: Path) -> None:
+    """Have programs appear in our folder as a whole.
+
+    jax writes them in place: a process that reads meanwhile gets half of one, and what a killed process has left stays
+    there, with a warning in every process that comes after it.
+    """
+    try:
+        from jax._src.lru_cache import LRUCache
+    except ImportError:
+        return
+    put_in_place = LRUCache.put
+
+    def put(cache: Any, key: str, value: bytes) -> None:
+        if str(cache.path) != str(folder) or cache.eviction_enabled:
+            put_in_place(cache, key, value)
+        elif not (file := folder / f"{key}-cache").exists():
+            disk_cache.put(file, value)
+
+    LRUCache.put = put  # type: ignore[method-assign]

@@ -102,5 +102,5 @@ def _run(model: Any, name: str, function: Callable[[Any, StatelessScope], Any]) 
             with StatelessScope(state_mapping=list(zip(metrics.variables, values, strict=True))) as scope:
                 return function(model, scope)
 
-        metrics.functions[name] = jax_cache.compile_shared(stateless, (values,))
+        metrics.functions[name] = jax_cache.compile_shared(stateless, (values,))()
     return metrics.functions[name](values)

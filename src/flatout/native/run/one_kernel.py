@@ -12,19 +12,16 @@ from flatout.base.options import current
 
 # Backends on which it was measured; the others have no arrays that kernels could read.
 _BACKENDS = ("jax", "torch")
-# Fewer steps do not repay the compiler, which takes a second the first time.
-WORTHWHILE_STEPS = 10_000
 
 
-def one_kernel_is_better(model: Any, inputs: Any, batch_size: int, steps: int | None) -> bool:
-    """Whether a fit shall run natively although nobody asked for it. The model's loss and metrics are built.
+def one_kernel_is_better(model: Any, inputs: Any, batch_size: int) -> bool:
+    """Whether a long fit shall run natively although nobody asked for it. The model's loss and metrics are built.
 
-    `inputs` are `(x, y, sample_weight)`, on the host or the device; `steps` are those of the whole fit.
+    `inputs` are `(x, y, sample_weight)`, on the host or the device.
     """
     import keras
 
-    enough = current().force or (steps is not None and steps >= WORTHWHILE_STEPS)
-    if keras.config.backend() not in _BACKENDS or not enough or not _has_clusters():
+    if keras.config.backend() not in _BACKENDS or not _has_clusters():
         return False
     from flatout.native.fused.fused_plan import Precision, plans
     from flatout.native.model.read_model import read

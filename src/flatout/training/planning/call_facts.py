@@ -11,6 +11,7 @@ from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
+from flatout.engines.kept_functions import has_functions, stock_has_run
 from flatout.engines.select import engine_for
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
@@ -22,9 +23,11 @@ from flatout.seam.trainers import (
     runs_eagerly,
 )
 
+from . import known_programs
 from .callback_services import services_of
+from .costs import Side, estimate
 from .decision import decide
-from .plan import CallFacts, Plan
+from .plan import TASKS, CallFacts, Plan
 
 # The data of a call, or why they cannot be described.
 Source = ArraySource | BatchSource | Reason
@@ -70,6 +73,8 @@ def plan_call(
         shuffles=method == "fit" and bool(call.get("shuffle")),
         obstacles=tuple(obstacles),
     )
+    if not obstacles:
+        facts = _with_costs(facts, model, source, engine)
     return decide(_with_data(facts, source, engine), options), source
 
 
@@ -157,6 +162,26 @@ def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: s
     if method == "predict" and not has_built_layers(model):
         why.append(reason("unbuilt"))
     return why
+
+
+def _with_costs(facts: CallFacts, model: Any, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:
+    backend, task = facts.backend, TASKS[facts.method]
+    # For XLA a smaller last batch takes a program of its own, and so do chunks of batches beside single ones.
+    layout: object = source.batches
+    programs, chunks = 1, int(backend == "jax" or engine.reuses_memory)
+    if isinstance(source, ArraySource):
+        layout = (source.rows, source.batch_size)
+        programs, chunks = 1 + bool(source.rows % source.batch_size), 0
+    name = known_programs.name_of_program(model, facts.method, facts.keras_version, engine.compiler, layout)
+    stock_on_disk, own_on_disk = (
+        engine.keeps_programs and known_programs.is_known(name, side) for side in ("stock", backend)
+    )
+    stock = Side(stock_has_run(model, task), stock_on_disk, programs)
+    own = Side(has_functions(model, task), own_on_disk, programs + chunks)
+    is_uncompiled = backend == "jax" and not model.jit_compile
+    layers = len(all_layers(model)) - 1
+    costs = estimate(backend, engine.reuses_memory, task == "train", layers, is_uncompiled, stock, own)
+    return replace(facts, costs=costs, program=name)
 
 
 def _with_data(facts: CallFacts, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:

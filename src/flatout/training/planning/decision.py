@@ -13,9 +13,6 @@ from flatout.seam.versions import is_tested, tested_versions
 from .plan import CallFacts, Plan
 
 BACKENDS = ("jax", "tensorflow", "torch")
-# Fewer steps than this do not repay what tracing and compiling cost beyond stock Keras' own (benchmarks/break_even.py).
-# On jax a small MLP, whose steps save least, breaks even after 220 steps on an H200 and 340 on two cores.
-WORTHWHILE_STEPS = {"jax": 300, "tensorflow": 60, "torch": 60}
 # Of free host memory, for tables that are decoded into it before they are sent to a device with memory of its own.
 _HOST_SHARE = 0.6
 # Larger ones are decoded into the device's memory on a CPU too: first into an array, they would take it twice.
@@ -83,6 +80,7 @@ def _refusals(facts: CallFacts, options: Options) -> list[Reason]:
     can_be = {"resident": facts.rows is not None, "direct": facts.is_file}
     if not can_be.get(options.data, True):
         return [reason("placement", options.data, facts.source)]
-    # Kernels are soon compiled, and were asked for.
-    is_small = facts.steps is not None and facts.steps < WORTHWHILE_STEPS[facts.backend]
-    return [reason("small", facts.steps)] if is_small and not facts.native and not options.force else []
+    # Native kernels were asked for, whatever they cost.
+    if facts.steps is None or facts.costs is None or facts.native or options.force:
+        return []
+    return [reason("small", facts.steps, facts.costs)] if facts.costs.saved_by(facts.steps) <= 0 else []

@@ -16,8 +16,11 @@ from flatout.base.options import current
 from flatout.data.sources.description import ArraySource
 from flatout.engines.contract import Engine
 from flatout.engines.select import engine_for
+from flatout.seam.layers import all_layers
 
+from . import known_programs
 from .callback_services import services_of
+from .costs import one_kernel_saves
 from .plan import Plan
 
 _REMEDY = "Change the call, or run without --strict / FLATOUT_STRICT."
@@ -41,11 +44,18 @@ def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -
     """The plan with the engine that shall run it, which may be a faster one than the backend's. The model is built."""
     if plan.facts.method != "fit" or current().engine != "auto" or plan.data not in ("resident", "direct"):
         return plan
+    facts = plan.facts
+    is_long = current().force
+    if facts.costs is not None and facts.steps is not None and not is_long:
+        is_on_disk = known_programs.is_known(facts.program, "native")
+        is_long = one_kernel_saves(facts.backend, facts.steps, len(all_layers(model)), facts.costs, is_on_disk) > 0
+    # Whoever wants each step's logs, or looks at the model between steps, makes launches short.
+    if not is_long or services_of(callbacks) - {"none", "chunk"}:
+        return plan
     from flatout.native.run.one_kernel import one_kernel_is_better
 
-    is_better = one_kernel_is_better(model, source.inputs, source.batch_size, plan.facts.steps)
-    # Whoever wants each step's logs, or looks at the model between steps, makes launches short.
-    return replace(plan, engine="native") if is_better and not services_of(callbacks) - {"none", "chunk"} else plan
+    is_better = one_kernel_is_better(model, source.inputs, source.batch_size)
+    return replace(plan, engine="native") if is_better else plan
 
 
 def choose_instead(plan: Plan, why: Reason) -> Plan | None:

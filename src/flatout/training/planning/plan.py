@@ -8,7 +8,9 @@ from flatout.base.errors import Reason
 from flatout.base.sizes import as_size
 from flatout.engines.contract import Task
 
-_TASKS: dict[str, Task] = {"fit": "train", "evaluate": "test", "predict": "predict"}
+from .costs import Costs
+
+TASKS: dict[str, Task] = {"fit": "train", "evaluate": "test", "predict": "predict"}
 
 TABLES = {
     "resident": "decoded whole into host memory, and placed from there",
@@ -42,6 +44,8 @@ class CallFacts:
         free_bytes: Free memory of the device, or None if unknown.
         host_bytes: Memory that this process may still take, or None if unknown.
         obstacles: What the model, its callbacks or its data put in the way.
+        costs: What stock Keras and the engine take for it, as far as can be told.
+        program: What the compiled step is known by on disk.
     """
 
     method: str
@@ -61,6 +65,8 @@ class CallFacts:
     free_bytes: int | None = None
     host_bytes: int | None = None
     obstacles: tuple[Reason, ...] = ()
+    costs: Costs | None = None
+    program: str = ""
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,7 @@ class Plan:
     @property
     def task(self) -> Task:
         """Which of the model's steps the call takes."""
-        return _TASKS[self.facts.method]
+        return TASKS[self.facts.method]
 
     @property
     def tables(self) -> str | None:
@@ -124,6 +130,7 @@ class Plan:
             "rows": facts.rows,
             "batch size": facts.batch_size,
             "steps": facts.steps,
+            "estimate": None if facts.costs is None else str(facts.costs),
             "data": None if facts.nbytes is None else as_size(facts.nbytes),
             "free memory": None if facts.free_bytes is None else as_size(facts.free_bytes),
             "budget": None if self.budget is None else as_size(self.budget),

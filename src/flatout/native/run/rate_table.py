@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from flatout.native.model.network import Optimizer
-from flatout.seam.keras_names import is_of_keras
 from flatout.seam.compiled_parts import current_learning_rate, given_learning_rate
+from flatout.seam.keras_names import is_of_keras
 
 # Steps whose corrections are computed at once.
 _BLOCK = 8192

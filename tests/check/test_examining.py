@@ -67,6 +67,7 @@ def test_keras_own_losses_and_metrics_are_silent(folder: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.backend("torch")
 def test_flatouts_own_source_is_silent() -> None:
     import flatout
 

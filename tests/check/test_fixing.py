@@ -159,6 +159,7 @@ def test_a_loop_becomes_array_code(tmp_path: Path, capsys: pytest.CaptureFixture
 
 
 @pytest.mark.slow
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("unsafe", [False, True])
 def test_a_rewrite_that_is_not_verified_is_written_if_that_is_asked_for(
     unsafe: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -99,7 +99,7 @@ def test_strict_raises_with_the_reason() -> None:
 
 
 @pytest.mark.slow
-def test_other_ranks_are_proven_on_their_own() -> None:
+def test_other_ranks_are_verified_on_their_own() -> None:
     quick = flatout.vectorize(loop)
     rng = np.random.default_rng(1)
     for shape in [(4,), (4, 3), (4, 3, 2)]:

@@ -1,4 +1,4 @@
-"""What must be left alone: a rewrite would be wrong, or cannot be proven."""
+"""What must be left alone: a rewrite would be wrong, or cannot be verified."""
 
 from __future__ import annotations
 

@@ -105,6 +105,7 @@ def remainder_loss(y_true, y_pred):
     return total
 
 
+@pytest.mark.backend("torch")
 def test_remainders_of_large_whole_numbers_are_refused() -> None:
     quick = flatout.vectorize(remainder_loss)
     assert not quick.applied

@@ -185,7 +185,7 @@ _PAIRS = {
     ),
 }
 
-# Those of them that are proven in every process.
+# Those of them that are verified in every process.
 _WITHOUT = {
     *("a table", "a table's column", "a table's index", "a category's code"),
     *("a module's function", "a module in a list", "what a library's decorator holds"),
@@ -344,7 +344,7 @@ def looped(y_true: Any, y_pred: Any) -> Any:
 
 
 @pytest.mark.backend("torch")
-def test_the_same_answers_with_a_proof_that_was_kept(verdicts_are_kept: None) -> None:
+def test_the_same_answers_with_a_verdict_that_was_kept(verdicts_are_kept: None) -> None:
     first, second = flatout.vectorize(looped), flatout.vectorize(looped)
     x = keras.random.normal((5, 3), seed=1)
     values = [float(one(x, x * 2)) for one in (first, second, looped)]
@@ -356,7 +356,7 @@ def test_the_same_answers_with_a_proof_that_was_kept(verdicts_are_kept: None) ->
 
 
 @pytest.mark.backend("torch")
-def test_without_a_place_for_them_proofs_are_made_all_the_same(
+def test_without_a_place_for_them_losses_are_verified_all_the_same(
     verdicts_are_kept: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -366,7 +366,7 @@ def test_without_a_place_for_them_proofs_are_made_all_the_same(
 
 @pytest.mark.backend("torch")
 @pytest.mark.parametrize("content", ["", "(", "[]", "()", "({}, {})", "(1, 2)", "({'equal': True}, {'ranks': ()})"])
-def test_a_damaged_file_is_no_proof(verdicts_are_kept: None, content: str) -> None:
+def test_a_damaged_file_is_no_verdict(verdicts_are_kept: None, content: str) -> None:
     assert flatout.vectorize(looped).applied
     for file in disk_cache.folder("verdicts").iterdir():
         file.write_text(content)

@@ -1,4 +1,4 @@
-"""Bodies without an array form of their own are mapped over the samples: `ops.vectorized_map`, verified like the rest."""
+"""Bodies without an array form of their own are mapped over the samples: `ops.vectorized_map`, verified like others."""
 
 from __future__ import annotations
 

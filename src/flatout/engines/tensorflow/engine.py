@@ -93,7 +93,7 @@ class TensorFlowProgram(LoopedProgram):
         room = min(self._full, self.longest or self._full) if self._xla and stacked else None
 
         def make() -> Any:
-            step = _on_rows(self._step(), self._structure)
+            step = _on_rows(self._step(is_try=is_known), self._structure)
             numbers, bound = tf.TensorSpec((length,), tf.int32), tf.TensorSpec((), tf.int32)
             rest = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
             function = tf.function(
@@ -108,10 +108,10 @@ class TensorFlowProgram(LoopedProgram):
 
         return self._functions.get((form, stacked, length, room, self._xla, *self._layout), make)
 
-    def _step(self) -> Callable[..., Any]:
+    def _step(self, is_try: bool) -> Callable[..., Any]:
         """The model's step on a batch."""
         model = self._model
-        if self._is_for_good:
+        if self._is_for_good and not is_try:
             own = stock_step(model, self._task)
             return own if self._task != "predict" else lambda batch: own([batch])
         step = {"train": model.train_step, "test": model.test_step, "predict": model.predict_step}[self._task]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import random
 from typing import Any
 
-import numpy as np
 import torch
 
 from flatout.seam.torch_backend import global_seed_generator, set_global_seed_generator
@@ -25,9 +23,6 @@ class Surroundings:
         self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
         # Of the model, its layers, metrics, loss and optimizer.
         self.attributes = PythonState()
-        # Whoever draws from them, and however that is reached.
-        for draw, name in ((np.random.random, "NumPy's random numbers"), (random.random, "Python's random numbers")):
-            self.attributes.keep_contents(draw.__self__, name)
         for thing in owned_objects(model):
             for held in (vars(thing), *vars(thing).values()):
                 if type(held) in _CONTAINERS:

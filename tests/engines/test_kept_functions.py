@@ -50,8 +50,7 @@ def test_python_is_read_again_when_stock_keras_reads_it_again() -> None:
         assert _losses_of_several_fits("auto") == _losses_of_several_fits("stock")
 
 
-@pytest.mark.backend("jax", "torch")
-def test_what_stock_keras_has_read_is_what_an_engine_goes_on_with() -> None:
+def test_what_stock_keras_has_read_is_what_an_engine_goes_on_with_and_the_other_way_round() -> None:
     """A short fit by stock Keras, then a long one: the engine read the Python of the model anew."""
 
     def losses(*engines: str) -> list[float]:
@@ -66,6 +65,45 @@ def test_what_stock_keras_has_read_is_what_an_engine_goes_on_with() -> None:
         expected = losses("stock", "stock", "stock")
         assert losses("stock", "auto", "auto") == pytest.approx(expected, rel=1e-6)
         assert losses("stock", "auto", "stock") == pytest.approx(expected, rel=1e-6)
+        assert losses("auto", "stock", "auto") == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("lengths", [(20, 16), (16, 20), (16, 24)])
+def test_batches_of_another_length_are_traced_where_stock_keras_traces_them(lengths: tuple[int, int]) -> None:
+    """TensorFlow takes what it has traced for batches of unknown length for those of a known one, too."""
+
+    def losses(*engines: str) -> list[float]:
+        model, found = _scaled(), []
+        for length, engine in zip((*lengths, lengths[0]), engines, strict=True):
+            words = {"batch_size": length, "verbose": 0, "engine": engine}
+            found += flatout.fit(model, X[:48], Y[:48], **words).history["loss"]
+            found.append(flatout.evaluate(model, X[:48], Y[:48], **words))
+            model.scale += 1.0
+        return found
+
+    with flatout.options(force=True):
+        expected = losses("stock", "stock", "stock")
+        assert losses("auto", "auto", "auto") == pytest.approx(expected, rel=1e-6)
+        assert losses("stock", "auto", "stock") == pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("hook", ["on_train_begin", "on_train_batch_begin", "on_test_begin", "on_test_batch_begin"])
+@pytest.mark.parametrize("has_run", [False, True])
+def test_what_a_callback_changes_before_the_first_step_is_seen(hook: str, has_run: bool) -> None:
+    """Also where another length was traced before."""
+
+    def losses(engine: str) -> list[float]:
+        model = _scaled()
+        if has_run:
+            flatout.fit(model, X[:30], Y[:30], batch_size=15, verbose=0, engine="stock", validation_data=(X, Y))
+        callback = keras.callbacks.Callback()
+        setattr(callback, hook, lambda *_, **__: setattr(model, "scale", 2.0))
+        words = {"callbacks": [callback], "verbose": 0, "engine": engine, "batch_size": 32}
+        history = flatout.fit(model, X, Y, validation_data=(X[:32], Y[:32]), epochs=2, **words).history
+        return [*history["loss"], *history["val_loss"]]
+
+    with flatout.options(force=True):
+        assert losses("auto") == pytest.approx(losses("stock"), rel=1e-6)
 
 
 @pytest.mark.backend("jax", "tensorflow")

@@ -158,3 +158,13 @@ def test_a_refusal_after_building_leaves_the_first_epoch_as_it_was(monkeypatch: 
     got = _run("auto", "built", [_fit()])
     assert flatout.explain()[-1].reasons[0].code == "no_gain"
     np.testing.assert_allclose(got[0]["smallest"], expected[0]["smallest"], rtol=1e-5)
+
+
+@pytest.mark.backend("tensorflow")
+@pytest.mark.parametrize("engine", ["stock", "auto"])
+def test_evaluate_builds_no_optimizer(engine: str) -> None:
+    model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+    model.compile("adam", "mse")
+    with flatout.options(force=True):
+        flatout.evaluate(model, np.ones((16, 4)), np.ones(16), verbose=0, engine=engine)
+    assert not model.optimizer.built

@@ -22,7 +22,6 @@ DATA = np.ones((8, 2), "float32"), np.ones((8, 1), "float32")
 def _clean() -> Iterator[None]:
     yield
     patches.undo("stock methods")
-    patches.undo("one call")
 
 
 def _model() -> Any:
@@ -60,7 +59,7 @@ def test_in_one_call_other_threads_have_keras_own() -> None:
     assert isinstance(history, keras.callbacks.History)
     assert not was_replaced
     assert not stock.are_replaced()
-    assert not patches.is_applied("one call")
+    assert not patches.is_applied("here")
 
 
 def test_of_two_calls_the_first_to_end_leaves_the_other_its_methods() -> None:
@@ -80,7 +79,7 @@ def test_of_two_calls_the_first_to_end_leaves_the_other_its_methods() -> None:
     may_end.set()
     thread.join()
     assert results == ["ours"]
-    assert not patches.is_applied("one call")
+    assert not patches.is_applied("here")
 
 
 def test_an_overridden_method_is_told_apart() -> None:

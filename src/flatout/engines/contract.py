@@ -46,11 +46,10 @@ class StepProgram(Protocol):
     def longest(self) -> int | None: ...
     @property
     def reasons(self) -> tuple[Reason, ...]: ...
-    def renew(self, is_first: bool) -> None:
+    def renew(self) -> None:
         """Look again at the Python of the model where stock Keras would; callbacks of the user may have changed it.
 
-        Args:
-            is_first: Nothing has run yet. Backends that trace do so at the first step, and never again.
+        Backends that trace do so at the first step, and never again.
         """
         return
 

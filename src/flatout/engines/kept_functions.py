@@ -6,17 +6,15 @@ again. Tracing takes as long as hundreds of small steps.
 
 from __future__ import annotations
 
-import contextlib
 from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
-from flatout.seam.trainers import step_function
+from flatout.seam.trainers import step_function, stock_has_traced
 
 from .contract import Task
 
 _NAME = "_flatout_functions"
-_STOCK = "_flatout_stock_has_run"
 # A model that is fitted on another number of rows each time has a program for each.
 _MOST = 32
 
@@ -26,23 +24,12 @@ def has_functions(model: Any, task: Task) -> bool:
     return bool(getattr(getattr(model, f"{task}_function", None), _NAME, None))
 
 
-def stock_has_run(model: Any, task: Task) -> bool:
-    """Whether stock Keras has compiled its own function of a step."""
-    return hasattr(getattr(model, f"{task}_function", None), _STOCK)
-
-
-def note_stock_run(model: Any, task: Task) -> None:
-    """Remember that stock Keras has run steps of a model by its own function, until that is replaced."""
-    # The function may be one of the user's, without attributes.
-    with contextlib.suppress(TypeError):
-        vars(getattr(model, f"{task}_function", None))[_STOCK] = True
-
-
 class Functions:
     """Functions of one model and task, by what they were traced for; those that were used last.
 
     Attributes:
         owner: Keras' own function, with which they go.
+        is_untouched: Nobody had traced the step before.
     """
 
     def __init__(self, model: Any, task: Task):
@@ -50,23 +37,23 @@ class Functions:
         # Kept by Keras' own function, which `compile` and `make_train_function(force=True)` replace.
         self.owner = step_function(model, task)
         self._kept: OrderedDict[Any, Any] = self.owner.__dict__.setdefault(_NAME, OrderedDict())
+        self.is_untouched = not self._kept and not stock_has_traced(model, task)
         self._fresh: set[Any] = set()
 
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """What was made for this key; made now if there is nothing."""
         if key not in self._kept:
-            self.keep(key, make())
+            self._kept[key] = make()
+            self._fresh.add(key)
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
 
-    def keep(self, key: Any, function: Any) -> None:
-        self._kept[key] = function
-        self._fresh.add(key)
-        if len(self._kept) > _MOST:
-            self._kept.popitem(last=False)
-
-    def forget_fresh(self) -> None:
-        """Trace anew what stock Keras has not traced yet."""
+    def forget_fresh(self) -> bool:
+        """Have made anew what was made here; whether there was something."""
         for key in self._fresh:
             self._kept.pop(key, None)
+        was_fresh = bool(self._fresh)
         self._fresh.clear()
+        return was_fresh

@@ -32,6 +32,9 @@ class LoopedProgram(StepProgram):
         # As stock Keras' data set sees it: batches of 32 from 20 rows are of unknown length.
         self._length = None if any_length or rows % batch_size else min(batch_size, rows)
         self._functions = Functions(model, task)
+        # Whether nobody has traced the step yet, and whether a step was taken here.
+        self._is_first = self._functions.is_untouched
+        self._has_begun = False
         self._loops = True
         self._is_in_order = False
         self._order: Any = None
@@ -40,6 +43,7 @@ class LoopedProgram(StepProgram):
         try:
             self._trace()
         except Exception as error:
+            self.renew()
             why = f"{type(error).__name__}: {first_line(error)}"
             raise Refusal(reason("untraceable", f"{task}_step", why)) from error
 
@@ -67,9 +71,33 @@ class LoopedProgram(StepProgram):
         """How many steps from `start` on go into a loop."""
         return max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
 
-    def renew(self, is_first: bool) -> None:
-        if is_first:
+    def renew(self) -> None:
+        if self._has_begun:
+            return
+        if self._is_first:
+            getattr(self._model, f"make_{self._task}_function")(force=True)
+        else:
             self._functions.forget_fresh()
+
+    def _begin(self) -> None:
+        """From here on what is traced counts; stock Keras would trace in its first step."""
+        was_tried = not self._is_for_good
+        self._has_begun = True
+        if step_function(self._model, self._task) is not self._functions.owner:
+            # It was made anew, to read the model's Python again.
+            self.end_pass()
+            self._functions = Functions(self._model, self._task)
+            self._trace()
+        elif was_tried and self._functions.forget_fresh():
+            self._trace()
+
+    @property
+    def _is_for_good(self) -> bool:
+        """Whether to trace in stock Keras' own function, which reads the model's Python once, whoever runs it again.
+
+        Not to try whether a step can be traced: what others have traced there cannot be told from what is traced now.
+        """
+        return self._is_first or self._has_begun
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = (self._full, self._rest, self._batch_size)
@@ -86,11 +114,7 @@ class LoopedProgram(StepProgram):
         self._rest_order = self._put(order[cut:]) if self._rest else None
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
-        if step_function(self._model, self._task) is not self._functions.owner:
-            # A callback had it made anew, which reads the model's Python again.
-            self.end_pass()
-            self._functions = Functions(self._model, self._task)
-            self._trace()
+        self._begin()
         keeps_all = every_step or self._task == "predict"
         results: list[Any] = []
         if looped := self._looped(start, stop):

@@ -1,8 +1,13 @@
-"""Copies of a model's state, to go back to the start of a chunk that a callback stopped in the middle."""
+"""Going back: to a model's state at the start of a chunk, and to random generators before something was tried."""
 
 from __future__ import annotations
 
+import contextlib
+import random
+from collections.abc import Iterator
 from typing import Any
+
+import numpy as np
 
 from .contract import Engine
 
@@ -31,6 +36,18 @@ class Snapshot:
         for variable, value in self._values:
             variable.assign(value)
         self._engine.set_generator_state(self._generators)
+
+
+@contextlib.contextmanager
+def generators_kept(engine: Engine) -> Iterator[None]:
+    """Have the generators of Python, NumPy and the engine afterwards as they are now."""
+    python, numpy, of_engine = random.getstate(), np.random.get_state(), engine.generator_state()
+    try:
+        yield
+    finally:
+        random.setstate(python)
+        np.random.set_state(numpy)
+        engine.set_generator_state(of_engine)
 
 
 def _attach(model: Any) -> None:

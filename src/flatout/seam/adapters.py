@@ -103,13 +103,6 @@ def as_torch_loader(batches: Iterable[Any]) -> Any:
     return _keras().data_adapter_utils.get_torch_dataloader(batches)
 
 
-def torch_tensor(value: Any) -> Any:
-    """A value as Keras' torch backend makes a tensor of it, on the device of the scope."""
-    from .torch_backend import convert_to_tensor
-
-    return convert_to_tensor(value)
-
-
 def tf_signature(batch: Callable[[int], Any], batches: int | None) -> Any:
     """The signature of a `tf.data.Dataset` of so many batches, if known, of which Keras looks at the first few."""
     adapters = _keras().data_adapter_utils

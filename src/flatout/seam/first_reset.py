@@ -16,7 +16,7 @@ from .trainers import build_on_batch
 _METHOD = "reset_metrics"
 
 
-def build_before_first_reset(model: Any, batch: Any) -> None:
+def build_before_first_reset(model: Any, batch: Any, task: str) -> None:
     """Build what is not built yet on a batch; the next `reset_metrics`, whoever calls it, passes over what is new."""
     metrics = compile_metrics(model)
     is_built = metrics is None or metrics.built
@@ -47,5 +47,11 @@ def build_before_first_reset(model: Any, batch: Any) -> None:
 
     # Unless the reset that the last call wanted is still to come, or the method is the user's own.
     vars(model).setdefault(_METHOD, first_reset)
-    build_on_batch(model, batch)
+    optimizer = model.optimizer
+    if task != "train":
+        vars(model)["optimizer"] = None  # Only training builds it.
+    try:
+        build_on_batch(model, batch)
+    finally:
+        vars(model)["optimizer"] = optimizer
     at_start += new_values()

@@ -45,6 +45,16 @@ def has_own_losses(layer: Any) -> bool:
     return bool(layer._losses)
 
 
+def plain_attributes(part: Any) -> dict[str, Any]:
+    """The numbers, flags and words that a layer or an optimizer keeps under public names."""
+    kinds = (bool, int, float, complex, str, bytes, type(None))
+    return {
+        name: value
+        for name, value in getattr(part, "__dict__", {}).items()
+        if not name.startswith("_") and isinstance(value, kinds)
+    }
+
+
 def automatic_name(layer: Any) -> str:
     """The name that Keras gives to the first layer of a kind."""
     from keras.src.utils.naming import to_snake_case

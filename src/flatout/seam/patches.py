@@ -1,8 +1,8 @@
-"""The one registry of what we put over methods of Keras' classes: who put it there, in which order, and how it goes.
+"""The one registry of what we put over foreign methods and functions: who put it, in which order, and how it goes.
 
-Of each method that is patched, the class gets one function of ours, which calls the wrappers of all owners, from the
-outermost owner to Keras' own method, whoever came first. When the last owner is gone, the class has exactly the
-attribute that it had, or none where it had inherited it.
+Of each method that is patched, the class (or module) gets one function of ours, which calls the wrappers of all owners,
+from the outermost owner to Keras' own method, whoever came first. When the last owner is gone, the class has exactly
+the attribute that it had, or none where it had inherited it.
 
 Others patch the same methods. What they put over ours stays when ours goes: our function, which theirs calls, then
 passes every call on, and is itself taken away as soon as theirs is. If we come again meanwhile, we come on top.
@@ -10,19 +10,30 @@ passes every call on, and is itself taken away as soon as theirs is. If we come 
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
 import threading
-from collections.abc import Callable, Iterable
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, Literal
 
-Owner = Literal["stock methods", "one call", "tables", "vectorize"]
+# The second one's wrapper asks what the context at hand wants.
+Owner = Literal["stock methods", "here", "tables", "vectorize"]
 # From the outermost to the innermost.
-_ORDER: tuple[Owner, ...] = ("stock methods", "one call", "tables", "vectorize")
+_ORDER: tuple[Owner, ...] = ("stock methods", "here", "tables", "vectorize")
 
 Around = Callable[..., Any]
+# A class or module, and the name of one of its functions.
+Target = tuple[Any, str]
 _INHERITED = object()
 _lock = threading.RLock()
+_replacements: contextvars.ContextVar[Mapping[Target, Callable[..., Any]]] = contextvars.ContextVar(
+    "replacements", default=MappingProxyType({})
+)
+_wanted: Counter[Target] = Counter()
 
 
 @dataclass(frozen=True)
@@ -53,8 +64,40 @@ def undo(owner: Owner) -> None:
     """Take an owner's patches away; those of others stay."""
     with _lock:
         for layer in _layers:
-            layer.set({other: around for other, around in layer.wrappers.items() if other != owner})
+            layer.remove_wrapper(owner)
         _tidy()
+
+
+@contextlib.contextmanager
+def replaced_here(replacements: Mapping[Target, Callable[..., Any]]) -> Iterator[None]:
+    """Meanwhile, have other functions in the place of these, in this thread and context alone."""
+    with _lock:
+        for owner, name in replacements:
+            vars(owner)[name]  # All of them are found before the first is replaced.
+        for target in replacements:
+            layer = _open_layer(*target)
+            layer.set({**layer.wrappers, "here": functools.partial(_as_wanted_here, target)})
+        _wanted.update(list(replacements))
+    token = _replacements.set({**_replacements.get(), **replacements})
+    try:
+        yield
+    finally:
+        _replacements.reset(token)
+        with _lock:
+            _wanted.subtract(list(replacements))
+            for layer in _layers:
+                if not _wanted[layer.cls, layer.name]:
+                    layer.remove_wrapper("here")
+            _tidy()
+
+
+def _as_wanted_here(target: Target, inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    replacement = _replacements.get().get(target)
+    return inner(*args[1:], **kwargs) if replacement is None else replacement(*args, **kwargs)
+
+
+def is_replaced_here(owner: Any, name: str) -> bool:
+    return (owner, name) in _replacements.get()
 
 
 def is_applied(owner: Owner) -> bool:
@@ -62,8 +105,8 @@ def is_applied(owner: Owner) -> bool:
         return any(owner in layer.wrappers for layer in _layers)
 
 
-def beneath(cls: type, name: str) -> Any:
-    """A method as the class has it without us."""
+def beneath(cls: Any, name: str) -> Any:
+    """A method or function as its class or module has it without us."""
     with _lock:
         under = [layer for layer in _layers if (layer.cls, layer.name) == (cls, name) and layer.wrappers]
         return under[-1].unpatched if under else getattr(cls, name)
@@ -72,7 +115,7 @@ def beneath(cls: type, name: str) -> Any:
 class _Layer:
     """Our function in the place of a method, and what was there before."""
 
-    def __init__(self, cls: type, name: str):
+    def __init__(self, cls: Any, name: str):
         self.cls = cls
         self.name = name
         self.before: Any = vars(cls).get(name, _INHERITED)
@@ -82,18 +125,18 @@ class _Layer:
         self._outermost: tuple[Around, Callable[..., Any]] = (_pass_on, self._next)
 
         @functools.wraps(self.unpatched)
-        def method(this: Any, *args: Any, **kwargs: Any) -> Any:
+        def method(*args: Any, **kwargs: Any) -> Any:
             around, inner = self._outermost
-            return around(functools.partial(inner, this), this, *args, **kwargs)
+            return around(functools.partial(inner, *args[:1]), *args, **kwargs)
 
         self.method = method
         setattr(cls, name, method)
 
-    def _next(self, this: Any, *args: Any, **kwargs: Any) -> Any:
+    def _next(self, *args: Any, **kwargs: Any) -> Any:
         if self.before is _INHERITED:
-            # Not what the class would inherit: the class of `this` may have more ancestors.
-            return getattr(super(self.cls, this), self.name)(*args, **kwargs)
-        return self.before(this, *args, **kwargs)
+            # Not what the class would inherit: the class of the object may have more ancestors.
+            return getattr(super(self.cls, args[0]), self.name)(*args[1:], **kwargs)
+        return self.before(*args, **kwargs)
 
     def set(self, wrappers: dict[Owner, Around]) -> None:
         self.wrappers = wrappers
@@ -103,6 +146,9 @@ class _Layer:
             inner = _wrapped(around, inner)
         # At once, for calls of other threads.
         self._outermost = outer, inner
+
+    def remove_wrapper(self, owner: Owner) -> None:
+        self.set({other: around for other, around in self.wrappers.items() if other != owner})
 
     @property
     def is_on_top(self) -> bool:
@@ -116,24 +162,24 @@ class _Layer:
 
 
 def _wrapped(around: Around, inner: Callable[..., Any]) -> Callable[..., Any]:
-    def method(this: Any, *args: Any, **kwargs: Any) -> Any:
-        return around(functools.partial(inner, this), this, *args, **kwargs)
+    def method(*args: Any, **kwargs: Any) -> Any:
+        return around(functools.partial(inner, *args[:1]), *args, **kwargs)
 
     return method
 
 
-def _pass_on(inner: Callable[..., Any], _: Any, *args: Any, **kwargs: Any) -> Any:
+def _pass_on(inner: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Nobody's wrapper: called where a foreign patch still calls our function, or has just left it behind."""
     with _lock:
         _tidy()
-    return inner(*args, **kwargs)
+    return inner(*args[1:], **kwargs)
 
 
 # In the order in which they came; of one method there are several only where others came in between.
 _layers: list[_Layer] = []
 
 
-def _open_layer(cls: type, name: str) -> _Layer:
+def _open_layer(cls: Any, name: str) -> _Layer:
     """Our function that is the class' method now, or a new one."""
     for layer in _layers:
         if (layer.cls, layer.name) == (cls, name) and layer.is_on_top:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import contextvars
-import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from . import patches
@@ -14,10 +12,6 @@ from .trainers import trainer_class
 METHODS = ("fit", "evaluate", "predict")
 # What is called in the place of a method, with its name, the model and the arguments.
 Conduct = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], Any]
-
-_calls = 0
-_calls_lock = threading.Lock()
-_is_in_call: contextvars.ContextVar[bool] = contextvars.ContextVar("is_in_call", default=False)
 
 
 def original(name: str) -> Callable[..., Any]:
@@ -28,7 +22,7 @@ def original(name: str) -> Callable[..., Any]:
 
 def replace_methods(conduct: Conduct) -> None:
     """Have `conduct` called in place of Keras' methods; a second call changes nothing."""
-    patches.apply("stock methods", _patches(conduct, lambda: True))
+    patches.apply("stock methods", [patches.Patch(trainer_class(), name, _around(conduct, name)) for name in METHODS])
 
 
 def restore_methods() -> None:
@@ -38,25 +32,12 @@ def restore_methods() -> None:
 
 def are_replaced() -> bool:
     """Whether a call of one of Keras' methods from here comes to us."""
-    return patches.is_applied("stock methods") or _is_in_call.get()
+    return patches.is_applied("stock methods") or patches.is_replaced_here(trainer_class(), "fit")
 
 
-@contextlib.contextmanager
-def replaced_in_this_call(conduct: Conduct) -> Iterator[None]:
+def replaced_in_this_call(conduct: Conduct) -> AbstractContextManager[None]:
     """Meanwhile, have `conduct` called in place of Keras' methods by what runs here; not by other threads."""
-    global _calls
-    with _calls_lock:
-        _calls += 1
-        patches.apply("one call", _patches(conduct, _is_in_call.get))
-    token = _is_in_call.set(True)
-    try:
-        yield
-    finally:
-        _is_in_call.reset(token)
-        with _calls_lock:
-            _calls -= 1
-            if not _calls:
-                patches.undo("one call")
+    return patches.replaced_here({(trainer_class(), name): _conducted(conduct, name) for name in METHODS})
 
 
 def is_overridden(name: str, model: Any) -> bool:
@@ -64,11 +45,9 @@ def is_overridden(name: str, model: Any) -> bool:
     return name in vars(model) or getattr(type(model), name) is not vars(trainer_class())[name]
 
 
-def _patches(conduct: Conduct, is_wanted: Callable[[], bool]) -> list[patches.Patch]:
-    def around_of(name: str) -> patches.Around:
-        def around(inner: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
-            return conduct(name, model, args, kwargs) if is_wanted() else inner(*args, **kwargs)
+def _conducted(conduct: Conduct, name: str) -> Callable[..., Any]:
+    return lambda model, *args, **kwargs: conduct(name, model, args, kwargs)
 
-        return around
 
-    return [patches.Patch(trainer_class(), name, around_of(name)) for name in METHODS]
+def _around(conduct: Conduct, name: str) -> patches.Around:
+    return lambda _, model, *args, **kwargs: conduct(name, model, args, kwargs)

@@ -106,11 +106,23 @@ def is_made_by_torch_compile(function: Any) -> bool:
     return hasattr(function, "_torchdynamo_orig_callable")
 
 
-def jitted_step(model: Any, task: str) -> Any:
-    """The step that Keras' own function of a task has jax compile, if it has been called; else None."""
-    function = getattr(model, f"{task}_function", None)
-    step: Any = inspect.getclosurevars(function).nonlocals.get("step_function") if inspect.isfunction(function) else ()
-    return step if hasattr(step, "trace") and step._cache_size() else None
+def stock_step(model: Any, task: str) -> Any:
+    """The step inside Keras' own function of a task, as jax or TensorFlow compiles it, if the model is compiled.
+
+    TensorFlow's takes a batch, and that of predict a list of them; jax' takes the state, too.
+    """
+    step = step_function(model, task)
+    for name in ("_step_function", "one_step_on_data", "step_func", "step_function"):
+        if inspect.isfunction(step):
+            step = inspect.getclosurevars(step).nonlocals.get(name, step)
+    return step
+
+
+def stock_has_traced(model: Any, task: str) -> bool:
+    """Whether stock Keras has compiled its own function of a step."""
+    step = stock_step(model, task)
+    count = getattr(step, "_cache_size", getattr(step, "experimental_get_tracing_count", None))
+    return count is not None and count() > 0
 
 
 def has_built_layers(model: Any) -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from .versions import GLOBAL_SEED_GENERATOR
+
 
 def is_stateless() -> bool:
     """Whether assignments to variables are collected and not carried out."""
@@ -40,5 +42,5 @@ def global_seeds() -> list[Any]:
     """The variable that Keras draws seeds from where the user gives none; not there before the first of them."""
     from keras.src.backend.common import global_state
 
-    generator = global_state.get_global_attribute("global_seed_generator")
+    generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
     return [] if generator is None else [generator.state]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-import random
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -21,10 +20,8 @@ from flatout.data.output.output_files import OutputFiles
 from flatout.data.sources.description import ArraySource
 from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import leaves_of
-from flatout.engines.rewind import Snapshot
-from flatout.engines.stock.stock_loop import StockBatches
-from flatout.seam.keras_names import is_of_keras
-from flatout.seam.layers import all_layers
+from flatout.engines.rewind import Snapshot, generators_kept
+from flatout.seam.layers import all_layers, plain_attributes
 from flatout.seam.variable_state import global_seeds
 
 from .passes import predict_pass
@@ -41,7 +38,6 @@ _RUNS_APART = 4.0
 _ROUNDING = 1e-3
 # Larger variables are weights, which a prediction leaves alone.
 _ELEMENTS_OF_STATE = 2**16
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
 
 Outputs = list[Any]
 
@@ -50,7 +46,7 @@ class ComputedAgain:
     """Steps of an interrupted prediction, computed by the model as it is now; the model is the same afterwards."""
 
     def __init__(self, model: Any, call: dict[str, Any], prepared: Prepared, source: ArraySource, files: OutputFiles):
-        assert isinstance(prepared.feed, (ArrayStream, StockBatches))
+        assert isinstance(prepared.feed, ArrayStream)
         self._model, self._prepared, self._feed, self._files = model, prepared, prepared.feed, files
         self._call = {**call, "callbacks": None, "verbose": 0}
         self._rows, self._batch_size = source.rows, source.batch_size
@@ -146,22 +142,13 @@ def _are_close(kept: np.ndarray, one: np.ndarray, other: np.ndarray) -> bool:
 def _put_back(model: Any, prepared: Prepared) -> Iterator[None]:
     """Leave no trace of a prediction: started anew, it must find the model and the random numbers as stock would."""
     state = [*model.non_trainable_variables, *global_seeds()]
-    saved = Snapshot(model, prepared.engine, [one for one in state if math.prod(one.shape) <= _ELEMENTS_OF_STATE])
-    numbers: Any = np.random.get_state()
-    of_python = random.getstate()
-    attributes = [(vars(layer), _plain(layer)) for layer in all_layers(model) if not is_of_keras(type(layer))]
-    try:
-        yield
-    finally:
-        saved.restore()
-        np.random.set_state(numbers)
-        random.setstate(of_python)
-        for held, values in attributes:
-            held.update(values)
-
-
-def _plain(layer: Any) -> dict[str, Any]:
-    """Attributes such as the number of calls that a layer counts."""
-    return {
-        name: value for name, value in vars(layer).items() if isinstance(value, _PLAIN) and not name.startswith("_")
-    }
+    with generators_kept(prepared.engine):
+        saved = Snapshot(model, prepared.engine, [one for one in state if math.prod(one.shape) <= _ELEMENTS_OF_STATE])
+        # Such as the number of calls that a layer counts.
+        attributes = [(vars(layer), plain_attributes(layer)) for layer in all_layers(model)]
+        try:
+            yield
+        finally:
+            saved.restore()
+            for held, values in attributes:
+                held.update(values)

@@ -9,7 +9,7 @@ from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import first_epoch, step_function
 
 from .ledger import Ledger, on_host
-from .passes import callback_list, has_users_callbacks, run_pass
+from .passes import callback_list, run_pass, users_callbacks
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -31,7 +31,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     training_logs: dict[str, Any] | None = None
     training_finished = False
     feed.reset()
-    watched = has_users_callbacks(callbacks)
+    watched = users_callbacks(callbacks)
     callbacks.on_train_begin()
     try:
         mark = engine.mark if feed.placement == "streamed" else None
@@ -41,7 +41,7 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
             if watched and step_function(model, "train") is not None:
-                prepared.program.renew(is_first=prepared.steps == 0)
+                prepared.program.renew()
             elif engine.compiles_ahead and prepared.steps == 0 and feed.placement != "streamed":
                 # None of the user's Python runs before the first validation is over: what that needs is traced and
                 # placed while the training is compiled.

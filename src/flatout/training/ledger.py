@@ -32,6 +32,8 @@ _SECONDS_BEFORE_CTRL_C = 2.0
 # A short chunk takes the device hardly longer than it takes Python to give it the next one.
 _CHUNKS_BEHIND = 2
 
+# By which a callback ends a run.
+STOP_FLAGS = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}
 _ON_HOST = (np.ndarray, np.generic, float, int)
 
 
@@ -54,7 +56,7 @@ class Ledger:
         self._is_async = is_served_by_threads(callbacks, mode)
         self._begin: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_begin")
         self._end: Callable[..., None] = getattr(callbacks, f"on_{mode}_batch_end")
-        self._flag = {"train": "stop_training", "test": "stop_evaluating", "predict": "stop_predicting"}[mode]
+        self._flag = STOP_FLAGS[mode]
         services = [(callback, service_for(callback, mode)) for callback in callbacks.callbacks]
         wanted = {service for _, service in services}
         self.every_step = bool(wanted & {"replay", "cut"})

@@ -13,9 +13,11 @@ from typing import Any
 import numpy as np
 
 from flatout.engines.rewind import Snapshot
+from flatout.seam.callbacks import is_default_hook
+from flatout.seam.keras_names import is_of_keras
 from flatout.seam.trainers import check_step_function, metrics_in_order
 
-from .ledger import Ledger, as_numbers
+from .ledger import STOP_FLAGS, Ledger, as_numbers
 from .preparing.prepared import Prepared
 
 
@@ -57,7 +59,7 @@ def run_pass(
             ledger.begin(start)
         check_step_function(model, prepared.plan.task)
         if ledger.single_steps or feed.runs_user_code:
-            program.renew(is_first=False)
+            program.renew()
         saved = Snapshot(model, prepared.engine) if ledger.may_rewind and stop - start > 1 else None
         if (start == first_step or stop == end) and prepared.engine.reuses_memory:
             # A device of its own is at work from now on: what the next epoch needs can be had meanwhile. Soon, because
@@ -108,24 +110,11 @@ def callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: i
 
 def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None) -> Any:
     """Keras' `evaluate` from its first callback on; returns its result."""
-    engine = prepared.engine
     prepared.feed.reset()
-    callbacks = callback_list(model, call, prepared.feed.steps)
-    engine.begin_epoch(model, "test")
-    model.make_test_function()
-    model.stop_evaluating = False
-    callbacks.on_test_begin()
-    if has_users_callbacks(callbacks):
-        prepared.program.renew(is_first=False)
-    engine.reset_metrics(model)
-    try:
-        ledger = ledger or Ledger(callbacks, model, "test")
-        done = run_pass(model, prepared, ledger)
-    finally:
-        prepared.program.end_pass()
-    logs = as_numbers(engine.epoch_logs(model, done.logs))
+    callbacks, done = _run_whole(model, call, prepared, ledger)
+    logs = as_numbers(prepared.engine.epoch_logs(model, done.logs))
     callbacks.on_test_end(logs)
-    engine.end_run(model)
+    prepared.engine.end_run(model)
     return logs if call["return_dict"] else metrics_in_order(model, logs)
 
 
@@ -137,37 +126,41 @@ def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
     return tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
 
 
-def predict_pass(
-    model: Any,
-    call: dict[str, Any],
-    prepared: Prepared,
-    first_step: int = 0,
-    take_outputs: Callable[[list[Any]], None] | None = None,
-) -> Pass:
-    """The same from `first_step` on, with outputs that `take_outputs` takes as they come, or that the `Pass` keeps."""
-    engine = prepared.engine
-    callbacks = callback_list(model, call, prepared.feed.steps)
-    engine.begin_epoch(model, "predict")
-    model.make_predict_function()
-    model.stop_predicting = False
-    callbacks.on_predict_begin()
-    if has_users_callbacks(callbacks):
-        prepared.program.renew(is_first=False)
-    try:
-        ledger = Ledger(callbacks, model, "predict")
-        done = run_pass(model, prepared, ledger, first_step, take_outputs)
-    finally:
-        prepared.program.end_pass()
+def predict_pass(model: Any, call: dict[str, Any], prepared: Prepared, *part: Any) -> Pass:
+    """The same of a part, as `run_pass` takes it."""
+    callbacks, done = _run_whole(model, call, prepared, None, *part)
     callbacks.on_predict_end()
-    engine.end_run(model)
+    prepared.engine.end_run(model)
     return done
 
 
-def has_users_callbacks(callbacks: Any) -> bool:
-    """Whether code of the user runs between epochs; it may have changed what the model's Python reads."""
-    import keras
+def _run_whole(
+    model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None, *part: Any
+) -> tuple[Any, Pass]:
+    """Evaluate or predict from the first callback to the last step; who is to hear of its end, and what came of it."""
+    engine, task = prepared.engine, prepared.plan.task
+    callbacks = callback_list(model, call, prepared.feed.steps)
+    engine.begin_epoch(model, task)
+    getattr(model, f"make_{task}_function")()
+    setattr(model, STOP_FLAGS[task], False)
+    getattr(callbacks, f"on_{task}_begin")()
+    # Before the first step of a validation, that is all the user's code that has run since it was made ready.
+    is_new = not prepared.steps and callbacks is call["callbacks"]
+    if any(not is_new or not is_default_hook(one, f"on_{task}_begin") for one in users_callbacks(callbacks)):
+        prepared.program.renew()
+    if task == "test":
+        engine.reset_metrics(model)
+    try:
+        done = run_pass(model, prepared, ledger or Ledger(callbacks, model, task), *part)
+    finally:
+        prepared.program.end_pass()
+    return callbacks, done
 
-    return any(
-        not type(callback).__module__.startswith("keras.") or isinstance(callback, keras.callbacks.LambdaCallback)
+
+def users_callbacks(callbacks: Any) -> list[Any]:
+    """Those with code of the user's, in a class or, as a `LambdaCallback`, put onto the object."""
+    return [
+        callback
         for callback in callbacks.callbacks
-    )
+        if not is_of_keras(type(callback)) or any(name.startswith("on_") for name in vars(callback))
+    ]

@@ -25,8 +25,9 @@ from flatout.data.output.output_paths import OutputPaths
 from flatout.data.output.partial_file import partial, size_on_disk
 from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.data.stream.chunk_stream import ArrayStream
-from flatout.data.stream.chunks import FreshMemory, RowReader, as_host_array, leaves_of
-from flatout.engines.stock.stock_loop import StockBatches, StockProgram, batches_of_keras, batches_of_rows
+from flatout.data.stream.chunks import RowReader, as_host_array, leaves_of
+from flatout.data.stream.sender import Sender
+from flatout.engines.stock.stock_loop import StockBatches, StockProgram
 from flatout.seam import stock_methods as stock
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import outputs_structure
@@ -44,13 +45,13 @@ from .preparing.batch_feeds import stream_batches
 from .preparing.prepared import Prepared
 from .preparing.row_feeds import stream_rows
 from .running import report
-from .self_check import Conduct, plan_checked
+from .self_check import plan_checked
 
 # Outputs in host memory at once; those of the last chunk are still there while the next one is computed.
 _OUTPUT_BYTES = 16 * 2**20
 
 
-def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], conduct: Conduct) -> Any:
+def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], conduct: stock.Conduct) -> Any:
     """Predict from wherever the rows are to files; returns memory maps of them. `conduct` runs what is tried first."""
     from keras import tree
 
@@ -82,7 +83,7 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], co
     return files.result()
 
 
-def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options, conduct: Conduct) -> Prepared:
+def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options, conduct: stock.Conduct) -> Prepared:
     """Everything up to step 0, with an engine or, where none can, with Keras' own step."""
     plan, _ = plan_checked("predict", model, call, wishes, conduct, source)
     if plan.facts.backend not in BACKENDS:
@@ -94,7 +95,7 @@ def _prepare(model: Any, call: dict[str, Any], source: Source, wishes: Options, 
         if plan.accelerated and isinstance(source, ArraySource):
             return stream_rows(model, plan, source, _order(model, call, source), output_bytes=_OUTPUT_BYTES)
         if plan.accelerated and isinstance(source, BatchSource):
-            return stream_batches(model, call, plan, source, _OUTPUT_BYTES)
+            return stream_batches(model, call, plan, source, output_bytes=_OUTPUT_BYTES)
     except Refusal as refusal:
         plan = replace(plan, engine="stock", data="host", reasons=(refusal.reason,))
         call = call if refusal.x is None else {**call, "x": refusal.x}
@@ -107,13 +108,12 @@ def _order(model: Any, call: dict[str, Any], source: ArraySource) -> FileOrder:
 
 def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source) -> Prepared:
     program, backend = StockProgram(model), plan.facts.backend
-    if isinstance(source, ArraySource):
-        order = _order(model, call, source)
-        reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, FreshMemory())
-        feed = StockBatches(program, batches_of_rows(source, reader), order.count)
-    else:
-        feed = StockBatches(program, *batches_of_keras(model, backend, call["x"], call["batch_size"], call["steps"]))
-    return Prepared(plan, program, feed)
+    if not isinstance(source, ArraySource):
+        batches = StockBatches(program, model, backend, call["x"], call["batch_size"], call["steps"])
+        return Prepared(plan, program, batches)
+    sender = Sender(lambda arrays: arrays, copies=False)
+    reader = RowReader(source.inputs, _host_dtypes(source), source.batch_size, 1, sender.memory())
+    return Prepared(plan, program, ArrayStream(_order(model, call, source), reader, sender, program))
 
 
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
@@ -155,7 +155,7 @@ def _go_on_if_same(model: Any, call: dict[str, Any], prepared: Prepared, source:
         return
     # Only they have rows with numbers.
     assert isinstance(source, ArraySource)
-    assert isinstance(prepared.feed, (ArrayStream, StockBatches))
+    assert isinstance(prepared.feed, ArrayStream)
     difference = ComputedAgain(model, call, prepared, source, files).difference()
     if difference is not None:
         files.start_anew(difference)

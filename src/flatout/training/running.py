@@ -7,7 +7,6 @@ from typing import Any
 
 from flatout.base.errors import Reason
 from flatout.base.report import RunReport, record
-from flatout.engines.kept_functions import note_stock_run
 from flatout.seam import stock_methods as stock
 from flatout.tables.loss.model_inputs import check_inputs
 
@@ -16,7 +15,7 @@ from .loss_reasons import with_losses
 from .passes import evaluate_pass, predict_all
 from .planning.engine_choice import refuse_stock
 from .planning.known_programs import note
-from .planning.plan import TASKS, CallFacts
+from .planning.plan import CallFacts
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -47,7 +46,7 @@ def report(
     """Record a run that was prepared."""
     plan, feed = prepared.plan, prepared.feed
     why = (*plan.reasons, *prepared.program.reasons, *more)
-    what = (plan.facts.method, plan.accelerated, plan.engine, feed.placement, steps)
+    what = (plan.facts.method, plan.accelerated, plan.engine, plan.data, steps)
     if plan.accelerated and steps and plan.facts.program:
         note(plan.facts.program, plan.engine)
     _record(model, what, started, why, (*prepared.loads, *feed.loads), ended_by)
@@ -71,7 +70,6 @@ def run_stock(
         # Whoever stops a long run asks why it took long; an error is the program's own affair.
         _record(model, what, started, why, ended_by=type(error).__name__)
         raise
-    note_stock_run(model, TASKS[method])
     if facts is not None and facts.program:
         note(facts.program, "stock")
     _record(model, what, started, why)

@@ -20,6 +20,7 @@ from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
 from flatout.base.report import unrecorded
 from flatout.data.sources.description import ArraySource
+from flatout.engines.rewind import generators_kept
 from flatout.engines.select import engine_for
 from flatout.seam import stock_methods as stock
 from flatout.seam.compiled_parts import given_loss
@@ -30,8 +31,6 @@ from flatout.seam.versions import is_tested, tested_versions
 from .planning.call_facts import Source, plan_call
 from .planning.plan import CallFacts, Plan
 
-# Of a call: its name, the model and the arguments.
-Conduct = Callable[[str, Any, tuple[Any, ...], dict[str, Any]], Any]
 # What a run leaves: each value with what is to be said if it differs.
 Outcome = list[tuple[str, Any]]
 _SEED = 20
@@ -43,7 +42,7 @@ _lock = threading.RLock()
 
 
 def plan_checked(
-    method: str, model: Any, call: dict[str, Any], wishes: Options, conduct: Conduct, source: Source | None = None
+    method: str, model: Any, call: dict[str, Any], wishes: Options, conduct: stock.Conduct, source: Source | None = None
 ) -> tuple[Plan, Source | None]:
     """As `plan_call`; on a Keras that nobody has tested, what shall be accelerated is compared with stock Keras first.
 
@@ -67,8 +66,10 @@ def plan_checked(
     return plan, source
 
 
-def _difference(method: str, model: Any, call: dict[str, Any], source: Source | None, conduct: Conduct) -> str:
+def _difference(method: str, model: Any, call: dict[str, Any], source: Source | None, conduct: stock.Conduct) -> str:
     """What a short run by flatout does otherwise than stock Keras, in words; found once for each kind of model."""
+    import keras
+
     kind = _kind(method, model)
     with _lock:
         if kind in _found:
@@ -76,23 +77,17 @@ def _difference(method: str, model: Any, call: dict[str, Any], source: Source | 
         if not isinstance(source, ArraySource):
             return "nothing can be tried on data that are read batch by batch"
         short = _short_call(method, call, source)
-        with _all_kept(), unrecorded(), options(force=True, strict=False):
+        with _undone(), unrecorded(), options(force=True, strict=False):
             theirs = _outcome(method, model, lambda copy: stock.original(method)(copy, **short))
             ours = _outcome(method, model, lambda copy: conduct(method, copy, (), short))
-        _found[kind] = _first_unlike(ours, theirs)
-    _tell(method, model, _found[kind])
-    return _found[kind]
-
-
-def _tell(method: str, model: Any, difference: str) -> None:
-    import keras
-
+        difference = _found[kind] = _first_unlike(ours, theirs)
     verdict = f"differs ({difference}), so Keras runs it." if difference else "agrees, so it is accelerated."
     warnings.warn(
         f"Nobody has tested flatout with Keras {keras.__version__} yet (tested: {tested_versions()}). A short "
         f"`{method}` of a copy of {model.name} was compared with stock Keras': it {verdict}",
         stacklevel=2,
     )
+    return difference
 
 
 def _first_unlike(ours: Outcome, theirs: Outcome) -> str:
@@ -123,14 +118,17 @@ def _short_call(method: str, call: dict[str, Any], source: ArraySource) -> dict[
 
 
 def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
-    """Run a new copy: its result, its variables if they are trained, and where the generators stand."""
+    """Run a new copy: its result, its variables if they are trained, and what comes next of every generator."""
     import keras
 
     with keras_kept():  # So that the names of both copies are the same.
         _seed()
         copy = copied(model)
         result = run(copy)
-        found: Outcome = [("random numbers are drawn otherwise", number) for number in _drawn()]
+        of_backend = engine_for(keras.config.backend()).generator_state() or []
+        of_keras = keras.ops.convert_to_numpy(keras.random.uniform((2,)))
+        drawn = [random.random(), np.random.random_sample(), of_keras, *map(np.asarray, of_backend)]
+        found: Outcome = [("random numbers are drawn otherwise", number) for number in drawn]
     if method != "fit":
         # What is built beside the result, such as slots of an optimizer, is no matter of results.
         return [*found, *((f"the result of `{method}` differs", part) for part in keras.tree.flatten(result))]
@@ -138,15 +136,6 @@ def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
     for variable in (*copy.variables, *copy.optimizer.variables):
         found.append((f"the variable {variable.path} differs", keras.ops.convert_to_numpy(variable.value)))
     return found
-
-
-def _drawn() -> list[Any]:
-    """What comes next of every generator."""
-    import keras
-
-    of_backend = engine_for(keras.config.backend()).generator_state() or []
-    of_keras = keras.ops.convert_to_numpy(keras.random.uniform((2,)))
-    return [random.random(), np.random.random_sample(), of_keras, *map(np.asarray, of_backend)]
 
 
 def _seed() -> None:
@@ -174,19 +163,12 @@ def _is_close(one: Any, other: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _all_kept() -> Iterator[None]:
+def _undone() -> Iterator[None]:
     """Have all generators afterwards as they are now; nothing is said."""
     import keras
 
     backend = keras.config.backend()
-    engine = engine_for(backend)
-    python, numpy, of_engine = random.getstate(), np.random.get_state(), engine.generator_state()
     of_tensorflow = tensorflow_seed_kept() if backend == "tensorflow" else contextlib.nullcontext()
-    try:
-        with of_tensorflow, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            yield
-    finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        engine.set_generator_state(of_engine)
+    with generators_kept(engine_for(backend)), of_tensorflow, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield

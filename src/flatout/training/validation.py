@@ -53,9 +53,9 @@ class Validation:
 
         The engine that trains validates too, unless another was asked for.
         """
-        model, call = self._model, self._call
-        if call["validation_data"] is None or not validates_after(model, epoch, call["validation_freq"]):
+        if not self._is_due(epoch):
             return {}
+        model = self._model
         evaluation = self._evaluation(callbacks)
         if self._iterator is None:
             wished = current().engine
@@ -74,16 +74,14 @@ class Validation:
 
         What goes wrong goes wrong again in its own time, when stock Keras would find it.
         """
-        model, call = self._model, self._call
-        if call["validation_data"] is None or not validates_after(model, epoch, call["validation_freq"]):
-            return
-        if current().engine not in ("auto", engine) or stock.is_overridden("evaluate", model):
+        is_ours = current().engine in ("auto", engine) and not stock.is_overridden("evaluate", self._model)
+        if not is_ours or not self._is_due(epoch):
             return
         with contextlib.suppress(Exception):
             evaluation = self._evaluation(callbacks)
             plan = self._plan(evaluation, engine)
             if plan.accelerated and isinstance(self._source, ArraySource):
-                prepared = prepare(model, evaluation, plan, self._source, force=True)
+                prepared = prepare(self._model, evaluation, plan, self._source, force=True)
                 self._hold(prepared)
                 prepared.program.compile_ahead(every_step=False)
 
@@ -98,6 +96,10 @@ class Validation:
             delattr(self._iterator, _LINK)
             self._prepared.feed.close()
             self._prepared = None
+
+    def _is_due(self, epoch: int) -> bool:
+        call = self._call
+        return call["validation_data"] is not None and validates_after(self._model, epoch, call["validation_freq"])
 
     def _evaluation(self, callbacks: Any) -> dict[str, Any]:
         """The arguments of evaluate that validate the fit."""

@@ -45,7 +45,7 @@ def test_xla_is_used_where_keras_or_the_user_says_so(arguments: dict, precision:
         program = engine.prepare(model, "train", engine.place(_data()), 100, 32)
         program.begin_pass(None)
         program.run(0, 3, every_step=False)
-    assert program._function("loop" if program._loops else "step")._jit_compile == uses_xla
+    assert program._function("loop" if program._loops else "step", 32)._jit_compile == uses_xla
 
 
 def test_fast_differs_from_stock_by_rounding_only() -> None:

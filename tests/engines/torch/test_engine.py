@@ -18,6 +18,7 @@ if keras.backend.backend() != "torch":
 import torch  # noqa: E402
 from keras import layers  # noqa: E402
 
+import flatout  # noqa: E402
 from flatout.engines.torch import engine as engine_module  # noqa: E402
 from flatout.engines.torch.capture import captured_step as torch_capture  # noqa: E402
 from flatout.engines.torch.engine import TorchEngine  # noqa: E402
@@ -360,3 +361,24 @@ def test_an_operation_warns_as_often_as_in_stock_keras(tmp_path, monkeypatch):
         return ran.stderr.count("degrees of freedom is")
 
     assert warned("-m", "flatout") == warned() == 1
+
+
+class Drawing(keras.Model):
+    """Draws from NumPy, and makes no use of it."""
+
+    def call(self, x: torch.Tensor) -> torch.Tensor:
+        np.random.rand()
+        return x + 1.0
+
+
+def test_what_a_step_draws_from_numpy_is_drawn_at_every_step() -> None:
+    """NumPy's functions are no built-in ones any more, whose calls a profiler hears of."""
+    found = []
+    for engine in ("stock", "auto"):
+        model = Drawing()
+        model(np.ones((1, 4), "float32"))
+        np.random.seed(3)
+        with flatout.options(force=True):
+            flatout.predict(model, np.ones((64, 4), "float32"), batch_size=8, verbose=0, engine=engine)
+        found.append(np.random.rand())
+    assert found[0] == found[1]

@@ -9,8 +9,9 @@ from typing import Any
 from keras import tree
 from torch.utils.data import default_convert
 
-from flatout.seam.adapters import as_torch_loader, torch_tensor
+from flatout.seam.adapters import as_torch_loader
 from flatout.seam.epoch_iterators import read_by
+from flatout.seam.torch_backend import convert_to_tensor
 
 from .batch_checks import is_plain
 
@@ -38,7 +39,7 @@ def _loaded(batch: Any) -> Any:
     """A batch in the structure in which a DataLoader gives it."""
     if is_plain(batch):
         return _with_lists(batch)
-    return default_convert(tree.map_structure(torch_tensor, batch, none_is_leaf=False))
+    return default_convert(tree.map_structure(convert_to_tensor, batch, none_is_leaf=False))
 
 
 def _with_lists(batch: Any) -> Any:

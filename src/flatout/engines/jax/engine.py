@@ -20,7 +20,7 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
-from flatout.seam.trainers import jitted_step
+from flatout.seam.trainers import stock_step
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
@@ -140,6 +140,7 @@ class JaxProgram(LoopedProgram):
         return program, arguments
 
     def compile_ahead(self, every_step: bool) -> None:
+        self._begin()
         if self._order is None:
             self.begin_pass(None)
         state = self._read_state(purge=False)
@@ -204,13 +205,13 @@ class JaxProgram(LoopedProgram):
         return step, spec
 
     def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
-        stock = jitted_step(self._model, self._task)
-        if stock is None:
-            jaxpr, spec = jax.make_jaxpr(self._step, return_shape=True)(self._state, batch)
+        own = stock_step(self._model, self._task)
+        if self._is_for_good and hasattr(own, "trace"):
+            traced = own.trace(self._state, batch)
         else:
-            # Stock Keras has read the model's Python after `compile`, and would go on with what it read.
-            traced = stock.trace(self._state, batch)
-            jaxpr, spec = traced.jaxpr, traced.out_info
+            python = getattr(own, "__wrapped__", own)
+            traced = jax.jit(lambda state, batch: python(state, batch)).trace(self._state, batch)
+        jaxpr, spec = traced.jaxpr, traced.out_info
         operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
         gather = _gather_apart if jax.default_backend() == "cpu" else _gather
 
@@ -218,14 +219,6 @@ class JaxProgram(LoopedProgram):
             return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
 
         return step, spec, cost_of(jaxpr.jaxpr)
-
-    def _step(self, state: Any, batch: Structure) -> tuple[Any, Any]:
-        if self._task == "predict":
-            outputs, non_trainable_variables = self._model.predict_step(state, batch)
-            return outputs, (state[0], non_trainable_variables)
-        step = self._model.train_step if self._task == "train" else self._model.test_step
-        logs, state = step(state, batch)
-        return jax.tree.map(jnp.asarray, logs), state
 
 
 def _value(variable: Any) -> Any:

@@ -16,9 +16,9 @@ from keras.src.trainers.trainer import model_supports_jit
 
 from flatout.base.options import current
 from flatout.data.stream.chunks import packed
-from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
+from flatout.engines.contract import Engine, Structure, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
-from flatout.seam.trainers import takes_batch_before_step
+from flatout.seam.trainers import stock_step, takes_batch_before_step
 
 from .sink import TensorFlowSink
 
@@ -81,12 +81,11 @@ class TensorFlowProgram(LoopedProgram):
         """The length of a batch of so many rows as stock Keras traces it; None if it is not known there.
 
         Where it is known, both Keras' code (the mean of each output's loss) and TensorFlow's optimizer (division by a
-        constant) give other results. It is not known with a partial last batch; since Keras 3.16 that of the first
-        batch of all is, and no other.
+        constant) give other results. It is not known with a partial last batch; since Keras 3.16 the length of each
+        batch is, of which TensorFlow generalizes.
         """
-        if self._task == "predict" or not takes_batch_before_step(self._model, self._task):
-            return self._length
-        return rows if rows == self._functions.get("first length", lambda: rows) else None
+        is_known = self._task != "predict" and takes_batch_before_step(self._model, self._task)
+        return rows if is_known else self._length
 
     def _function(self, form: str, rows: int, stacked: bool = False, is_known: bool = False) -> Any:
         length = rows if is_known else self._length_in_trace(rows)
@@ -94,7 +93,7 @@ class TensorFlowProgram(LoopedProgram):
         room = min(self._full, self.longest or self._full) if self._xla and stacked else None
 
         def make() -> Any:
-            step = _step(self._model, self._task, self._structure)
+            step = _on_rows(self._step(is_try=is_known), self._structure)
             numbers, bound = tf.TensorSpec((length,), tf.int32), tf.TensorSpec((), tf.int32)
             rest = [tf.TensorSpec((None, length), tf.int32), bound, bound] if form == "loop" else [numbers]
             function = tf.function(
@@ -109,18 +108,25 @@ class TensorFlowProgram(LoopedProgram):
 
         return self._functions.get((form, stacked, length, room, self._xla, *self._layout), make)
 
+    def _step(self, is_try: bool) -> Callable[..., Any]:
+        """The model's step on a batch."""
+        model = self._model
+        if self._is_for_good and not is_try:
+            own = stock_step(model, self._task)
+            return own if self._task != "predict" else lambda batch: own([batch])
+        step = {"train": model.train_step, "test": model.test_step, "predict": model.predict_step}[self._task]
+        return lambda batch: model.distribute_strategy.run(step, args=(batch,))
+
 
 # What follows must not hold on to a program, and with it to the rows of a `fit` that is over.
 
 
-def _step(model: Any, task: Task, structure: Structure) -> Callable[..., Any]:
-    """The model's step on the rows of these numbers."""
-    steps = {"train": model.train_step, "test": model.test_step, "predict": model.predict_step}
+def _on_rows(step: Callable[..., Any], structure: Structure) -> Callable[..., Any]:
+    """A step on the rows of these numbers."""
 
     @tf.autograph.experimental.do_not_convert
     def run(leaves: list[Any], numbers: Any) -> Any:
-        batch = packed(structure, [tf.gather(leaf, numbers) for leaf in leaves])
-        return model.distribute_strategy.run(steps[task], args=(batch,))
+        return step(packed(structure, [tf.gather(leaf, numbers) for leaf in leaves]))
 
     return run
 

@@ -84,7 +84,7 @@ class TorchProgram(StepProgram):
         # Outputs that nobody has seen yet are looked at first.
         return group if size is None else steps_per_piece(size, self._output_bytes, group)
 
-    def renew(self, is_first: bool) -> None:
+    def renew(self) -> None:
         if not self.loop.holds():
             self._short_lived = self._short_lived + 1 if self._replayed < _FEWEST_REPLAYS else 0
             self._replayed = 0

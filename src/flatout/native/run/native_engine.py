@@ -88,6 +88,7 @@ class NativeProgram(StepProgram):
         # The session that has the state, and the steps that it has taken since then.
         self._holder: Session | None = None
         self._taken = 0
+        self._has_run = False
         self._precision: Precision = "fast" if current().precision == "fast" else "exact"
         self._output_bytes = output_bytes
         if (why := why_not_here()) is not None:
@@ -148,11 +149,11 @@ class NativeProgram(StepProgram):
         """Whether one kernel takes all steps."""
         return self._session.fused is not None
 
-    def renew(self, is_first: bool) -> None:
+    def renew(self) -> None:
         """Read the model again; a callback may have changed it."""
         import keras
 
-        if not is_first and keras.config.backend() != "torch":
+        if self._has_run and keras.config.backend() != "torch":
             # Stock Keras has traced the model once and for all.
             return
         program = self._session.program
@@ -183,6 +184,7 @@ class NativeProgram(StepProgram):
             session.set_order(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        self._has_run = True
         if self._task == "predict" or every_step:
             # Each step is wanted, and after it the variables must have the state.
             self.end_pass()

@@ -11,7 +11,7 @@ from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
-from flatout.engines.kept_functions import has_functions, stock_has_run
+from flatout.engines.kept_functions import has_functions
 from flatout.engines.select import engine_for
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
@@ -21,6 +21,7 @@ from flatout.seam.trainers import (
     is_made_by_torch_compile,
     is_under_strategy,
     runs_eagerly,
+    stock_has_traced,
 )
 
 from . import known_programs
@@ -176,7 +177,7 @@ def _with_costs(facts: CallFacts, model: Any, source: ArraySource | BatchSource,
     stock_on_disk, own_on_disk = (
         engine.keeps_programs and known_programs.is_known(name, side) for side in ("stock", backend)
     )
-    stock = Side(stock_has_run(model, task), stock_on_disk, programs)
+    stock = Side(stock_has_traced(model, task), stock_on_disk, programs)
     own = Side(has_functions(model, task), own_on_disk, programs + chunks)
     is_uncompiled = backend == "jax" and not model.jit_compile
     layers = len(all_layers(model)) - 1

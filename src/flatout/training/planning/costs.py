@@ -7,26 +7,20 @@ less where a cache on disk has the program. `benchmarks/break_even.py` measures 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 
-@dataclass(frozen=True)
-class Side:
-    """What stock Keras, or an engine, has behind it for the step of a model.
+class Side(NamedTuple):
+    """What stock Keras, or an engine, has behind it for the step of a model."""
 
-    Attributes:
-        is_ready: It has compiled the step in this process.
-        is_on_disk: A cache on disk has the program.
-        programs: How many it needs: for a full batch, a smaller last one, chunks of another length.
-    """
-
+    # It has compiled the step in this process, or a cache on disk has the program.
     is_ready: bool = False
     is_on_disk: bool = False
+    # How many it needs: for a full batch, a smaller last one, chunks of another length.
     programs: int = 1
 
 
-@dataclass(frozen=True)
-class Costs:
+class Costs(NamedTuple):
     """Seconds: what the engine saves in each step, and what either side takes before its first one."""
 
     saved_by_step: float
@@ -45,39 +39,40 @@ class Costs:
         return steps * self.saved_by_step - self.more_to_start
 
 
-@dataclass(frozen=True)
-class _Line:
+class _Line(NamedTuple):
     """Seconds that grow with the number of layers."""
 
-    always: float
-    each_layer: float
+    always: float = 0.0
+    each_layer: float = 0.0
 
     def at(self, layers: int) -> float:
         return self.always + self.each_layer * layers
 
 
-@dataclass(frozen=True)
-class _Rates:
+class _Rates(NamedTuple):
     # What stock Keras does in a step and a loop of steps does not.
     step: _Line
     # What stock Keras does once to a step: run its Python symbolically, and have it compiled.
-    tracing: _Line
-    compiling: _Line
+    tracing: _Line = _Line()
+    compiling: _Line = _Line()
     # How many times that a loop takes.
     looped: float = 1.0
     # Recording a step that stock Keras never traces.
-    recording: _Line = _Line(0.0, 0.0)
+    recording: _Line = _Line()
+
+    def start(self, layers: int, side: Side) -> float:
+        """What compiling a step takes."""
+        return side.programs * (self.tracing.at(layers) + (0.0 if side.is_on_disk else self.compiling.at(layers)))
 
 
-_NOTHING = _Line(0.0, 0.0)
 # By backend, and whether the device is a GPU. On two cores; on an H200.
 _RATES = {
     ("jax", False): _Rates(_Line(5e-4, 0.0), _Line(0.06, 0.015), _Line(0.08, 0.02), looped=1.5),
     ("jax", True): _Rates(_Line(9e-4, 2e-5), _Line(0.06, 0.015), _Line(0.1, 0.1), looped=1.5),
-    ("tensorflow", False): _Rates(_Line(1.6e-3, 0.0), _Line(0.02, 0.02), _NOTHING, looped=2.0),
+    ("tensorflow", False): _Rates(_Line(1.6e-3, 0.0), _Line(0.02, 0.02), looped=2.0),
     ("tensorflow", True): _Rates(_Line(2e-3, 0.0), _Line(0.02, 0.02), _Line(0.1, 0.1), looped=2.0),
-    ("torch", False): _Rates(_Line(7e-4, 4e-4), _NOTHING, _NOTHING, recording=_Line(0.04, 0.02)),
-    ("torch", True): _Rates(_Line(2e-3, 1e-3), _NOTHING, _NOTHING, recording=_Line(0.12, 0.06)),
+    ("torch", False): _Rates(_Line(7e-4, 4e-4), recording=_Line(0.04, 0.02)),
+    ("torch", True): _Rates(_Line(2e-3, 1e-3), recording=_Line(0.12, 0.06)),
 }
 # Operation by operation: 12 steps of a mixer of about 30 layers took 59 s, most of it to compile single operations.
 _UNCOMPILED_STEP = _Line(0.0, 2e-3)
@@ -95,10 +90,8 @@ def estimate(
     """Estimate both sides of a call; `is_uncompiled` if stock Keras runs the model operation by operation."""
     rates = _RATES[backend, on_gpu]
     share = 1.0 if trains else _SHARE_WITHOUT_TRAINING
-    stock_start = 0.0 if stock.is_ready else share * stock.programs * _start(rates, layers, stock)
-    own_start = 0.0
-    if not own.is_ready:
-        own_start = share * (own.programs * rates.looped * _start(rates, layers, own) + rates.recording.at(layers))
+    stock_start = 0.0 if stock.is_ready else share * rates.start(layers, stock)
+    own_start = 0.0 if own.is_ready else share * (rates.looped * rates.start(layers, own) + rates.recording.at(layers))
     saved = share * rates.step.at(layers) if backend == "torch" else rates.step.at(layers)
     if is_uncompiled:
         saved += share * _UNCOMPILED_STEP.at(layers)
@@ -110,7 +103,3 @@ def one_kernel_saves(backend: str, steps: int, layers: int, costs: Costs, is_on_
     """Seconds that a single native kernel saves over the engine of the backend, whose program is not needed then."""
     start = _ONE_KERNEL_START.always if is_on_disk else _ONE_KERNEL_START.at(layers)
     return steps * _ONE_KERNEL_STEP.get(backend, 0.0) + costs.own_start - start
-
-
-def _start(rates: _Rates, layers: int, side: Side) -> float:
-    return rates.tracing.at(layers) + (0.0 if side.is_on_disk else rates.compiling.at(layers))

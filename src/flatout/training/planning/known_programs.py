@@ -11,7 +11,7 @@ import hashlib
 from typing import Any
 
 from flatout.base import disk_cache
-from flatout.seam.layers import all_layers
+from flatout.seam.layers import all_layers, plain_attributes
 
 _MOST_KEPT = 2000
 
@@ -35,17 +35,15 @@ def is_known(name: str, side: str) -> bool:
 def note(name: str, side: str) -> None:
     """Remember a program that was compiled, if there is a place for that."""
     with contextlib.suppress(OSError):
-        folder = disk_cache.folder("programs")
-        (folder / f"{name}.{side}").touch()
-        disk_cache.trim(folder, _MOST_KEPT)
+        file = disk_cache.folder("programs") / f"{name}.{side}"
+        is_new = not file.exists()
+        file.touch()
+        if is_new:
+            disk_cache.trim(file.parent, _MOST_KEPT)
 
 
 def _seen(part: Any) -> tuple[object, ...]:
-    settings = [
-        (name, value)
-        for name, value in sorted(getattr(part, "__dict__", {}).items())
-        if not name.startswith("_") and name != "name" and isinstance(value, (bool, int, float, str))
-    ]
+    settings = sorted((name, value) for name, value in plain_attributes(part).items() if name != "name")
     shapes = [tuple(variable.shape) for variable in getattr(part, "variables", ())]
     return _type_of(part), settings, shapes
 

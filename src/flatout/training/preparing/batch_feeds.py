@@ -20,9 +20,7 @@ from flatout.training.planning.plan import Plan
 from .prepared import Prepared, build_on_chunk, compile_step
 
 
-def stream_batches(
-    model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, output_bytes: int | None = None
-) -> Prepared:
+def stream_batches(model: Any, call: dict[str, Any], plan: Plan, source: BatchSource, **limits: Any) -> Prepared:
     """Read the first batches, build the model on them and compile its step for what comes.
 
     Raises:
@@ -49,8 +47,9 @@ def stream_batches(
             build_on_iterator(model, stream.iterator)
         first = stream.first_chunk()
         if method != "predict" and not engine.peeks_to_build:
-            build_on_chunk(model, engine, first)
-        plan, stream.program = compile_step(plan, model, first.data, first.rows, first.batch_size, True, output_bytes)
+            build_on_chunk(model, plan, first)
+        held = (first.data, first.rows, first.batch_size)
+        plan, stream.program = compile_step(plan, model, *held, any_length=True, **limits)
     except (Refusal, UnfitBatch) as error:
         why = error.reason if isinstance(error, Refusal) else reason("sparse", "a batch")
         if isinstance(source.x, types.GeneratorType):

@@ -11,7 +11,7 @@ from typing import Any
 from flatout.base.errors import Refusal, reason
 from flatout.data.sources.description import ArraySource, BatchSource
 from flatout.training.planning.call_facts import Source
-from flatout.training.planning.engine_choice import choose_engine, engine_named
+from flatout.training.planning.engine_choice import choose_engine
 from flatout.training.planning.plan import Plan
 
 from .batch_feeds import stream_batches
@@ -31,10 +31,11 @@ def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None,
     assert isinstance(source, ArraySource)
     order = order_of_rows(model, call, plan, source)
     if plan.facts.method != "predict":
-        build_on_rows(model, engine_named(plan.engine), source, order)
+        build_on_rows(model, plan, source, order)
     plan = choose_engine(plan, model, source, call.get("callbacks"))
     prepared = hold_rows(model, call, plan, source, order)
     if not prepared.program.pays and not force:
         prepared.feed.close()
+        prepared.program.renew()
         raise Refusal(reason("no_gain"))
     return prepared

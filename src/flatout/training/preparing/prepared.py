@@ -16,7 +16,7 @@ from flatout.data.sources.description import ArraySource
 from flatout.data.stream.batch_stream import BatchStream
 from flatout.data.stream.chunk_stream import ArrayStream
 from flatout.data.stream.chunks import Chunk
-from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram
+from flatout.engines.contract import Engine, StepProgram
 from flatout.engines.stock.stock_loop import StockBatches
 from flatout.seam.first_reset import build_before_first_reset
 from flatout.seam.trainers import build_on_batch, is_unbuilt
@@ -51,52 +51,46 @@ class Prepared:
         return engine_named(self.plan.engine if self.plan.accelerated else self.plan.facts.backend)
 
 
-def compile_step(
-    plan: Plan,
-    model: Any,
-    data: Any,
-    rows: int,
-    batch_size: int,
-    any_length: bool = False,
-    output_bytes: int | None = None,
-) -> tuple[Plan, StepProgram]:
-    """Compile the step that a plan asks for, by the engine that the plan returned names; `Refusal` if no engine can."""
-    limits = (any_length, OUTPUT_BYTES_PER_CHUNK if output_bytes is None else output_bytes)
+def compile_step(plan: Plan, model: Any, *data: Any, **limits: Any) -> tuple[Plan, StepProgram]:
+    """Compile the step that a plan asks for, by the engine that the plan returned names; `Refusal` if no engine can.
+
+    `data` and `limits` are those of `Engine.prepare`.
+    """
     try:
-        return plan, engine_named(plan.engine).prepare(model, plan.task, data, rows, batch_size, *limits)
+        return plan, engine_named(plan.engine).prepare(model, plan.task, *data, **limits)
     except Refusal as refusal:
         other = choose_instead(plan, refusal.reason)
         if other is None:
             raise
-    return other, engine_named(other.engine).prepare(model, other.task, data, rows, batch_size, *limits)
+    return other, engine_named(other.engine).prepare(model, other.task, *data, **limits)
 
 
-def build_on_rows(model: Any, engine: Engine, source: ArraySource, order: Order) -> None:
+def build_on_rows(model: Any, plan: Plan, source: ArraySource, order: Order) -> None:
     """Build on the first rows of arrays, whose order stock Keras may draw for that.
 
     Raises:
         Refusal: The model's Python cannot be traced; where stock Keras traces it too, the error is its own.
     """
-    unbuilt = is_unbuilt(model)
+    unbuilt, engine = is_unbuilt(model), engine_named(plan.engine)
     if unbuilt and engine.peeks_to_build:
         order.peek()
-    _build(model, engine, engine.place(source.head(source.batch_size)) if unbuilt else ())
+    _build(model, plan, engine.place(source.head(source.batch_size)) if unbuilt else ())
 
 
-def build_on_chunk(model: Any, engine: Engine, chunk: Chunk) -> None:
+def build_on_chunk(model: Any, plan: Plan, chunk: Chunk) -> None:
     """Build on the first batch that was read, which is trained on later."""
     from keras import tree
 
-    _build(
-        model, engine, tree.map_structure(lambda leaf: leaf if leaf is None else leaf[: chunk.batch_size], chunk.data)
-    )
+    rows = slice(chunk.batch_size)
+    _build(model, plan, tree.map_structure(lambda leaf: leaf[rows], chunk.data, none_is_leaf=False))
 
 
-def _build(model: Any, engine: Engine, batch: Any) -> None:
+def _build(model: Any, plan: Plan, batch: Any) -> None:
+    if engine_named(plan.engine).peeks_to_build:
+        # Stock Keras builds in the same way here: an error is the user's to see.
+        build_on_batch(model, batch)
+        return
     try:
-        (build_on_batch if engine.peeks_to_build else build_before_first_reset)(model, batch)
+        build_before_first_reset(model, batch, plan.task)
     except Exception as error:
-        if engine.peeks_to_build:
-            # Stock Keras builds in the same way here: the error is the user's to see.
-            raise
         raise Refusal(reason("untraceable", "the model", str(error).partition("\n")[0])) from error

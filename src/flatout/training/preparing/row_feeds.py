@@ -73,12 +73,7 @@ def _placed(plan: Plan, source: ArraySource) -> placing.Placed | None:
 
 
 def stream_rows(
-    model: Any,
-    plan: Plan,
-    source: ArraySource,
-    order: Order | FileOrder,
-    passes: int = 1,
-    output_bytes: int | None = None,
+    model: Any, plan: Plan, source: ArraySource, order: Order | FileOrder, passes: int = 1, **limits: Any
 ) -> Prepared:
     """Compile the step for rows that are sent to the device chunk by chunk."""
     engine = engine_named(plan.engine)
@@ -95,8 +90,9 @@ def stream_rows(
     )
     try:
         first = sender.one(reader.first_chunk())
+        held = (first.data, first.rows, first.batch_size)
         any_length = source.rows % source.batch_size != 0
-        plan, program = compile_step(plan, model, first.data, first.rows, first.batch_size, any_length, output_bytes)
+        plan, program = compile_step(plan, model, *held, any_length=any_length, **limits)
     except BaseException:
         # Stock Keras may run instead: no thread, and no page of the user's that is locked, must be left over.
         sender.close()

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.seam.local_patches import replaced_here
+from flatout.seam.patches import replaced_here
 
 from .gradients import Answer, Arrays
 

@@ -26,7 +26,7 @@ from torch.utils._python_dispatch import _disable_current_modes
 
 from flatout.engines.torch.graph.step_graph import Instruction
 from flatout.seam import torch_backend
-from flatout.seam.local_patches import replaced_here, unpatched
+from flatout.seam.patches import beneath, replaced_here
 
 from .recorder import Changes, Recorder
 
@@ -46,14 +46,14 @@ class Reseed:
 def replaced_for(recorder: Recorder, reseeds: list[Reseed]) -> AbstractContextManager[None]:
     """All replaced while `recorder` records; `reseeds`, in the order of their use, serve every recording of a step."""
     core, random = torch_backend.core, torch_backend.random
-    cond, seed_generator = unpatched(core, "cond"), unpatched(random, "torch_seed_generator")
-    modules = [module for module in torch_backend.modules_with("cond") if unpatched(module, "cond") is cond]
+    cond, seed_generator = beneath(core, "cond"), beneath(random, "torch_seed_generator")
+    modules = [module for module in torch_backend.modules_with("cond") if beneath(module, "cond") is cond]
     return replaced_here(
         {
             **{(module, "cond"): _without_branches(recorder, cond) for module in modules},
             (random, "torch_seed_generator"): _recorded_seeds(recorder, reseeds, seed_generator),
             (python_utils, "pythonify_logs"): _flattened,
-            (functional, "one_hot"): _one_hot(unpatched(functional, "one_hot")),
+            (functional, "one_hot"): _one_hot(beneath(functional, "one_hot")),
         }
     )
 

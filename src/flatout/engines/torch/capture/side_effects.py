@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .code_names import CodeNames
 from .python_state import GENERATORS, KEPT, PythonState
 from .reach import Reach, SideEffect
@@ -146,6 +148,9 @@ class Watch(PythonState):
         outer = {name for name in code.co_freevars if not self._is_defined_by_caller(frame, name)}
         for name in facts.stored_free & outer:
             raise SideEffect(f"it sets the outer variable {name}{_place(frame)}")
+        if any(name == "random" or frame.f_globals.get(name) is np.random for name in code.co_names):
+            # NumPy's functions are methods made by Cython, whose calls no profiler hears of.
+            self.keep_contents(np.random.mtrand._rand, _place(frame).strip())
         self.reach.enter(frame, facts, outer)
 
 

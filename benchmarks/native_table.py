@@ -20,7 +20,7 @@ import numpy as np
 
 import flatout
 from flatout.bench.comparison import EpochTimer
-from flatout.native.run.one_kernel import one_kernel_is_better
+from flatout.native.run.native_engine import one_kernel_is_better
 
 _SEED = (128, 1, 32)
 _WIDTHS = (32, 64, 96, 128, 256, 512, 1024)

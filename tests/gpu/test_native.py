@@ -46,7 +46,7 @@ _CASES = {
 
 
 def _launcher(name: str) -> Any:
-    from flatout.native.launch.select_launcher import make_launcher
+    from flatout.native.launch.launcher import make_launcher
 
     if importlib.util.find_spec(name.partition(".")[0]) is None:
         pytest.skip(f"{name} is not installed")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from flatout.native.launch.launch_cpu import compiler
-from flatout.native.launch.select_launcher import make_launcher
+from flatout.native.launch.launcher import make_launcher
 
 
 @pytest.fixture

@@ -117,7 +117,7 @@ def test_a_join_is_what_pandas_finds(data: st.DataObject, kind: str) -> None:
     assert _numpy(row.value).tolist() == [found.get(key, -1.0) for key in asked]
     assert _numpy(row.found).tolist() == [key in found for key in asked]
     slots = np.where(_numpy(row.found), _numpy(row.numbers) - 1, -1)
-    assert table.index.slots([asked]).tolist() == slots.tolist()
+    assert table.index.found([asked], False)[1].tolist() == slots.tolist()
 
 
 def _random_keys(rng: np.random.Generator) -> dict[str, np.ndarray]:
@@ -180,7 +180,7 @@ def test_intervals_are_those_of_pandas_cut(edges: list[int], values: list[float]
     assert table.join == "intervals"
     row = table.at(ops.convert_to_tensor(np.array(values, "float32")))
     assert _numpy(row.w).tolist() == [float(code + 1) for code in cut.codes]
-    assert (table.index.slots([values]) >= 0).tolist() == [code >= 0 for code in cut.codes]
+    assert (table.index.found([values], False)[1] >= 0).tolist() == [code >= 0 for code in cut.codes]
 
 
 def test_the_lower_ends_of_ranges_are_enough() -> None:

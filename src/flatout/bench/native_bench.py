@@ -14,7 +14,7 @@ import numpy as np
 
 from flatout.base.options import options
 from flatout.native.fused.fused_plan import Precision
-from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
+from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.lower import lower
 from flatout.native.program.kernel_program import KernelProgram
 from flatout.native.run.session import Session

@@ -67,13 +67,27 @@ class TableIndex:
         self.present[slots] = True
         return slots
 
-    def slots(self, values: Sequence[Any]) -> np.ndarray:
-        """The slots of keys; -1 for those that are not in the table."""
-        return self._found(values, must_be_present=False)[1]
+    def found(self, values: Sequence[Any], must_be_present: bool) -> tuple[list[Keys], np.ndarray]:
+        """Values as keys, and their slots; -1 for those that are not in the table, unless they must be."""
+        if len(values) != len(self.names):
+            raise TableError(
+                f"Expected values of {len(self.names)} keys ({', '.join(self.names)}). Received: {len(values)}."
+            )
+        columns = []
+        for name, given, own in zip(self.names, map(as_column, values), self._keys, strict=True):
+            is_range = own.intervals is not None
+            keys = Keys(own.kind, np.asarray(given.values, np.float64)) if is_range else as_keys(given, name)
+            _refuse_other_kind(name, own, keys)
+            columns.append(Keys(own.kind, keys.values))
+        slots = self.join.slots(self._for_join(columns))
+        slots = np.where((slots >= 0) & self.present[np.maximum(slots, 0)], slots, -1)
+        if must_be_present:
+            refuse_absent(self._table, columns, slots)
+        return columns, slots
 
     def codes(self, values: Sequence[Any], must_be_present: bool) -> np.ndarray:
         """What stands for keys in the step, as int32."""
-        columns, slots = self._found(values, must_be_present)
+        columns, slots = self.found(values, must_be_present)
         return slots.astype(np.int32) if self.codes_are_slots else self.join.codes(columns[0])
 
     def codes_of_part(self, name: str, values: Any, must_be_present: bool) -> np.ndarray:
@@ -92,10 +106,6 @@ class TableIndex:
             refuse_absent(f"{self._table} ({name})", [keys], part.slots(keys))
         return part.codes(keys)
 
-    def check(self, values: Sequence[Any]) -> None:
-        """Raise if keys are not in the table, with examples."""
-        self._found(values, must_be_present=True)
-
     def check_looked_up(self, arrays: Sequence[np.ndarray]) -> None:
         """Raise if arrays hold keys or codes that `locate` would not find."""
         if self.codes_are_slots and len(arrays) == 1:
@@ -107,7 +117,7 @@ class TableIndex:
                     "`table.codes(values)` into x, made of this table."
                 )
         elif not any(isinstance(part, CodedJoin) for part in getattr(self.join, "parts", ())):
-            self.check(arrays)
+            self.found(arrays, must_be_present=True)
 
     def shown(self) -> dict[str, np.ndarray]:
         """The keys as the user knows them, by column."""
@@ -155,24 +165,6 @@ class TableIndex:
         if not len(keys[0].values):
             raise TableError("A table needs at least one row. Received: an empty frame.")
         return keys
-
-    def _found(self, values: Sequence[Any], must_be_present: bool) -> tuple[list[Keys], np.ndarray]:
-        """Values as keys, and the slots that hold them, -1 for those that none does."""
-        if len(values) != len(self.names):
-            raise TableError(
-                f"Expected values of {len(self.names)} keys ({', '.join(self.names)}). Received: {len(values)}."
-            )
-        columns = []
-        for name, given, own in zip(self.names, map(as_column, values), self._keys, strict=True):
-            is_range = own.intervals is not None
-            keys = Keys(own.kind, np.asarray(given.values, np.float64)) if is_range else as_keys(given, name)
-            _refuse_other_kind(name, own, keys)
-            columns.append(Keys(own.kind, keys.values))
-        slots = self.join.slots(self._for_join(columns))
-        slots = np.where((slots >= 0) & self.present[np.maximum(slots, 0)], slots, -1)
-        if must_be_present:
-            refuse_absent(self._table, columns, slots)
-        return columns, slots
 
 
 def _refuse_other_kind(name: str, own: Keys, given: Keys) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import jax, keras, ops, tf, torch
 from flatout.seam.variable_state import is_stateless
 from flatout.tables.columns.value_columns import ValueColumn
 from flatout.tables.joins.device_rows import gather
@@ -51,8 +52,6 @@ class Row:
 
 def write_rows(variable: Any, row: Row, values: Any, column: ValueColumn) -> None:
     """Write values at rows of a column; those of missing keys go to the last row, which nobody reads."""
-    from keras import ops
-
     values = ops.stop_gradient(ops.cast(ops.convert_to_tensor(values), column.dtype))
     expected = (*row.numbers.shape, *column.shape)
     if len(values.shape) != len(expected) or any(
@@ -68,9 +67,6 @@ def write_rows(variable: Any, row: Row, values: Any, column: ValueColumn) -> Non
 
 def add_missed(counter: Any, found: Any) -> None:
     """Count keys that were not found, on the device."""
-    import keras
-    from keras import ops
-
     if keras.config.backend() == "torch" and not is_stateless():
         counter.value.add_(found.logical_not().sum())
         return
@@ -81,9 +77,6 @@ def add_missed(counter: Any, found: Any) -> None:
 
 
 def _scatter(variable: Any, rows: Any, values: Any) -> None:
-    import keras
-    from keras import ops
-
     backend = keras.config.backend()
     if is_stateless() or backend == "jax":
         written = ops.scatter_update(ops.convert_to_tensor(variable), ops.expand_dims(rows, -1), values)
@@ -91,23 +84,15 @@ def _scatter(variable: Any, rows: Any, values: Any) -> None:
             raise TableError("`Table.set` works inside a step of Keras, or outside of all compiled code.")
         variable.assign(written)
     elif backend == "torch":
-        import torch
-
         with torch.no_grad():
             variable.value.index_put_((rows.long(),), values)
     else:
-        import tensorflow as tf
-
         # Not `assign`: it would write the whole column at every step.
         variable.value.scatter_update(tf.IndexedSlices(values, rows))
 
 
 def _may_assign(value: Any) -> bool:
     """Whether an assignment changes a variable; inside a `jax.jit` of the user's own it would put a tracer into it."""
-    import keras
-
     if keras.config.backend() != "jax" or is_stateless():
         return True
-    import jax
-
     return not isinstance(value, jax.core.Tracer)

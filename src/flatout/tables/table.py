@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import ops, tree
 from flatout.tables.columns.host_columns import INDEX, FrameColumn, read_frame
 from flatout.tables.columns.value_columns import AGGREGATES, aggregated, converted, describe_values
 from flatout.tables.joins.device_rows import gather, on_host, rows_between, variable
@@ -216,7 +217,7 @@ class Table:
         Raises:
             TableError: Some are not.
         """
-        self.index.check(values)
+        self.index.found(values, must_be_present=True)
 
     def update(self, frame: Any) -> None:
         """Take the rows of another frame in the place of all; compiled steps see them at once, without a retrace.
@@ -316,8 +317,6 @@ class Table:
 
     def _on_device(self, keys: tuple[Any, ...]) -> list[Any]:
         """Keys from the host as `lookup` takes them: coded, unless they are codes already, or in a range."""
-        from keras import ops
-
         arrays = [np.asarray(values) for values in keys]
         are_codes = len(keys) == 1 and arrays[0].dtype == np.int32 and self.index.codes_are_slots
         if are_codes or "intervals" in self.join:
@@ -327,8 +326,6 @@ class Table:
 
     def _note(self, keys: tuple[Any, ...]) -> None:
         """Remember where in x the keys come from, and whose loss looks them up."""
-        from keras import tree
-
         step = current_step()
         if step is None:
             return

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from flatout.base.when_used import jax, keras, ops, tf, torch
+
 if TYPE_CHECKING:
     from .table import Table
 
@@ -76,7 +78,7 @@ def explain(table: Table, values: Sequence[Any], batch_size: int) -> TableReport
     checked = missing = None
     examples: tuple[Any, ...] = ()
     if values:
-        slots = table.index.slots(values)
+        _, slots = table.index.found(values, must_be_present=False)
         checked, missing = len(slots), int((slots < 0).sum())
         shown: Any = np.asarray(values[0], dtype=object)[np.flatnonzero(slots < 0)] if len(values) == 1 else []
         examples = tuple(dict.fromkeys(shown))[:5]
@@ -105,8 +107,6 @@ def _itemsize(dtype: str) -> int:
 
 def _measured(table: Table, batch_size: int) -> tuple[float, str]:
     """The time of one join of all columns, compiled, with keys that are on the device already; and which device."""
-    from keras import ops
-
     keys = ops.convert_to_tensor(table.index.sample(batch_size))
 
     def join(keys: Any) -> list[Any]:
@@ -129,17 +129,9 @@ def _measured(table: Table, batch_size: int) -> tuple[float, str]:
 
 def _compiled(function: Callable[..., Any]) -> tuple[Callable[..., Any], Callable[[Any], Any]]:
     """A function as the backend compiles it, and what waits for its results without copying them."""
-    import keras
-
     backend = keras.config.backend()
     if backend == "jax":
-        import jax
-
         return jax.jit(function), jax.block_until_ready
     if backend == "tensorflow":
-        import tensorflow as tf
-
         return tf.function(function, autograph=False), lambda _: tf.test.experimental.sync_devices()
-    import torch
-
     return function, lambda columns: torch.cuda.synchronize() if columns[0].is_cuda else None

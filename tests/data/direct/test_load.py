@@ -102,8 +102,10 @@ def test_rows_equal_what_numpy_reads(
     cuts = [0, *sorted(round(share * len(array)) for share in shards), len(array)]
     start, stop = sorted(round(share * len(array)) for share in bounds)
     # Reading the header alone warms up a file as small as these.
-    warm_share = 2.0 if is_cold else 0.0
-    with tempfile.TemporaryDirectory() as folder, patch.object(direct_posix, "_WARM_SHARE", warm_share):
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        patch.object(direct_posix, "is_cold", lambda path, if_unknown: is_cold),
+    ):
         paths = []
         for number, (first, last) in enumerate(itertools.pairwise(cuts)):
             paths.append(save(Path(folder, f"{number}.npy"), array[first:last], version, padding))

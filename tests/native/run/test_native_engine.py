@@ -10,7 +10,7 @@ import pytest
 from keras import layers
 
 import flatout
-from flatout.native.launch.select_launcher import why_not_here
+from flatout.native.launch.launcher import why_not_here
 from flatout.native.run.native_engine import NativeProgram
 from flatout.training.planning.engine_choice import engine_named
 
@@ -171,7 +171,7 @@ def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
     forced: None, monkeypatch: pytest.MonkeyPatch, backend: str, fuses: bool
 ) -> None:
     """Its plan, report, epoch logs and validation; or, if the kernel turns out not to fit, nothing of it."""
-    monkeypatch.setattr("flatout.native.run.one_kernel.one_kernel_is_better", lambda *arguments: True)
+    monkeypatch.setattr("flatout.native.run.native_engine.one_kernel_is_better", lambda *arguments: True)
     monkeypatch.setattr(NativeProgram, "is_fused", property(lambda self: fuses))
     logs_of: list[str] = []
     for engine in (engine_named("native"), engine_named(backend)):

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tree
 from flatout.seam.adapters import array_adapter_class
 
 from .batch_sources import wants_workers
@@ -43,8 +44,6 @@ def check_adapter(adapter: Any, x: Any) -> None:
 
 
 def check_first(items: list[Any], adapter: Any) -> None:
-    from keras import tree
-
     if not items:
         raise ValueError(
             f"The source gave no batch. Received: an empty {type(adapter).__name__.removesuffix('Adapter')}. Expected "
@@ -69,17 +68,14 @@ def _has_numbers_in_lists(structure: Any) -> bool:
 
 def uses_a_model(x: Any) -> bool:
     """Whether the code of a source mentions a Keras layer or model, as far as can be seen."""
-    from keras import Layer
-    from keras.utils import PyDataset
-
     values: list[Any] = []
     if isinstance(x, types.GeneratorType) and x.gi_frame is not None:
         values = [*x.gi_frame.f_locals.values(), *map(x.gi_frame.f_globals.get, x.gi_code.co_names)]
-    elif isinstance(x, PyDataset) and not wants_workers(x):
+    elif isinstance(x, keras.utils.PyDataset) and not wants_workers(x):
         code = getattr(type(x).__getitem__, "__code__", None)
         names = code.co_names if code else ()
         values = [*vars(x).values(), *(getattr(type(x).__getitem__, "__globals__", {}).get(name) for name in names)]
-    return any(isinstance(value, Layer) for value in values)
+    return any(isinstance(value, keras.Layer) for value in values)
 
 
 def is_plain(batch: Any) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tree
 from flatout.data.workers.background import ITEMS_AHEAD, Background
 from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
 
@@ -191,9 +192,8 @@ def wants_workers(dataset: Any) -> bool:
 
 def stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
     """A dataset of the same length and with the same hooks, without workers, so that Keras starts none of its own."""
-    from keras.utils import PyDataset
 
-    class StandIn(PyDataset):
+    class StandIn(keras.utils.PyDataset):
         def __getitem__(self, index: int) -> Any:
             return item(index)
 
@@ -212,8 +212,6 @@ def stand_in(dataset: Any, item: Callable[[int], Any]) -> Any:
 
 def copied(batch: Any) -> Any:
     """A batch in memory of its own."""
-    from keras import tree
-
     return tree.map_structure(lambda leaf: leaf.copy() if isinstance(leaf, np.ndarray) else leaf, batch)
 
 
@@ -234,17 +232,12 @@ class OverwriteWatch:
 
     def _protected(self, kept: list[list[np.ndarray]], batch: Any) -> Any:
         if self.overwrites is None:
-            self._compare(kept, batch)
+            arrays = [leaf for leaf in tree.flatten(batch) if isinstance(leaf, np.ndarray)]
+            if any(np.may_share_memory(array, other) for others in kept for array in arrays for other in others):
+                self.overwrites = True
+            elif len(kept) == WATCHED:
+                self.overwrites = False
+            kept.append(arrays)
+            if self.overwrites is not None:
+                kept.clear()
         return batch if self.overwrites is False else copied(batch)
-
-    def _compare(self, kept: list[list[np.ndarray]], batch: Any) -> None:
-        from keras import tree
-
-        arrays = [leaf for leaf in tree.flatten(batch) if isinstance(leaf, np.ndarray)]
-        if any(np.may_share_memory(array, other) for others in kept for array in arrays for other in others):
-            self.overwrites = True
-        elif len(kept) == WATCHED:
-            self.overwrites = False
-        kept.append(arrays)
-        if self.overwrites is not None:
-            kept.clear()

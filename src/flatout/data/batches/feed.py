@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from flatout.base.when_used import keras, tf, tree
 from flatout.data.workers.background import ITEMS_AHEAD
-from flatout.seam.adapters import adapter_class, as_jax_batches, as_numpy_batches, as_torch_loader
+from flatout.seam.adapters import adapter_class, as_jax_batches, as_numpy_batches, as_tf_sparse, as_torch_loader
 from flatout.seam.epoch_iterators import adapter_of
 
 from .batch_checks import check_adapter, check_first, check_length, uses_a_model
@@ -64,14 +65,12 @@ def feed(
         >>> len(history.history["loss"])
         1
     """
-    from keras.utils import PyDataset
-
     if ahead is not None and ahead < 0:
         raise ValueError(f"Invalid value for argument `ahead`. Received: ahead={ahead}. Expected 0 or more.")
     if ahead is None and uses_a_model(x):
         ahead = 0
     items = ITEMS_AHEAD if ahead is None else ahead
-    if isinstance(x, PyDataset):
+    if isinstance(x, keras.utils.PyDataset):
         check_length(x)
         if ahead != 0 and wants_workers(x):
             # Which gives the numbers of the batches, in an order that Keras' own code draws.
@@ -99,7 +98,7 @@ def _of_adapter(name: str) -> Any:
     return property(value)
 
 
-class Feed:
+class Feed(contextlib.AbstractContextManager["Feed"]):
     """Keras' data adapter of a source, pulled in the background; made by `feed`.
 
     Attributes:
@@ -139,12 +138,10 @@ class Feed:
 
     def get_tf_dataset(self) -> Any:
         """A dataset that asks for each batch when the step needs it: this object has it ready."""
-        from .tensorflow_batches import as_tensorflow_takes, dataset_of
-
         if not self._source.gives_raw("tensorflow"):
             return self._source.adapter.get_tf_dataset()
         signature = self._source.signature()
-        convert = functools.partial(as_tensorflow_takes, signature)
+        convert = functools.partial(_as_tensorflow_takes, signature)
         # TensorFlow never lets go of the functions of a dataset, so this one must not hold on to the feed.
         weak_self = weakref.ref(self)
 
@@ -152,7 +149,11 @@ class Feed:
             owner = weak_self()
             return () if owner is None else owner._batches("tensorflow", lambda items: map(convert, items))
 
-        return dataset_of(batches, signature)
+        options = tf.data.Options()
+        # No prefetching behind our back: it would make batches that Keras only looks at, or that nobody asked for.
+        options.autotune.enabled = False
+        options.experimental_optimization.inject_prefetch = False
+        return tf.data.Dataset.from_generator(batches, output_signature=signature).with_options(options)
 
     num_batches = _of_adapter("num_batches")
     batch_size = _of_adapter("batch_size")
@@ -179,8 +180,6 @@ class Feed:
 
         Keras says that it interrupts the training then, but goes on with epochs of no steps and a loss of 0.
         """
-        import keras
-
         this = self
 
         class StopWhenExhausted(keras.callbacks.Callback):
@@ -204,9 +203,6 @@ class Feed:
         for puller in list(self._pullers):
             puller.close()
         self._source.close()
-
-    def __enter__(self) -> Feed:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
@@ -238,16 +234,13 @@ class Feed:
         return items
 
 
-class Batches:
+class Batches(Iterator[Any]):
     """Iterates over the batches of a pass."""
 
     def __init__(self, owner: Feed, puller: Any, convert: Callable[[Iterable[Any]], Iterator[Any]] | None):
         self._feed = owner
         self._puller = puller
         self._convert = convert
-
-    def __iter__(self) -> Batches:
-        return self
 
     def __next__(self) -> Any:
         items = self._feed._take(self._puller)
@@ -264,3 +257,20 @@ class Batches:
 def _feed_class() -> type[Feed]:
     """`Feed` as Keras knows it. Keras is imported only when the first feed is made."""
     return type("Feed", (Feed, adapter_class()), {"__doc__": Feed.__doc__, "__module__": __name__})
+
+
+def _as_tensorflow_takes(signature: Any, batch: Any) -> Any:
+    """A batch with the structure of its signature, and what tf.data has no values for replaced."""
+
+    def component(value: Any, spec: Any) -> Any:
+        if value is None:
+            return tf.experimental.Optional.empty(None)
+        value = as_tf_sparse(value)
+        if hasattr(value, "shape") and not spec.shape.is_compatible_with(value.shape):
+            raise TypeError(
+                f"A batch has a component of another shape than the first ones. Received: shape {tuple(value.shape)}. "
+                f"Expected: {spec.shape}. Dimensions that vary must differ between the first two batches."
+            )
+        return value
+
+    return tree.map_structure(component, tree.lists_to_tuples(batch), signature)

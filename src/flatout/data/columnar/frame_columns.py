@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.foreign_columns import Column, columns_of, is_of, is_series, is_table, read_column, renumbered
+from flatout.base.when_used import keras
 from flatout.data.files.npy_files import SideBySide
 
 
@@ -104,8 +105,6 @@ def common_dtype(dtypes: Sequence[np.dtype[Any]]) -> np.dtype[Any]:
 
 def mixed_dtype() -> np.dtype[Any]:
     """What Keras would make of the float64 that integers and floats have in common."""
-    import keras
-
     return np.dtype("float64" if keras.config.floatx() == "float64" else "float32")
 
 

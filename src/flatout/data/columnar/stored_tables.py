@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.errors import MissingExtra
+from flatout.base.when_used import pyarrow
 from flatout.data.files.file_rows import Identity, identity_of, is_cold, require_unchanged
 from flatout.data.files.page_cache import drop_from_cache
 
@@ -52,8 +53,6 @@ class TableFile:
 
 def mapped(path: Path) -> Any:
     """A file to look into without reading it, or, where the process may not map that much, by reading it."""
-    import pyarrow
-
     try:
         return pyarrow.memory_map(str(path))
     except (OSError, pyarrow.ArrowMemoryError):
@@ -68,8 +67,6 @@ def read_rows(file: TableFile, names: Sequence[str], low: int, high: int, most: 
     if file.form == "parquet":
         batches = _parquet_batches(file, names, range(first, last), most, threads)
     else:
-        import pyarrow
-
         numbers = range(first, last) if file.form == "arrow" else None
         # Not mapped: pages of a map count as this process' memory once they are touched.
         batches = arrow_batches(lambda: pyarrow.OSFile(str(file.path)), file.form, names, numbers)
@@ -88,11 +85,9 @@ def read_rows(file: TableFile, names: Sequence[str], low: int, high: int, most: 
 
 
 def _parquet_batches(file: TableFile, names: Sequence[str], groups: range, most: int, threads: bool) -> Iterator[Any]:
-    from pyarrow import parquet
-
     footer = footer_of(file.path, file.identity)
     buffer_size = max(min(_BUFFER, _BUFFERS // max(len(names), 1)), 2**16)
-    with parquet.ParquetFile(file.path, metadata=footer, buffer_size=buffer_size, pre_buffer=False) as opened:
+    with pyarrow.parquet.ParquetFile(file.path, metadata=footer, buffer_size=buffer_size, pre_buffer=False) as opened:
         there = set(opened.schema_arrow.names) - set(file.constants)
         columns = [name for name in names if name in there]
         yield from opened.iter_batches(most, row_groups=list(groups), columns=columns, use_threads=threads)
@@ -102,13 +97,11 @@ def arrow_batches(
     source: Callable[[], Any], form: str, names: Sequence[str], numbers: Sequence[int] | None = None
 ) -> Iterator[Any]:
     """Some columns, or all if none is named, of record batches of an Arrow file; a stream gives all batches."""
-    from pyarrow import ipc
-
-    opened = {"arrow": ipc.open_file, "stream": ipc.open_stream}[form]
+    opened = {"arrow": pyarrow.ipc.open_file, "stream": pyarrow.ipc.open_stream}[form]
     with opened(source()) as reader:
         fields = sorted(reader.schema.get_field_index(name) for name in names)
     # An empty list would mean all of them.
-    options = ipc.IpcReadOptions(included_fields=fields, use_threads=False) if fields else None
+    options = pyarrow.ipc.IpcReadOptions(included_fields=fields, use_threads=False) if fields else None
     with opened(source(), options=options) as reader:
         if form == "stream":
             yield from reader
@@ -119,9 +112,7 @@ def arrow_batches(
 
 @functools.lru_cache(maxsize=_FOOTERS)
 def footer_of(path: Path, identity: Identity) -> Any:
-    from pyarrow import parquet
-
-    return parquet.read_metadata(path)
+    return pyarrow.parquet.read_metadata(path)
 
 
 def null_count(file: TableFile, name: str) -> int | None:
@@ -185,8 +176,6 @@ class Tables:
 
         With `threads`, pyarrow decodes several columns at once.
         """
-        import pyarrow
-
         first = max(bisect.bisect_right(self._starts, start) - 1, 0)
         try:
             with arrow_errors(self.paths, self._argument):
@@ -207,8 +196,6 @@ class Tables:
 
     def _aligned(self, batch: Any, names: Sequence[str], constants: dict[str, Any]) -> Any:
         """The columns in the types of the whole table's; a column that a file lacks has no values there."""
-        import pyarrow
-
         arrays = []
         for name in names:
             kind, index = self.schema.field(name).type, batch.schema.get_field_index(name)
@@ -245,8 +232,6 @@ def open_tables(paths: Sequence[Path], argument: str, folder: Path | None = None
 @contextlib.contextmanager
 def arrow_errors(paths: Sequence[Path], argument: str) -> Iterator[None]:
     """Pyarrow's errors as one sentence that names the argument and the file."""
-    import pyarrow
-
     try:
         yield
     except pyarrow.ArrowMemoryError:
@@ -259,24 +244,20 @@ def arrow_errors(paths: Sequence[Path], argument: str) -> Iterator[None]:
 
 
 def _parquet(paths: Sequence[Path], folder: Path | None) -> tuple[list[TableFile], Any]:
-    from pyarrow import dataset
-
     hive = {} if folder is None else {"partitioning": "hive", "partition_base_dir": str(folder)}
-    table = dataset.dataset([str(path) for path in paths], format="parquet", **hive)
+    table = pyarrow.dataset.dataset([str(path) for path in paths], format="parquet", **hive)
     files = []
     for fragment in table.get_fragments():
         path = Path(fragment.path)
         identity = identity_of(path.stat())
         footer = footer_of(path, identity)
         lengths = tuple(footer.row_group(number).num_rows for number in range(footer.num_row_groups))
-        constants = dataset.get_partition_keys(fragment.partition_expression)
+        constants = pyarrow.dataset.get_partition_keys(fragment.partition_expression)
         files.append(TableFile(path, "parquet", lengths, constants, identity, is_cold(path)))
     return files, table.schema
 
 
 def _arrow(paths: Sequence[Path]) -> tuple[list[TableFile], Any]:
-    import pyarrow
-
     files: list[TableFile] = []
     schema: Any = None
     for path in paths:

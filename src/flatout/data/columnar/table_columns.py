@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.foreign_columns import Column, arrow_codes, arrow_column, renumbered
+from flatout.base.when_used import pyarrow
 
 from .frame_columns import categories_of_model, codes_of_model, filled, missing_integers, mixed_dtype, require_numbers
 from .stored_tables import Tables
@@ -46,18 +47,18 @@ def describe_columns(
     tables: Tables, names: Sequence[str], argument: str, integers: bool, model: Any
 ) -> list[TableColumn]:
     """What columns become; see `Frame.array`. What is wrong with them is said here."""
-    from pyarrow import types
-
     found: dict[str, TableColumn | Column] = {}
     for name in names:
         kind = tables.schema.field(name).type
-        if types.is_floating(kind):
+        if pyarrow.types.is_floating(kind):
             found[name] = TableColumn(name, np.dtype(kind.to_pandas_dtype()))
-        elif not (types.is_integer(kind) or types.is_boolean(kind) or types.is_dictionary(kind)):
+        elif not (
+            pyarrow.types.is_integer(kind) or pyarrow.types.is_boolean(kind) or pyarrow.types.is_dictionary(kind)
+        ):
             found[name] = _lists(tables, name)
     require_numbers({name: other for name, other in found.items() if isinstance(other, Column)}, argument)
     for name in names:
-        if name not in found and types.is_dictionary(tables.schema.field(name).type):
+        if name not in found and pyarrow.types.is_dictionary(tables.schema.field(name).type):
             found[name] = _coded(tables, name, argument, model)
         elif name not in found:
             found[name] = _integers(tables, name, argument, integers)
@@ -71,15 +72,13 @@ def _pieces(tables: Tables, name: str) -> Iterator[Any]:
 
 
 def _integers(tables: Tables, name: str, argument: str, integers: bool) -> TableColumn:
-    from pyarrow import types
-
     kind = tables.schema.field(name).type
     missing = tables.null_count(name)
     if missing is None:
         missing = sum(array.null_count for array in _pieces(tables, name))
     if missing and integers:
         raise missing_integers(argument, name, str(kind), missing, len(tables))
-    dtype = np.dtype(np.uint8 if types.is_boolean(kind) else kind.to_pandas_dtype())
+    dtype = np.dtype(np.uint8 if pyarrow.types.is_boolean(kind) else kind.to_pandas_dtype())
     return TableColumn(name, mixed_dtype() if missing else dtype)
 
 
@@ -104,8 +103,6 @@ def _coded(tables: Tables, name: str, argument: str, model: Any) -> TableColumn:
 
 def _lists(tables: Tables, name: str) -> TableColumn | Column:
     """A column of lists of one length, or something that is no numbers."""
-    import pyarrow
-
     kind = tables.schema.field(name).type
     is_fixed = pyarrow.types.is_fixed_size_list(kind) or isinstance(kind, pyarrow.FixedShapeTensorType)
     one_tells_all = is_fixed and tables.null_count(name) == 0

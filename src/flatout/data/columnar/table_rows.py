@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.data.files.lazy_rows import DecodedRows, Fill
+from flatout.base.when_used import pyarrow
+from flatout.data.files.file_rows import DecodedRows, Fill
 from flatout.data.files.npy_files import Shards, SideBySide
 
 from .frame_columns import Frame, common_dtype
@@ -153,16 +154,12 @@ def _stored_rows(tables: Tables, columns: Sequence[TableColumn], is_matrix: bool
     if is_coded or not len(tables) or any(file.form == "parquet" for file in tables.files):
         return None
     try:
-        arrays = [_stored(tables, column) for column in columns]
+        parts = [[part for file in tables.files if file.rows for part in _parts(file, column)] for column in columns]
     except (ValueError, OSError):
         # Arrow says that values are no plain numbers; or the file is larger than this process may map (`ulimit -v`).
         return None
+    arrays = [each[0] if len(each) == 1 else Shards(each) for each in parts]
     return SideBySide(arrays, common_dtype([array.dtype for array in arrays])) if is_matrix else arrays[0]
-
-
-def _stored(tables: Tables, column: TableColumn) -> Any:
-    parts = [part for file in tables.files if file.rows for part in _parts(file, column)]
-    return parts[0] if len(parts) == 1 else Shards(parts)
 
 
 def _parts(file: TableFile, column: TableColumn) -> Iterator[np.ndarray]:
@@ -171,11 +168,9 @@ def _parts(file: TableFile, column: TableColumn) -> Iterator[np.ndarray]:
     Raises:
         ValueError: They are not stored as such.
     """
-    from pyarrow import BufferReader, py_buffer
-
     whole = np.memmap(file.path, np.uint8, mode="r")
     # All columns: to read some of them pyarrow copies them out of the file.
-    for batch in arrow_batches(lambda: BufferReader(py_buffer(whole)), file.form, []):
+    for batch in arrow_batches(lambda: pyarrow.BufferReader(pyarrow.py_buffer(whole)), file.form, []):
         values = batch.column(column.name)
         is_permuted = getattr(values.type, "permutation", None) is not None
         while hasattr(values.type, "value_field") or hasattr(values, "storage"):

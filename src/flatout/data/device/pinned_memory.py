@@ -18,6 +18,7 @@ import numpy as np
 
 from .cuda_driver import CudaError, cuda_driver
 
+# One at most.
 _idle: list[Slab] = []
 _lock = threading.Lock()
 
@@ -65,29 +66,20 @@ def view(slot: np.ndarray, offset: int, shape: tuple[int, ...], dtype: np.dtype[
 
 @contextlib.contextmanager
 def borrowed(nbytes: int, pin: bool = False) -> Iterator[Slab]:
-    """Lend the process' slab, or a new one where it is lent out, too small or not pinned."""
-    slab = _take_idle(nbytes, pin) or Slab(nbytes, pin)
+    """Lend the process' slab, or a new one where it is lent out, too small or not pinned; the largest is kept."""
+    with _lock:
+        fits = [s for s in _idle if s.memory.size >= nbytes and (s.is_pinned or not pin or s.why_not)]
+        if fits:
+            _idle.clear()
+    slab = fits[0] if fits else Slab(nbytes, pin)
     try:
         yield slab
     finally:
-        _keep_largest(slab)
-
-
-def _take_idle(nbytes: int, pin: bool) -> Slab | None:
-    with _lock:
-        for slab in _idle:
-            if slab.memory.size >= nbytes and (slab.is_pinned or not pin or slab.why_not):
-                _idle.remove(slab)
-                return slab
-    return None
-
-
-def _keep_largest(slab: Slab) -> None:
-    with _lock:
-        *superfluous, largest = sorted([*_idle, slab], key=lambda slab: (slab.is_pinned, slab.memory.size))
-        _idle[:] = [largest]
-    for other in superfluous:
-        other.unpin()
+        with _lock:
+            *superfluous, largest = sorted([*_idle, slab], key=lambda slab: (slab.is_pinned, slab.memory.size))
+            _idle[:] = [largest]
+        for other in superfluous:
+            other.unpin()
 
 
 def whole_pages(nbytes: int) -> int:

@@ -48,15 +48,9 @@ class Sink(Protocol):
         """The array, complete. Called once, after all blocks were waited for."""
 
 
-class MakeSink(Protocol):
-    """Allocates the array that a file's header asks for."""
-
-    def __call__(self, shape: tuple[int, ...], dtype: np.dtype[Any], page_offset: int) -> Sink:
-        """Make a sink.
-
-        Device memory that starts where the file's first byte lies in a page, `page_offset`, can be read into without a
-        copy. Other sinks ignore it.
-        """
+# Allocates an array of a shape and dtype. The last argument says where in a page the file's first byte lies: device
+# memory that starts there can be read into without a copy. Other sinks ignore it.
+MakeSink = Callable[[tuple[int, ...], np.dtype[Any], int], Sink]
 
 
 def position(at: tuple[int, ...], block: np.ndarray) -> tuple[int | slice, ...]:
@@ -83,7 +77,7 @@ class HostSink:
         self._array[position(at, block)] = block
         return nothing_to_wait_for
 
-    def finish(self) -> np.ndarray:
+    def finish(self) -> Any:
         return self._array
 
 

@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import functools
 import importlib.util
+import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,7 +63,11 @@ def read(file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> No
             with cuda_driver().in_context():
                 for first, last in pieces:
                     with tally.timed("reading"):
-                        _read_piece(cufile, handle, file, memory, first, last)
+                        while first < last:
+                            count = cufile.read(handle, memory.pointer, last - first, first, first - file.offset)
+                            if count <= 0:
+                                raise OSError(f"{file.path} ended at byte {first:,}")
+                            first += count
 
         share_out(_pieces(file), worker, threads, tally.memory.sample)
     after = _counts(cufile)
@@ -83,18 +88,7 @@ def _open_file(path: Path) -> int:
 def _pieces(file: FileRows) -> Iterator[tuple[int, int]]:
     """Ranges of the file's bytes that meet at multiples of the piece size, so that all but two are aligned."""
     first, end = file.offset, file.offset + file.nbytes
-    while first < end:
-        last = min((first // _PIECE + 1) * _PIECE, end)
-        yield first, last
-        first = last
-
-
-def _read_piece(cufile: Any, handle: int, file: FileRows, memory: DeviceMemory, first: int, last: int) -> None:
-    while first < last:
-        count = cufile.read(handle, memory.pointer, last - first, first, first - file.offset)
-        if count <= 0:
-            raise OSError(f"{file.path} ended at byte {first:,}")
-        first += count
+    return itertools.pairwise([first, *range((first // _PIECE + 1) * _PIECE, end, _PIECE), end])
 
 
 @functools.cache

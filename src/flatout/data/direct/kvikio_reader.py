@@ -8,8 +8,7 @@ from __future__ import annotations
 import importlib.util
 
 from flatout.data.device.sinks import DeviceMemory
-from flatout.data.files.file_rows import FileRows
-from flatout.data.files.page_cache import cached_bytes
+from flatout.data.files.file_rows import FileRows, is_cold
 
 from .load_report import KVIKIO, Tally
 
@@ -36,9 +35,12 @@ def read(file: FileRows, memory: DeviceMemory, threads: int, tally: Tally) -> No
     import kvikio
     import kvikio.defaults
 
-    is_cold = (cached_bytes(file.path) or 0) * 2 < file.nbytes
     # Its pool has one thread by default.
-    settings = {"num_threads": threads, "task_size": _TASK, "auto_direct_io_read": is_cold}
+    settings = {
+        "num_threads": threads,
+        "task_size": _TASK,
+        "auto_direct_io_read": is_cold(file.path, if_unknown=True),
+    }
     with kvikio.defaults.set(settings), kvikio.CuFile(file.path, "r") as opened, tally.timed("reading"):
         count = opened.pread(memory, file.nbytes, file.offset, _TASK).get()
     if count != file.nbytes:

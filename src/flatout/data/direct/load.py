@@ -20,8 +20,7 @@ import numpy as np
 from flatout.base.errors import UnreadableFile
 from flatout.data.device.pinned_memory import view, whole_pages
 from flatout.data.device.sinks import DeviceMemory, HostSink, MakeSink, Sink
-from flatout.data.files.file_rows import FileRows
-from flatout.data.files.lazy_rows import DecodedRows, Fill
+from flatout.data.files.file_rows import DecodedRows, FileRows, Fill
 from flatout.data.files.npy_files import SideBySide
 from flatout.data.files.page_cache import cached_bytes
 
@@ -121,8 +120,9 @@ def _read_past_host(files: Sequence[FileRows], sink: Sink, threads: int, tally: 
     memory = None if any(file.is_swapped for file in files) else sink.device_memory
     for name, reader in _GPU_DIRECT.items():
         try:
-            why = _read_by(reader, files, memory, threads, tally)
-            if not why:
+            why = "the array has no device memory that may be written by its address"
+            if memory is not None and not (why := str(reader.unavailable())):
+                _read_by(reader, files, memory, threads, tally)
                 return name.lower()
         except Exception as error:
             # Another reader begins anew.
@@ -132,19 +132,14 @@ def _read_past_host(files: Sequence[FileRows], sink: Sink, threads: int, tally: 
     return None
 
 
-def _read_by(reader: Any, files: Sequence[FileRows], memory: DeviceMemory | None, threads: int, tally: Tally) -> str:
-    """Have files in device memory, one after the other; returns why not, or ""."""
-    if memory is None:
-        return "the array has no device memory that may be written by its address"
-    if why := reader.unavailable():
-        return str(why)
+def _read_by(reader: Any, files: Sequence[FileRows], memory: DeviceMemory, threads: int, tally: Tally) -> None:
+    """Have files in device memory, one after the other."""
     done = 0
     for file in files:
         reader.read(file, DeviceMemory(memory.pointer + done, file.nbytes), threads, tally)
         done += file.nbytes
         tally.memory.sample()
     tally.threads = threads
-    return ""
 
 
 def _cached(paths: Iterable[Path]) -> int | None:

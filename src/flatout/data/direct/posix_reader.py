@@ -11,23 +11,20 @@ import functools
 import itertools
 import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import numpy as np
 
 from flatout.base.errors import UnreadableFile
 from flatout.data.device.pinned_memory import view
 from flatout.data.device.sinks import Sink
-from flatout.data.files.file_rows import Block, FileRows, blocks, identity_of
-from flatout.data.files.page_cache import PAGE, cached_bytes, drop_from_cache
+from flatout.data.files.file_rows import Block, FileRows, blocks, identity_of, is_cold
+from flatout.data.files.page_cache import PAGE, drop_from_cache
 
 from .load_report import BUFFERED, POSIX_DIRECT, Tally
 from .slots import SLOTS_PER_THREAD, FillSlot, pass_through
 
 # O_DIRECT wants offsets, lengths and addresses to be multiples of this; no file system in use wants more.
 ALIGNMENT = max(PAGE, 4096)
-# A file with at least this share in the page cache is read from there.
-_WARM_SHARE = 0.5
 # Small files are cut finer than a slot, so that every thread gets some of them, but not finer than this.
 _SMALLEST_BLOCK = 2**20
 
@@ -41,10 +38,10 @@ def read(files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, t
     most_bytes = max(min(payload, max(-(-total // (SLOTS_PER_THREAD * threads)), _SMALLEST_BLOCK)), itemsize)
     tasks: list[tuple[Block, bool]] = []
     # Once for each file, which may hold thousands of record batches.
-    is_cold = functools.cache(_is_cold)
+    is_cold_path = functools.cache(functools.partial(is_cold, if_unknown=True))
     starts = itertools.accumulate((file.shape[0] for file in files), initial=0)
     for file, start in zip(files, starts, strict=False):
-        tasks += [(block, is_cold(file.path)) for block in blocks(file, start, most_bytes)]
+        tasks += [(block, is_cold_path(file.path)) for block in blocks(file, start, most_bytes)]
     tally.threads = min(threads, max(len(tasks), 1))
 
     def fills(mine: Iterator[tuple[Block, bool]]) -> Iterator[FillSlot]:
@@ -56,11 +53,6 @@ def read(files: Sequence[FileRows], sink: Sink, threads: int, slot_bytes: int, t
     for path in {block.file.path for block, cold in tasks if cold}:
         with path.open("rb") as opened:
             drop_from_cache(opened.fileno())
-
-
-def _is_cold(path: Path) -> bool:
-    cached = cached_bytes(path)
-    return cached is None or cached < path.stat().st_size * _WARM_SHARE
 
 
 def _fill(block: Block, is_cold: bool, tally: Tally, slot: np.ndarray) -> tuple[tuple[int, ...], np.ndarray]:

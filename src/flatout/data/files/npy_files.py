@@ -18,8 +18,7 @@ import numpy as np
 
 from flatout.base.errors import UnreadableFile
 
-from .file_rows import FileRows, is_cold, open_rows
-from .lazy_rows import DecodedRows, Fill, LazyRows, files_of, part_of
+from .file_rows import DecodedRows, FileRows, Fill, LazyRows, files_of, is_cold, open_rows, part_of
 
 
 class Shards(LazyRows):

@@ -78,11 +78,7 @@ def drop_from_cache(descriptor: int, offset: int = 0, length: int = 0) -> None:
 
 def memory_status() -> dict[str, int]:
     """The `Vm*` and `Rss*` lines of /proc/self/status in bytes; empty on other systems than Linux."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return {}
-    pairs = (line.split(":", 1) for line in lines if line.startswith(("Vm", "Rss")))
+    pairs = (line.split(":", 1) for line in _lines(Path("/proc/self/status")) if line.startswith(("Vm", "Rss")))
     return {name: int(value.split()[0]) * 1024 for name, value in pairs}
 
 
@@ -92,21 +88,22 @@ def available_memory() -> int | None:
     return min((amount for amount in amounts if amount is not None), default=None)
 
 
-def _available_in_machine() -> int | None:
+def _lines(path: Path) -> list[str]:
+    """Of one of Linux' files; none on other systems."""
     try:
-        lines = Path("/proc/meminfo").read_text().splitlines()
+        return path.read_text().splitlines()
     except OSError:
-        return None
+        return []
+
+
+def _available_in_machine() -> int | None:
+    lines = _lines(Path("/proc/meminfo"))
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
 
 
 def _available_in_groups() -> Iterator[int]:
     """What each control group of this process leaves, its own and those around it."""
-    try:
-        lines = _OWN_GROUPS.read_text().splitlines()
-    except OSError:
-        return
-    for _, controllers, name in (line.split(":", 2) for line in lines):
+    for _, controllers, name in (line.split(":", 2) for line in _lines(_OWN_GROUPS)):
         root, limit, used, prefix = _GROUPS.get(controllers, ("", "", "", ""))
         inner = Path(name.lstrip("/"))
         for folder in (Path(root, part) for part in (inner, *inner.parents) if root):

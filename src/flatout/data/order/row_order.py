@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tf
 from flatout.data.direct.load_report import StreamReport
 from flatout.seam.adapters import adapter_class_drawing_ahead
 from flatout.seam.epoch_iterators import iterator_class, passes, plain_iterator_class, read_by, steps_seen
@@ -210,8 +211,6 @@ class ResidentFeed(RowFeed):
 
 
 def _next_numbers(batches: Any) -> np.ndarray:
-    import keras
-
     # Keras' torch backend would send the numbers to the GPU, from where we would have to fetch them.
     with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
         batch = next(batches)
@@ -284,8 +283,6 @@ def _index_adapter(rows: int, batch_size: int, shuffle: Any, drawn_ahead: DrawnA
             return -(-rows // batch_size)
 
         def get_tf_dataset(self) -> Any:
-            import tensorflow as tf
-
             # Row numbers are quick to draw. TensorFlow's tuning of the pipeline gains nothing here, and now and then
             # takes a second to end with the pass.
             options = tf.data.Options()

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tree
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.files.lazy_rows import files_of
+from flatout.data.files.file_rows import files_of
 from flatout.data.files.npy_files import SideBySide, extents
 from flatout.data.stream.chunks import as_host_array, leaves_of
 from flatout.seam.keras_names import is_of_keras
@@ -27,14 +28,12 @@ _SAMPLES = 1024
 
 def of_model(model: Any) -> str:
     """A hash of a model's architecture, and of the Python of classes that are not Keras'."""
-    from keras import saving
-
     digest = hashlib.sha256(_class_name(type(model)).encode())
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         # A class of the user may have no `get_config`; its source says more.
         with contextlib.suppress(Exception):
-            config = saving.serialize_keras_object(model)
+            config = keras.saving.serialize_keras_object(model)
             described = {key: value for key, value in config.items() if not key.startswith(("compile", "build"))}
             digest.update(json.dumps(described, sort_keys=True).encode())
     classes = {type(layer) for layer in (model, *all_layers(model))}
@@ -48,8 +47,6 @@ def of_model(model: Any) -> str:
 
 def of_variables(variables: list[Any]) -> str:
     """A hash of the values of variables."""
-    import keras
-
     digest = hashlib.sha256()
     for variable in variables:
         _add_array(digest, keras.ops.convert_to_numpy(variable.value))
@@ -58,8 +55,6 @@ def of_variables(variables: list[Any]) -> str:
 
 def of_arrays(inputs: Any) -> str:
     """A hash of arrays: of where they lie, for files, and of what they hold, for arrays in memory."""
-    from keras import tree
-
     digest = hashlib.sha256(str(tree.map_structure(lambda _: 0, inputs)).encode())
     for leaf in leaves_of(inputs):
         _add_leaf(digest, leaf)
@@ -68,8 +63,6 @@ def of_arrays(inputs: Any) -> str:
 
 def of_software(backend: str) -> str:
     """The versions of what computes."""
-    import keras
-
     from flatout.base.version import __version__
 
     return f"flatout {__version__}, Keras {keras.__version__}, {backend} {sys.modules[backend].__version__}"

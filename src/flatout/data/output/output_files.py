@@ -12,11 +12,13 @@ import itertools
 import os
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import tree
 from flatout.data.files.npy_files import open_npy
 
 from . import manifest
@@ -30,7 +32,7 @@ BYTES_BETWEEN_SYNCS = 10**9
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
-class OutputFiles:
+class OutputFiles(contextlib.AbstractContextManager["OutputFiles"]):
     """The files of a prediction, filled step by step.
 
     As a context: what was appended survives an error, and becomes the finished files without one.
@@ -55,7 +57,7 @@ class OutputFiles:
         self._done: tuple[int, tuple[int, ...]] = (0, ())
         self._unsynced_bytes = 0
         self._synced_at = time.monotonic()
-        self._is_open = self._is_saved = False
+        self._is_saved = False
         before = manifest.load(paths.manifest)
         if before is None:
             if os.path.lexists(paths.manifest):
@@ -86,7 +88,7 @@ class OutputFiles:
         self._close()
         self.started_anew = why
         self._files, self._done = [], (0, ())
-        self._is_open = self._is_saved = False
+        self._is_saved = False
 
     def beside(self, outputs: Sequence[Any], row: int, stop: int) -> list[tuple[np.ndarray, np.ndarray]] | None:
         """What each file has from a row on, and outputs of steps that belong there; None if they are not as many."""
@@ -101,20 +103,17 @@ class OutputFiles:
         """Add the outputs of one step after the other."""
         if not outputs:
             return
-        with self._told_when_full():
-            self._append(outputs)
-
-    def _append(self, outputs: Sequence[Any]) -> None:
         columns = _columns(outputs)
-        if not self._is_open:
-            self._open(outputs[0], [arrays[0] for arrays in columns])
-        done, rows = self._done
-        written = [file.write(arrays, row) for file, arrays, row in zip(self._files, columns, rows, strict=True)]
-        self._done = (done + len(outputs), tuple(map(sum, zip(rows, written, strict=True))))
-        self._unsynced_bytes += sum(array.nbytes for arrays in columns for array in arrays)
-        is_late = time.monotonic() - self._synced_at >= SECONDS_BETWEEN_SYNCS
-        if is_late or self._unsynced_bytes >= BYTES_BETWEEN_SYNCS:
-            self.sync()
+        with self._told_when_full():
+            if not self.rows:
+                self._open(outputs[0], [arrays[0] for arrays in columns])
+            done, rows = self._done
+            written = [file.write(arrays, row) for file, arrays, row in zip(self._files, columns, rows, strict=True)]
+            self._done = (done + len(outputs), tuple(map(sum, zip(rows, written, strict=True))))
+            self._unsynced_bytes += sum(array.nbytes for arrays in columns for array in arrays)
+            is_late = time.monotonic() - self._synced_at >= SECONDS_BETWEEN_SYNCS
+            if is_late or self._unsynced_bytes >= BYTES_BETWEEN_SYNCS:
+                self.sync()
 
     def forbid_going_on(self, why: str) -> None:
         """Say that this prediction could not be gone on with after an interruption."""
@@ -123,14 +122,14 @@ class OutputFiles:
 
     def sync(self) -> None:
         """Bring all rows to disk, and then say so in the manifest."""
-        if not self._is_open or (self._obstacle and self._is_saved):
-            return
         steps, rows = self._done
+        if not rows or (self._obstacle and self._is_saved):
+            return
         for file in self._files:
             file.sync()
         if not self._is_saved:
             manifest.sync_folders(file.path for file in self._files)
-        files = tuple(file.progress(count) for file, count in zip(self._files, rows, strict=True))
+        files = tuple(replace(file.begun, rows=count) for file, count in zip(self._files, rows, strict=True))
         steps = 0 if self._obstacle else steps
         manifest.save(self._paths.manifest, Progress(self._fingerprint, steps, files, self._structure, self._obstacle))
         self._is_saved = True
@@ -140,9 +139,6 @@ class OutputFiles:
     def result(self) -> Any:
         """The finished files as read-only memory maps, in the structure of the outputs."""
         return manifest.unpacked(self._structure, iter([open_npy(file.path, "out") for file in self._files]))
-
-    def __enter__(self) -> OutputFiles:
-        return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
@@ -161,12 +157,11 @@ class OutputFiles:
             file.close()
 
     def _finish(self) -> None:
-        if not self._is_open:
+        if not self.rows:
             raise ValueError(
                 "Nothing was predicted: there was no step. Expected `x` to have rows, and `steps` above 0."
             )
-        _, rows = self._done
-        for file, count in zip(self._files, rows, strict=True):
+        for file, count in zip(self._files, self.rows, strict=True):
             file.complete(count)
         for file in self._files:
             partial(file.path).replace(file.path)
@@ -206,9 +201,8 @@ class OutputFiles:
     def _go_on(self, steps: int, places: list[Path], files: Sequence[FileProgress], structure: Any) -> None:
         for path, file in zip(places, files, strict=True):
             self._files.append(PartialFile(path, file))
-        self._done = (steps, tuple(file.rows for file in files))
         self._structure = structure
-        self._is_open = True
+        self._done = (steps, tuple(file.rows for file in files))
 
 
 def _places(before: Progress, paths: OutputPaths) -> list[Path]:
@@ -238,8 +232,6 @@ def _difference(before: Progress, fingerprint: dict[str, str], places: list[Path
 
 def _columns(outputs: Sequence[Any]) -> list[list[np.ndarray]]:
     """The outputs of steps, file by file."""
-    from keras import tree
-
     steps = [[_storable(leaf) for leaf in tree.flatten(structure)] for structure in outputs]
     return [list(arrays) for arrays in zip(*steps, strict=True)]
 

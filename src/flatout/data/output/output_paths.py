@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.sizes import as_size
-from flatout.data.files.lazy_rows import files_of
+from flatout.base.when_used import tree
+from flatout.data.files.file_rows import files_of
 
 _EXPECTED = (
     "Expected the path of a file that ends in .npy, or for a model with several outputs a folder, or a structure of "
@@ -27,8 +28,6 @@ class OutputPaths:
     """
 
     def __init__(self, out: Any, inputs: Any = None):
-        from keras import tree
-
         self._paths = tree.map_structure(_as_path, out)
         self._named: list[Path] = tree.flatten(self._paths)
         is_folder = not tree.is_nested(out) and self._paths.suffix.lower() != ".npy"
@@ -48,8 +47,6 @@ class OutputPaths:
 
     def of(self, outputs: Any) -> list[Path]:
         """The file of each output, in the order in which Keras flattens them; `ValueError` if `out` does not fit."""
-        from keras import tree
-
         if self._folder is not None:
             if not tree.is_nested(outputs):
                 raise ValueError(
@@ -92,8 +89,6 @@ class OutputPaths:
                 )
 
     def _check(self, out: Any, inputs: Any) -> None:
-        from keras import tree
-
         if not self._named or len(set(self._named)) < len(self._named):
             raise ValueError(f"`out` must name different files. Received: out={out!r}. {_EXPECTED}")
         read = [file for leaf in tree.flatten(inputs) for file in files_of(leaf) if file.exists()]

@@ -5,12 +5,12 @@ Whoever may write to its folder may lay a link in its place, to a file that is n
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import io
 import math
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +38,7 @@ class PartialFile:
 
     def __init__(self, path: Path, begun: FileProgress):
         self.path = path
-        self._begun = begun
+        self.begun = begun
         self._row_shape, self._dtype = begun.row_shape, np.dtype(begun.dtype)
         self._failure: OSError | None = None
         self._file = _opened(partial(path)) if begun.rows else _created(partial(path))
@@ -52,9 +52,6 @@ class PartialFile:
 
     def _end(self, rows: int) -> int:
         return size_on_disk((rows, *self._row_shape), self._dtype)
-
-    def progress(self, rows: int) -> FileProgress:
-        return replace(self._begun, rows=rows)
 
     def write(self, arrays: list[np.ndarray], row: int) -> int:
         """Write rows from this one on, and say how many."""
@@ -103,45 +100,36 @@ class PartialFile:
 
 def _opened(path: Path, flags: int = 0) -> int:
     """The file there, which nobody else writes to meanwhile."""
-    file = os.open(path, _WITHOUT_LINKS | flags, 0o666)
-    try:
-        _lock(file, path)
-    except BaseException:
-        os.close(file)
-        raise
-    return file
+    with contextlib.ExitStack() as on_error:
+        file = os.open(path, _WITHOUT_LINKS | flags, 0o666)
+        on_error.callback(os.close, file)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BlockingIOError(
+                error.errno, f"Another prediction is being written to {str(path)!r}. Wait for it, or choose another"
+            ) from error
+        except OSError:
+            # Not every network file system has locks.
+            pass
+        # Who had it until now may have finished it.
+        if not os.path.samestat(os.fstat(file), path.lstat()):
+            raise _changed(path)
+        on_error.pop_all()
+        return file
 
 
 def _created(path: Path) -> int:
     """A new file that no other name leads to, in the place of what lies there, if nobody writes to that."""
-    before = None
-    try:
-        before = _opened(path)
-    except OSError as error:
-        # Nothing, or a link.
-        if error.errno not in (errno.ENOENT, errno.ELOOP):
-            raise
-    try:
+    with contextlib.ExitStack() as before:
+        try:
+            before.callback(os.close, _opened(path))
+        except OSError as error:
+            # Nothing, or a link.
+            if error.errno not in (errno.ENOENT, errno.ELOOP):
+                raise
         path.unlink(missing_ok=True)
         return _opened(path, os.O_CREAT | os.O_EXCL)
-    finally:
-        if before is not None:
-            os.close(before)
-
-
-def _lock(file: int, path: Path) -> None:
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BlockingIOError(
-            error.errno, f"Another prediction is being written to {str(path)!r}. Wait for it, or choose another"
-        ) from error
-    except OSError:
-        # Not every network file system has locks.
-        pass
-    # Who had it until now may have finished it.
-    if not os.path.samestat(os.fstat(file), path.lstat()):
-        raise _changed(path)
 
 
 def _changed(path: Path) -> OSError:

@@ -21,11 +21,10 @@ import numpy as np
 
 from flatout.base.sizes import as_size
 from flatout.data.columnar.table_rows import TableRows
-from flatout.data.device.sinks import DeviceMemory, HostSink, MakeSink, Wait, nothing_to_wait_for
+from flatout.data.device.sinks import HostSink, MakeSink, Wait, nothing_to_wait_for
 from flatout.data.direct.load import load
 from flatout.data.direct.load_report import DirectReport
-from flatout.data.files.file_rows import FileRows
-from flatout.data.files.lazy_rows import DecodedRows
+from flatout.data.files.file_rows import DecodedRows, FileRows
 from flatout.data.files.npy_files import extents, unmapped
 from flatout.data.stream.chunks import leaves_of, packed
 
@@ -91,11 +90,8 @@ def _table(leaf: Any) -> TableRows | None:
     return leaf if isinstance(leaf, TableRows) else None
 
 
-class FileSink:
-    """Rows of an array into a file without a name, at their places; see `HostSink`."""
-
-    wants_pinned = False
-    device_memory: DeviceMemory | None = None
+class FileSink(HostSink):
+    """Rows in a file without a name, at their places."""
 
     def __init__(self, shape: tuple[int, ...], dtype: np.dtype[Any], page_offset: int = 0, *, folder: Path):
         self._shape, self._dtype = shape, dtype

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import Refusal, reason
+from flatout.base.when_used import keras, tree
 from flatout.seam.adapters import adapted_arrays, are_arrays, has_dense_rows, is_dataset
 
 
@@ -35,8 +36,6 @@ class ArraySource:
 
     def head(self, rows: int) -> Any:
         """The first rows, unconverted: enough to build a model on."""
-        from keras import tree
-
         return tree.map_structure(
             lambda array: None if array is None else (array.iloc if hasattr(array, "iloc") else array)[:rows],
             self.inputs,
@@ -66,8 +65,6 @@ def describe(
     Raises:
         Refusal: Arrays that only Keras can convert, batch by batch, or something that Keras itself will refuse.
     """
-    from keras import tree
-
     if not are_arrays((x, y, sample_weight)):
         kind = _kind_of_batches(x)
         if kind is None or y is not None or sample_weight is not None:
@@ -90,13 +87,11 @@ def describe(
 
 
 def _kind_of_batches(x: Any) -> str | None:
-    from keras.utils import PyDataset
-
     from flatout.data.batches.feed import Feed
 
     kinds = {
         "a generator": isinstance(x, types.GeneratorType),
-        "a PyDataset": isinstance(x, PyDataset),
+        "a PyDataset": isinstance(x, keras.utils.PyDataset),
         "a flatout.feed": isinstance(x, Feed),
         "a tf.data.Dataset": is_dataset(x, "tf_dataset"),
         "a DataLoader": is_dataset(x, "torch_dataloader"),
@@ -118,8 +113,6 @@ def _batches_of(x: Any) -> int | None:
 
 def weights_of_classes(y: Any, class_weight: Any) -> np.ndarray:
     """Keras' `class_weight_to_sample_weights`, which loops over all samples in Python, with one loop over classes."""
-    import keras
-
     labels = np.asarray(y) if hasattr(y, "paths") else keras.ops.convert_to_numpy(y)
     if labels.ndim > 1:
         labels = np.argmax(labels, axis=-1) if labels.shape[-1] != 1 else np.squeeze(labels, axis=-1)
@@ -136,8 +129,6 @@ def _is_dense_numeric(leaf: Any) -> bool:
 
 
 def _placed_bytes(leaf: Any) -> int:
-    import keras
-
     if hasattr(leaf, "columns"):
         itemsize = max((getattr(dtype, "itemsize", 8) for dtype in leaf.dtypes), default=8)
         is_float = any(getattr(dtype, "kind", "f") == "f" for dtype in leaf.dtypes)

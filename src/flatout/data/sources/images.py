@@ -41,15 +41,11 @@ def find_images(folder: Path) -> ImageFolder:
     paths: list[Path] = []
     labels: list[int] = []
     for label, name in enumerate(classes or [""]):
-        found = _images_below(folder / name)
+        walk = sorted((root, files) for root, _, files in os.walk(folder / name))
+        found = [Path(root, file) for root, files in walk for file in sorted(files) if file.lower().endswith(SUFFIXES)]
         paths += found
         labels += [label] * len(found)
     return ImageFolder(tuple(paths), np.array(labels, np.int32), tuple(classes))
-
-
-def _images_below(folder: Path) -> list[Path]:
-    walk = sorted((root, files) for root, _, files in os.walk(folder))
-    return [Path(root, name) for root, files in walk for name in sorted(files) if name.lower().endswith(SUFFIXES)]
 
 
 def read_images(paths: Sequence[Path], height: int, width: int, channels: int) -> np.ndarray:

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.foreign_columns import is_series
+from flatout.base.when_used import keras, tree
 from flatout.data.columnar import frame_columns as frames
 from flatout.data.columnar.frame_columns import Frame, codes_of_model, shortened
 from flatout.data.columnar.stored_tables import SUFFIXES as TABLES
@@ -36,8 +37,6 @@ def resolve(model: Any, x: Any, y: Any = None, sample_weight: Any = None) -> tup
     What it takes as it is comes back untouched, the same objects. The names and shapes of the model's inputs decide
     what becomes of columns. For a folder of images with class subfolders `y` holds their labels if it was None.
     """
-    from keras import tree
-
     takes_names = any(isinstance(leaf, str) for leaf in tree.flatten((y, sample_weight)))
     wants_columns = frames.is_frame(x) and (takes_names or len(_inputs_of(model)) > 1)
     if not wants_columns and not any(_needs_work(leaf) for leaf in tree.flatten((x, y, sample_weight))):
@@ -176,8 +175,6 @@ def _is_pattern(text: str) -> bool:
 
 def _inputs_of(model: Any) -> dict[str, Any]:
     """The model's symbolic inputs by name, in order; empty if nobody can say before it is built."""
-    import keras
-
     inputs = getattr(model, "input", None)
     if not isinstance(inputs, dict):
         inputs = {getattr(tensor, "name", ""): tensor for tensor in getattr(model, "inputs", None) or []}
@@ -238,8 +235,6 @@ def _fits(array: Any, tensor: Any) -> bool:
 
 def _images(folder: images.ImageFolder, model: Any) -> np.ndarray:
     """The images of a folder in the size and colours that the model takes."""
-    import keras
-
     inputs = list(_inputs_of(model).values())
     shape = _row_shape(inputs[0]) if len(inputs) == 1 else ()
     is_first = keras.config.image_data_format() == "channels_first"

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras
 from flatout.data.batches.batch_checks import is_plain
 from flatout.data.direct.load_report import StreamReport
 from flatout.seam.adapters import as_numpy_batches
@@ -218,8 +219,6 @@ def _is_of_numbers(leaf: Any) -> bool:
 
 def _on_host(batches: Iterator[Any]) -> Iterator[Any]:
     """The batches as NumPy arrays; Keras' torch backend would send tensors to the GPU first."""
-    import keras
-
     is_torch = keras.config.backend() == "torch"
     with keras.device("cpu") if is_torch else contextlib.nullcontext():
         for batch in batches:

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tree
 from flatout.data.columnar.table_rows import TableRows
 from flatout.data.device.copy_stream import LockedRows, Wanted, locked
 from flatout.data.device.pinned_memory import borrowed, view, whole_pages
@@ -261,8 +262,6 @@ class RowReader:
 
 def leaves_of(structure: Any) -> list[Any]:
     """The arrays of a structure, in the order in which Keras flattens it; without the `None`s."""
-    from keras import tree
-
     return [leaf for leaf in tree.flatten(structure) if leaf is not None]
 
 
@@ -271,8 +270,6 @@ def packed(structure: Any, leaves: list[Any]) -> Any:
 
     Not by `tree.map_structure`: on torch that visits a dict in another order than `tree.flatten` does.
     """
-    from keras import tree
-
     remaining = iter(leaves)
     return tree.pack_sequence_as(
         structure, [None if leaf is None else next(remaining) for leaf in tree.flatten(structure)]
@@ -286,8 +283,6 @@ def as_host_array(leaf: Any) -> Any:
     if hasattr(leaf, "to_numpy"):
         leaf = leaf.to_numpy()
         return leaf[:, None] if leaf.ndim == 1 else leaf
-    import keras
-
     return keras.ops.convert_to_numpy(leaf)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator
@@ -49,13 +50,12 @@ class Sender:
     def __init__(self, send: Callable[[Any], Any], copies: bool, landing: Landing | None = None):
         self._send = send
         self._copies = copies
-        self._landing = landing
+        self._landing: Any = landing
         self._stream: CopyStream | None = None
         if landing is not None:
-            try:
+            # Without a stream, chunks go by way of the backend.
+            with contextlib.suppress(CudaError):
                 self._stream = CopyStream()
-            except CudaError:
-                self._landing = None
 
     @property
     def fetches(self) -> bool:
@@ -83,7 +83,6 @@ class Sender:
     def give_back(self, chunk: Chunk) -> None:
         """Another chunk has taken its place."""
         for array in chunk.landed:
-            assert self._landing is not None
             self._landing.give_back(array)
 
     def settle(self) -> None:
@@ -118,11 +117,9 @@ class Sender:
         return dataclasses.replace(chunk, data=packed(chunk.data, placed), landed=tuple(landed), arrived=arrived)
 
     def _can_land(self, leaf: np.ndarray) -> bool:
-        assert self._landing is not None
         return leaf.flags.c_contiguous and leaf.nbytes > 0 and self._landing.takes(leaf.dtype)
 
     def _land(self, leaf: np.ndarray | Wanted, stream: CopyStream) -> Any:
-        assert self._landing is not None
         array, memory = self._landing(leaf.shape, leaf.dtype)
         if isinstance(leaf, np.ndarray):
             stream.copy(memory, leaf.ctypes.data, leaf.nbytes)

@@ -22,7 +22,7 @@ PATIENCE = 2.0
 PATIENCE_IN_PAUSES = 20.0
 
 
-class Background:
+class Background(Iterator[Any], contextlib.AbstractContextManager["Background"]):
     """Pulls an iterator on a thread of its own, and hands the items over in order.
 
     Nothing is pulled before an item is asked for. Unless `at_once`, the first alone is pulled then: Keras builds a
@@ -75,9 +75,6 @@ class Background:
             self._shared.limit = limit
             self._shared.changed.notify_all()
 
-    def __iter__(self) -> Background:
-        return self
-
     def __next__(self) -> Any:
         """Wait for the next item. What the iterator raised is raised in the place of its item."""
         shared = self._shared
@@ -115,9 +112,6 @@ class Background:
     def unread(self) -> Iterator[Any]:
         """The items that were pulled and not taken, for use after `close`; refers to nothing else of this object."""
         return _unread(self._thread, self._shared.ready)
-
-    def __enter__(self) -> Background:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -18,24 +18,23 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass
 from multiprocessing.connection import wait
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import WorkerDied
+from flatout.base.when_used import keras
 
 from .background import PATIENCE
 from .remote_errors import Raised, rebuilt
-from .worker_process import Ticket, Worker, end, start
-from .worker_slots import dump, load, new_memory, room_for, write
+from .worker_process import Ticket, Worker, dump, end, load, new_memory, room_for, start, write
 
 # Larger arrays of a dataset without epoch hooks are taken for unchanged if they are where they were.
 _LARGE = 16 * 2**20
 
 
-class InOrder:
+class InOrder(Iterator[Any]):
     """Batches of given numbers in the order of the numbers, whoever makes them and however long each takes.
 
     As in `Background`, whoever asks for the first batch orders no other, and later ones run ahead: at most `ahead` are
@@ -66,9 +65,6 @@ class InOrder:
     def paused(self) -> contextlib.AbstractContextManager[None]:
         """Nothing is to be kept from running: workers draw from generators of their own, or in no order at all."""
         return contextlib.nullcontext()
-
-    def __iter__(self) -> InOrder:
-        return self
 
     def __next__(self) -> Any:
         """Wait for the next batch."""
@@ -288,15 +284,11 @@ class Processes:
 
 def _state_of(dataset: Any) -> dict[str, Any]:
     """By attribute, a value that compares equal as long as the attribute is unchanged."""
-    has_hooks = _has_hooks(dataset)
+    hooks = ("on_epoch_begin", "on_epoch_end")
+    has_hooks = any(
+        getattr(getattr(dataset, name), "__func__", None) is not getattr(keras.utils.PyDataset, name) for name in hooks
+    )
     return {name: _fingerprint(value, has_hooks) for name, value in vars(dataset).items()}
-
-
-def _has_hooks(dataset: Any) -> bool:
-    from keras.utils import PyDataset
-
-    names = ("on_epoch_begin", "on_epoch_end")
-    return any(getattr(getattr(dataset, name), "__func__", None) is not getattr(PyDataset, name) for name in names)
 
 
 def _fingerprint(value: Any, has_hooks: bool) -> Any:
@@ -304,8 +296,8 @@ def _fingerprint(value: Any, has_hooks: bool) -> Any:
     try:
         digest = hashlib.sha256(pickle.dumps(value, protocol=5, buffer_callback=arrays.append))
     except Exception:
-        # Unlike anything else if it may have changed unseen, else like itself.
-        return object() if has_hooks else _Identity(value)
+        # Unlike anything else if it may have changed unseen, else like itself, which lives as long as its number.
+        return object() if has_hooks else (id(value), value)
     for array in arrays:
         memory = np.frombuffer(array.raw(), np.uint8)
         if memory.nbytes > _LARGE and not has_hooks:
@@ -313,14 +305,3 @@ def _fingerprint(value: Any, has_hooks: bool) -> Any:
         else:
             digest.update(memory.data)
     return digest.digest()
-
-
-@dataclass(frozen=True, eq=False)
-class _Identity:
-    value: Any
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and other.value is self.value
-
-    def __hash__(self) -> int:
-        return id(self.value)

@@ -2,16 +2,22 @@
 
 To the worker go `(slot, number)`, the order of a batch, or `(None, sizes)` and memory with changed attributes of the
 dataset. Back comes `(outcome, brings_memory)` for each order, with new memory behind the slot if the batch did not fit.
+
+In the memory are the parts of a batch: a pickle of its structure, which leaves the arrays out, then the arrays. It has
+no name (`memfd_create`), so that none can be left behind in /dev/shm; another process maps it by a file descriptor.
 """
 
 from __future__ import annotations
 
 import contextlib
+import io
 import mmap
 import multiprocessing
 import os
+import pickle
 import signal
 import socket
+import tempfile
 import threading
 from collections import deque
 from dataclasses import dataclass, field
@@ -23,7 +29,9 @@ import numpy as np
 
 from .background import PATIENCE
 from .remote_errors import Raised, described
-from .worker_slots import dump, load, new_memory, room_for, write
+
+# Arrays begin at multiples of this: jax on a CPU takes aligned memory as it is, without a copy.
+ALIGNMENT = 64
 
 
 @dataclass(eq=False)
@@ -109,6 +117,59 @@ def end(workers: list[Worker], owner: int) -> None:
     for worker in workers:
         worker.connection.close()
     workers.clear()
+
+
+def dump(value: Any) -> list[Any]:
+    """The parts of a batch, or of anything else that can be pickled."""
+    arrays: list[pickle.PickleBuffer] = []
+    structure = io.BytesIO()
+    _Pickler(structure, protocol=5, buffer_callback=arrays.append).dump(value)
+    return [structure.getbuffer(), *(array.raw() for array in arrays)]
+
+
+class _Pickler(pickle.Pickler):
+    def reducer_override(self, value: Any) -> Any:
+        # Pickle leaves out only arrays that are in one piece.
+        if type(value) is np.ndarray and not value.flags.forc and not value.dtype.hasobject:
+            return np.ascontiguousarray(value).__reduce_ex__(5)
+        return NotImplemented
+
+
+def room_for(parts: list[Any]) -> int:
+    """Bytes that the parts take, each aligned."""
+    return _offsets([part.nbytes for part in parts])[-1]
+
+
+def write(memory: mmap.mmap, parts: list[Any]) -> list[int]:
+    """Write the parts one after another, and return their sizes."""
+    sizes = [part.nbytes for part in parts]
+    for part, offset in zip(parts, _offsets(sizes), strict=False):
+        memory[offset : offset + part.nbytes] = part
+    return sizes
+
+
+def load(memory: Any, sizes: list[int]) -> Any:
+    """What was written; its arrays are views of the memory."""
+    structure, *arrays = [memory[offset : offset + size] for offset, size in zip(_offsets(sizes), sizes, strict=False)]
+    return pickle.loads(structure, buffers=arrays)
+
+
+def _offsets(sizes: list[int]) -> list[int]:
+    offsets = [0]
+    for size in sizes:
+        offsets.append(offsets[-1] + -(-size // ALIGNMENT) * ALIGNMENT)
+    return offsets
+
+
+def new_memory(size: int) -> tuple[mmap.mmap, int]:
+    """Memory without a name, and the file descriptor by which another process can map it."""
+    if hasattr(os, "memfd_create"):
+        handle = os.memfd_create("flatout")
+    else:
+        with tempfile.TemporaryFile() as file:
+            handle = os.dup(file.fileno())
+    os.ftruncate(handle, size)
+    return mmap.mmap(handle, size), handle
 
 
 # In the worker process.

@@ -51,7 +51,6 @@ def fused_program(staged: KernelProgram, plan: FusedPlan) -> KernelProgram:
         prelude,
         staged.model,
         staged.binding,
-        shims=("cluster",),
     )
 
 

@@ -106,19 +106,17 @@ def _kind(loss: Any) -> tuple[LossKind, dict[str, Any]]:
 def _form(kind: LossKind, from_logits: bool, last: Layer | None, keras_layer: Any) -> LossForm:
     if kind not in ("sparse", "categorical", "binary"):
         return "logits"
-    if keras.config.backend() == "tensorflow" and _gives_logits_away(last):
+    is_tensorflow = keras.config.backend() == "tensorflow"
+    is_sigmoid = isinstance(last, Dense | Activation) and last.curve.name == "sigmoid"
+    # On tensorflow, what softmax and sigmoid return carries what they were given, and losses prefer that.
+    if is_tensorflow and (is_sigmoid or isinstance(last, Softmax)):
         if type(keras_layer) not in (keras.layers.Dense, keras.layers.Activation, keras.layers.Softmax):
             # The tensor that knows its logits is not the one that the loss is given.
             raise Refusal(reason("native_loss", "the cross-entropy", f"{keras_layer.name} hides the logits"))
         return "z"
     if from_logits:
         return "logits"
-    return "clipped" if keras.config.backend() == "tensorflow" and kind == "sparse" else "probabilities"
-
-
-def _gives_logits_away(last: Layer | None) -> bool:
-    """On tensorflow, what softmax and sigmoid return carries what they were given, and losses prefer that."""
-    return isinstance(last, Softmax) or (isinstance(last, Dense | Activation) and last.curve.name == "sigmoid")
+    return "clipped" if is_tensorflow and kind == "sparse" else "probabilities"
 
 
 def read_metrics(model: Any, outputs: int, loss: Loss) -> list[Metric]:

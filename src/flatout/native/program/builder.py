@@ -15,7 +15,6 @@ _C_TYPES = {
     "float32": "float",
     "int32": "int",
     "float64": "double",
-    "float16": "__half",
     "int64": "long long",
     "int16": "short",
     "int8": "signed char",
@@ -25,7 +24,7 @@ _C_TYPES = {
     "bool": "bool",
 }
 # Types of data that the gather kernel reads.
-READABLE = frozenset(_C_TYPES) - {"float16"}
+READABLE = frozenset(_C_TYPES)
 
 
 class KernelDraft:

@@ -45,14 +45,18 @@ def fused_code(declarations: list[str], is_stack: bool) -> str:
     return "\n".join([_text(_COMMON), *(_text(f"fused/{name}.cuh") for name in parts), *declarations])
 
 
+def _shims(program: KernelProgram, end: str, *more: str) -> str:
+    names = ("shim", *more, *(["cluster"] if program.form == "fused" else []))
+    return "\n".join(_text(f"shim/{name}_{end}") for name in names)
+
+
 def _body(program: KernelProgram) -> str:
     return "\n".join([program.prelude, *(kernel.code for kernel in program.kernels.values())])
 
 
 def cuda_source(program: KernelProgram) -> str:
     """For NVRTC or nvcc; needs no header."""
-    shims = [_text(f"shim/{name}_cuda.cuh") for name in ("shim", *program.shims)]
-    return "\n".join([*shims, _body(program)])
+    return "\n".join([_shims(program, "cuda.cuh"), _body(program)])
 
 
 def cpu_source(program: KernelProgram) -> str:
@@ -66,5 +70,4 @@ def cpu_source(program: KernelProgram) -> str:
         calls.append(f"static void call_{name}(void** a) {{ {name}({', '.join(values)}); }}")
         rows.append(f'    {{"{name}", call_{name}, {"cluster" if kernel.cluster > 1 else "flatout"}_launch}},')
     table = "\n".join([*calls, "const FlatoutKernel flatout_kernels[] = {", *rows, "};"])
-    shims = [_text(f"shim/{name}_cpu.h") for name in ("shim", "fibers", *program.shims)]
-    return "\n".join([*shims, _body(program), table, ""])
+    return "\n".join([_shims(program, "cpu.h", "fibers"), _body(program), table, ""])

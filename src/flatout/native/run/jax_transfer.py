@@ -13,7 +13,7 @@ import numpy as np
 from flatout.native.launch.launch_cuda_core import CudaCoreLauncher
 from flatout.seam.variable_state import put_value
 
-from .transfer import HostTransfer, VariableBlock
+from .state_transfer import HostTransfer, VariableBlock
 
 
 class JaxTransfer(HostTransfer):

@@ -7,21 +7,24 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import keras
 import numpy as np
 
-from flatout.base.errors import FlatoutError, Reason, Refusal, reason
+from flatout.base.errors import FlatoutError, MissingExtra, Reason, Refusal, reason
 from flatout.base.options import current
 from flatout.engines.contract import Engine, StepProgram, Structure, Task, steps_per_piece
-from flatout.native.fused.fused_plan import Precision
-from flatout.native.launch.select_launcher import default_launcher, make_launcher, why_not_here
+from flatout.engines.select import engine_for
+from flatout.native.fused.fused_plan import Precision, plans
+from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
 from flatout.native.model.read_model import read
 from flatout.native.program.kernel_program import STEPS_PER_CHUNK
 from flatout.native.staged.staged_program import staged_program
 from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
-from .data_checks import problem_with, unpacked
-from .session import Session, logs_of
+from .session import Session, logs_of, problem_with, unpacked
 
+# Backends on which one kernel was measured; the others have no arrays that kernels could read.
+_BACKENDS = ("jax", "torch")
 # Sessions of other shapes of data that are kept: the chunks of a stream, and its shorter last one.
 _KEPT = 4
 # Rows that are tested in one step where nothing depends on their number, and values of all those rows in one layer.
@@ -70,6 +73,37 @@ def obstacle(model: Any, method: str) -> Reason | None:
     return None
 
 
+def one_kernel_is_better(model: Any, inputs: Any, batch_size: int) -> bool:
+    """Whether a long fit shall run natively although nobody asked for it: in one kernel, exact and faster.
+
+    The model's loss and metrics are built. `inputs` are `(x, y, sample_weight)`, on the host or the device.
+    """
+    if keras.config.backend() not in _BACKENDS or not _has_clusters():
+        return False
+    try:
+        network, _ = read(model, "train")
+        x, _, weight = unpacked(inputs, "train")
+        plans(network, batch_size, np.dtype(x.dtype).name, weight is not None, _precision())
+    except (Refusal, TypeError, AttributeError):
+        return False
+    return True
+
+
+@functools.cache
+def _has_clusters() -> bool:
+    """Whether there is a GPU whose blocks work together in clusters, and it is the backend's."""
+    if default_launcher() != "cuda.core" or not engine_for(keras.config.backend()).reuses_memory:
+        return False
+    try:
+        return make_launcher("cuda.core").why_no_clusters() is None
+    except MissingExtra:
+        return False
+
+
+def _precision() -> Precision:
+    return "fast" if current().precision == "fast" else "exact"
+
+
 class NativeProgram(StepProgram):
     """One model's step as kernels, over rows in device memory.
 
@@ -89,7 +123,7 @@ class NativeProgram(StepProgram):
         self._holder: Session | None = None
         self._taken = 0
         self._has_run = False
-        self._precision: Precision = "fast" if current().precision == "fast" else "exact"
+        self._precision = _precision()
         self._output_bytes = output_bytes
         if (why := why_not_here()) is not None:
             raise Refusal(why)
@@ -97,10 +131,10 @@ class NativeProgram(StepProgram):
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
-        from keras.backend import standardize_dtype
-
         self._arrays = unpacked(data, self._task)
-        self._types = tuple(part if part is None else standardize_dtype(part.dtype) for part in self._arrays)
+        self._types = tuple(
+            part if part is None else keras.backend.standardize_dtype(part.dtype) for part in self._arrays
+        )
         self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
         self._held = (data, rows, batch_size)
         # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
@@ -151,8 +185,6 @@ class NativeProgram(StepProgram):
 
     def renew(self) -> None:
         """Read the model again; a callback may have changed it."""
-        import keras
-
         if self._has_run and keras.config.backend() != "torch":
             # Stock Keras has traced the model once and for all.
             return

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import Any
 
+import keras
 import numpy as np
+from keras import ops
 
 from flatout.native.model.network import Optimizer
 from flatout.seam.compiled_parts import current_learning_rate, given_learning_rate
@@ -23,7 +26,6 @@ class RateTable:
         self._spec = spec
         # An array of jax that was the learning rate, and what is in it: asking the device takes as long as many steps.
         self._asked: tuple[Any, float] = (None, 0.0)
-        self._corrections: dict[int, np.ndarray] = {}
 
     def rows(self, first: int, count: int) -> np.ndarray:
         """Learning rate and corrected learning rate of the steps from iteration `first` on."""
@@ -32,16 +34,15 @@ class RateTable:
         if self._spec.kind == "adam":
             block, offset = divmod(first, _BLOCK)
             blocks = range(block, (first + count - 1) // _BLOCK + 1)
-            corrections = np.concatenate([self._correction(number) for number in blocks], axis=1)
+            betas = self._spec["beta_1"], self._spec["beta_2"]
+            corrections = np.concatenate([_corrections(*betas, number) for number in blocks], axis=1)
             roots, rests = corrections[:, offset : offset + count]
             table[:, 1] = rates * roots / rests
         return table
 
     def _learning_rates(self, first: int, count: int) -> np.ndarray:
-        from keras.optimizers.schedules import LearningRateSchedule
-
         schedule = given_learning_rate(self._optimizer)
-        if not isinstance(schedule, LearningRateSchedule):
+        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             # A variable, which callbacks set between chunks.
             return np.full(count, self._current_rate(), np.float32)
         together = _all_at_once(schedule, first, count)
@@ -50,8 +51,6 @@ class RateTable:
         return np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
 
     def _current_rate(self) -> float:
-        import keras
-
         rate = current_learning_rate(self._optimizer)
         value = getattr(rate, "value", rate)
         # An array of jax never changes.
@@ -59,38 +58,27 @@ class RateTable:
             self._asked = (value, float(keras.ops.convert_to_numpy(value)))
         return self._asked[1]
 
-    def _correction(self, block: int) -> np.ndarray:
-        """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
-        if block not in self._corrections:
-            before = self._corrections.get(block - 1)
-            # Once powers have vanished, nothing is corrected any more.
-            found = before if before is not None and (before == 1).all() else _corrections(self._spec, block)
-            # Only the next block will be wanted together with this one.
-            self._corrections = {block: found} if before is None else {block - 1: before, block: found}
-        return self._corrections[block]
 
-
-def _corrections(spec: Optimizer, block: int) -> np.ndarray:
-    import keras
-    from keras import ops
-
+# A chunk of steps may lie in two blocks.
+@functools.lru_cache(maxsize=4)
+def _corrections(beta_1: float, beta_2: float, block: int) -> np.ndarray:
+    """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
+    if max(beta_1, beta_2) ** (block * _BLOCK) < 2**-30:
+        # The powers vanish beside 1.
+        return np.ones((2, _BLOCK), np.float32)
     # By the backend's own operations: 1 - beta_2 ** 1 magnifies the last bit of the power a thousand times.
     with keras.device("cpu") if keras.config.backend() == "torch" else contextlib.nullcontext():
         steps = ops.cast(np.arange(block * _BLOCK + 1, (block + 1) * _BLOCK + 1), "float32")
-        powers = [ops.power(ops.cast(spec[name], "float32"), steps) for name in ("beta_1", "beta_2")]
+        powers = [ops.power(ops.cast(beta, "float32"), steps) for beta in (beta_1, beta_2)]
         return np.stack([ops.convert_to_numpy(ops.sqrt(1 - powers[1])), ops.convert_to_numpy(1 - powers[0])])
 
 
 def _rate(schedule: Any, step: int) -> np.float32:
-    from keras import ops
-
     return np.float32(ops.convert_to_numpy(schedule(ops.convert_to_tensor(step, "int32"))))
 
 
 def _all_at_once(schedule: Any, first: int, count: int) -> np.ndarray | None:
     """The rates of all steps in one call, for a schedule of Keras' that takes them so; None for any other."""
-    from keras import ops
-
     if count < 4 or not is_of_keras(type(schedule)):
         return None
     try:

@@ -1,18 +1,72 @@
-"""A model's state on its way between Keras' variables and a session's buffers."""
+"""A model's state on its way between Keras' variables and a session's buffers: by way of the host, for any backend."""
 
 from __future__ import annotations
 
+import functools
+import itertools
+import math
 from collections.abc import Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from keras import ops
 
 from flatout.native.launch.buffers import DeviceArray
-from flatout.native.launch.launcher import Launcher
 from flatout.native.program.kernel_program import KernelProgram, StepName
 from flatout.seam.compiled_parts import iterations_variable
 
-from .transfer import HostTransfer, VariableBlock, value_of
+
+@dataclass(frozen=True, eq=False)
+class VariableBlock:
+    """Variables of float32 whose values lie one after another in a buffer."""
+
+    buffer: DeviceArray
+    variables: tuple[Any, ...]
+
+    @functools.cached_property
+    def offsets(self) -> list[int]:
+        """Where in the buffer each variable begins."""
+        sizes = (math.prod(variable.shape) for variable in self.variables[:-1])
+        return list(itertools.accumulate(sizes, initial=0))
+
+    @functools.cached_property
+    def parts(self) -> list[tuple[Any, DeviceArray]]:
+        """Each variable, and where it lies."""
+        both = zip(self.variables, self.offsets, strict=True)
+        return [(variable, self.buffer.part(tuple(variable.shape), offset)) for variable, offset in both]
+
+
+class HostTransfer:
+    """Copies state by way of the host, for any backend and launcher.
+
+    When a method returns, the copies are made, or ordered before all that the launcher runs next.
+    """
+
+    def load(self, blocks: list[VariableBlock]) -> None:
+        """Copy values of variables into their buffers."""
+        for block in blocks:
+            block.buffer.assign(np.concatenate([on_host(variable.value).reshape(-1) for variable in block.variables]))
+
+    def store(self, blocks: list[VariableBlock], counter: Any = None, steps: int = 0) -> None:
+        """Copy buffers into their variables, and count the steps that have changed them."""
+        for block in blocks:
+            values = np.split(block.buffer.numpy().reshape(-1), block.offsets[1:])
+            for variable, value in zip(block.variables, values, strict=True):
+                variable.assign(value.reshape(tuple(variable.shape)))
+        if counter is not None:
+            counter.assign(self.read_count(counter) + steps)
+
+    def read_count(self, variable: Any) -> int:
+        """The value of a counter."""
+        return int(on_host(variable.value))
+
+
+def on_host(array: Any) -> np.ndarray:
+    """The values of an array of any backend."""
+    if isinstance(array, np.ndarray):
+        return array
+    return np.asarray(ops.convert_to_numpy(array))
 
 
 class State:
@@ -22,12 +76,14 @@ class State:
         iterations: Steps that the optimizer had taken when the state was loaded.
     """
 
-    def __init__(self, program: KernelProgram, buffers: Mapping[str, DeviceArray], launcher: Launcher, task: StepName):
+    def __init__(
+        self, program: KernelProgram, buffers: Mapping[str, DeviceArray], transfer: HostTransfer, task: StepName
+    ):
         network, binding = program.network, program.binding
         self._task = task
         self.iterations = 0
         self._optimizer = program.model.optimizer if task == "train" else None
-        self._transfer = _fastest_transfer(launcher)
+        self._transfer = transfer
         self._constants = {buffers[name]: constant for name, constant in binding.constants.items()}
         # What was sent last of them.
         self._sent: dict[DeviceArray, np.ndarray] = {}
@@ -61,7 +117,7 @@ class State:
         """Copy the state of the Dropout layers' generators, as it is `steps` steps on, into its buffer."""
         if self._seeds is not None:
             buffer, generators = self._seeds
-            seeds = np.array([value_of(generator.state) for generator in generators]).astype(np.int64)
+            seeds = np.array([on_host(generator.state.value) for generator in generators]).astype(np.int64)
             seeds[:, 1] += steps
             buffer.assign((seeds & 0xFFFFFFFF).astype(np.uint32).view(np.int32))
 
@@ -72,22 +128,6 @@ class State:
             self._transfer.store(self._written, counter, steps)
         if self._task == "train" and self._seeds is not None:
             for generator in self._seeds[1]:
-                state = np.array(value_of(generator.state))
+                state = np.array(on_host(generator.state.value))
                 state[1] += steps
                 generator.state.assign(state)
-
-
-def _fastest_transfer(launcher: Launcher) -> HostTransfer:
-    """The fastest way between the backend in use and the memory of a launcher."""
-    import keras
-
-    backend = keras.config.backend()
-    if backend == "torch" and launcher.name in ("cuda.core", "cpu"):
-        from .torch_transfer import TorchTransfer
-
-        return TorchTransfer()
-    if backend == "jax" and launcher.name == "cuda.core":
-        from .jax_transfer import JaxTransfer
-
-        return JaxTransfer(cast(Any, launcher))
-    return HostTransfer()

@@ -10,7 +10,7 @@ import torch
 
 from flatout.native.launch.buffers import DeviceArray
 
-from .transfer import HostTransfer, VariableBlock
+from .state_transfer import HostTransfer, VariableBlock
 
 
 class TorchTransfer(HostTransfer):

@@ -12,6 +12,7 @@ import numpy as np
 
 from flatout.base.errors import MissingExtra, TableError
 from flatout.base.foreign_columns import columns_of, is_of, is_series, is_table, read_column
+from flatout.base.when_used import pandas
 
 _SUFFIXES = (".csv", ".parquet", ".feather", ".arrow", ".npz")
 # The name of an index that has none.
@@ -74,8 +75,6 @@ def read_frame(frame: Any, needs_index: bool) -> dict[str, FrameColumn]:
 def as_column(values: Any) -> FrameColumn:
     """Any one-dimensional values: arrays, lists, series, and tensors on the host."""
     if is_of(values, "pandas", "Index", "Categorical"):
-        import pandas
-
         values = pandas.Series(values)
     if is_series(values):
         return _series_column(values)
@@ -127,8 +126,6 @@ def _or_none(missing: np.ndarray) -> np.ndarray | None:
 
 def _index_columns(index: Any) -> dict[str, FrameColumn]:
     """The levels of a pandas index, unless it only counts rows."""
-    import pandas
-
     if isinstance(index, pandas.RangeIndex) and index.name is None:
         return {}
     levels = [as_column(index.get_level_values(level)) for level in range(index.nlevels)]
@@ -147,12 +144,15 @@ def _series_column(series: Any) -> FrameColumn:
     if found.categories is not None and hasattr(series, "type"):
         return as_column(series.cast(series.type.value_type))
     if hasattr(getattr(series, "dtype", None), "closed"):
-        import pandas
-
         ends = pandas.IntervalIndex(series)
         return FrameColumn(np.arange(len(ends), dtype=np.int32), _or_none(ends.isna()), intervals=_ends(ends))
     if found.values is None or found.categories is not None:
-        return _objects(_as_objects(series))
+        values = _as_objects(series)
+        example = next((value for value in values if value is not None), None)
+        if isinstance(example, (list, tuple, np.ndarray)):
+            shown = np.asarray(example).tolist()
+            raise TableError(f"Lists in a column must be of one length. Received: {shown!r} and others, or no numbers.")
+        return _numpy_column(values)
     return _numpy_column(found.values) if found.missing is None else FrameColumn(found.values, found.missing)
 
 
@@ -169,16 +169,3 @@ def _as_objects(series: Any) -> np.ndarray:
     rows = np.empty(len(series), object)
     rows[:] = series.to_pylist()
     return rows
-
-
-def _objects(values: np.ndarray) -> FrameColumn:
-    """Texts, dates, or lists of one length as a matrix."""
-    example = next((value for value in values if value is not None), None)
-    if isinstance(example, (list, tuple, np.ndarray)):
-        try:
-            return FrameColumn(np.stack([np.asarray(value) for value in values]))
-        except ValueError as error:
-            raise TableError(
-                f"Lists in a column must be of one length. Received: {np.asarray(example).tolist()!r} and others."
-            ) from error
-    return _numpy_column(values)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import keras
 
 from .host_columns import FrameColumn
 from .keys import INT32
@@ -39,8 +40,6 @@ def describe_values(
     frame: Mapping[str, FrameColumn], names: Sequence[str], missing: Any, takes_means: bool
 ) -> dict[str, ValueColumn]:
     """Decide each column's type and default."""
-    import keras
-
     columns = {}
     for name, default in _defaults(missing, names).items():
         if name not in frame:

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import jax, keras, ops, tf
 from flatout.tables.columns.keys import INT32
 
 # The largest whole number up to which a float tells neighbours apart.
@@ -14,28 +15,19 @@ _EXACT_UP_TO = {"float16": 2**11, "bfloat16": 2**8, "float32": 2**24, "float64":
 
 
 def variable(values: np.ndarray, dtype: str, name: str) -> Any:
-    import keras
-
     return keras.Variable(values, trainable=False, dtype=dtype, autocast=False, name=name.replace("/", "_"))
 
 
 def on_host(variable: Any) -> np.ndarray:
-    import keras
-
     return np.asarray(keras.ops.convert_to_numpy(variable.value))
 
 
 def gather(variable: Any, rows: Any) -> Any:
     """Entries of a variable at rows that are surely in range; on torch, `ops.take` takes 85 us in the place of 18."""
-    import keras
-    from keras import ops
-
     column, backend = ops.convert_to_tensor(variable), keras.config.backend()
     if backend == "torch":
         return column[rows]
     if backend == "tensorflow":
-        import tensorflow as tf
-
         return tf.gather(column, rows)
     if backend == "jax":
         return column.at[rows].get(mode="promise_in_bounds")
@@ -44,15 +36,10 @@ def gather(variable: Any, rows: Any) -> Any:
 
 def search(known: Any, values: Any, side: str) -> Any:
     """`ops.searchsorted` for values of any shape, as int32."""
-    import keras
-    from keras import ops
-
     known, flat = ops.convert_to_tensor(known), ops.reshape(values, (-1,))
     if keras.config.backend() == "jax":
-        import jax.numpy as jnp
-
         # One kernel; as a loop it launches one for each of its steps.
-        places = jnp.searchsorted(known, flat, side=side, method="scan_unrolled")
+        places = jax.numpy.searchsorted(known, flat, side=side, method="scan_unrolled")
     else:
         places = ops.searchsorted(known, flat, side=side)
     return ops.reshape(ops.cast(places, "int32"), ops.shape(values))
@@ -63,9 +50,6 @@ def rows_between(keys: Any, low: int, high: int, name: str) -> Any:
 
     In two operations for integers of 32 or 64 bits, unless the bounds have no neighbours.
     """
-    import keras
-    from keras import ops
-
     dtype = keras.backend.standardize_dtype(keys.dtype)
     if dtype in ("int32", "int64") and low > INT32.min and high < np.iinfo(dtype).max:
         return ops.clip(keys, low - 1, high + 1) - (low - 1)
@@ -78,9 +62,6 @@ def whole_numbers(keys: Any, low: int, high: int, name: str, largest: int | None
 
     Floats that cannot tell keys up to the `largest` apart are refused; by default, that is the larger bound.
     """
-    import keras
-    from keras import ops
-
     keys = ops.convert_to_tensor(keys)
     dtype = keras.backend.standardize_dtype(keys.dtype)
     if dtype in _EXACT_UP_TO:

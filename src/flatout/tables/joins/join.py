@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import keras, ops
 from flatout.tables.columns.host_columns import Intervals
 from flatout.tables.columns.keys import INT32, Keys
 
@@ -49,8 +50,6 @@ class Join(Protocol):
 
     def rows(self, keys: Any) -> Any:
         """The rows of keys in the device columns: slot and 1; a reserved row, before or after all, if impossible."""
-        from keras import ops
-
         slots, possible = self.locate(keys)
         return ops.where(possible, slots + 1, 0)
 
@@ -138,8 +137,6 @@ class CodedJoin(DenseJoin):
         return super().rows(self._as_codes(keys))
 
     def _as_codes(self, keys: Any) -> Any:
-        import keras
-
         if self._has_integers and keras.backend.standardize_dtype(keys.dtype) in ("int64", "uint64"):
             raise TableError(
                 f"The keys {self._name!r} of this table are coded, because they need more than 32 bits or join='codes' "
@@ -190,8 +187,6 @@ class SearchJoin(Join):
         return int(np.setdiff1d(candidates, self._known)[0])
 
     def locate(self, keys: Any) -> tuple[Any, Any]:
-        from keras import ops
-
         numbers, possible = whole_numbers(keys, INT32.min, INT32.max, self._name, int(np.abs(self._known).max()))
         places = ops.minimum(search(self._keys, numbers, "left"), self.size - 1)
         return places, ops.logical_and(possible, gather(self._keys, places) == numbers)
@@ -248,8 +243,6 @@ class IntervalJoin(Join):
         return np.where((places >= 0) & (numbers <= right if self._has_right else numbers < right), places, -1)
 
     def locate(self, keys: Any) -> tuple[Any, Any]:
-        from keras import ops
-
         numbers = ops.cast(keys, "float32")
         slots = ops.maximum(search(self._left, numbers, self._side) - 1, 0)
         begin, end = gather(self._left, slots), gather(self._right, slots)
@@ -281,8 +274,6 @@ class ProductJoin(Join):
         return np.where(np.min(slots, axis=0) < 0, -1, np.ravel_multi_index(tuple(slots), sizes, mode="clip"))
 
     def locate(self, keys: Sequence[Any]) -> tuple[Any, Any]:
-        from keras import ops
-
         slots, possible = self.parts[0].locate(keys[0])
         for part, column in zip(self.parts[1:], keys[1:], strict=True):
             own, own_possible = part.locate(column)

@@ -7,6 +7,7 @@ import functools
 import types
 from typing import Any
 
+from flatout.base.when_used import keras
 from flatout.pysource.library_functions import code_names
 from flatout.seam.compiled_parts import given_loss, given_metrics, given_weighted_metrics
 
@@ -90,8 +91,6 @@ def _attributes(owner: Any, function: Any) -> list[Any]:
 
 
 def _may_hold_tables(thing: Any) -> bool:
-    import keras
-
     if isinstance(thing, keras.Model):
         return False
     return isinstance(thing, (keras.Loss, keras.metrics.Metric)) or not _is_foreign(type(thing))

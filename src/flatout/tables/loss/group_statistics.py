@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from flatout.base.when_used import keras, ops
 from flatout.tables.joins.device_rows import whole_numbers
 
 
@@ -27,8 +28,6 @@ def group_sum(values: Any, groups: Any, num_groups: int) -> Any:
         >>> flatout.group_sum(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2]), 3).tolist()
         [1.0, 0.0, 6.0]
     """
-    from keras import ops
-
     values, numbers, _ = _prepared(values, groups, num_groups)
     return ops.segment_sum(values, numbers, num_segments=num_groups + 1)[:num_groups]
 
@@ -41,9 +40,6 @@ def group_count(groups: Any, num_groups: int, dtype: str | None = None) -> Any:
         >>> flatout.group_count(np.array([0, 2, 2]), 3).tolist()
         [1.0, 0.0, 2.0]
     """
-    import keras
-    from keras import ops
-
     numbers, _ = _numbers(groups, num_groups)
     ones = ops.ones_like(numbers, dtype=dtype or keras.config.floatx())
     return ops.segment_sum(ones, numbers, num_segments=num_groups + 1)[:num_groups]
@@ -64,8 +60,6 @@ def group_mean(values: Any, groups: Any, num_groups: int, weights: Any = None, e
         >>> flatout.group_mean(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2]), 3).tolist()
         [1.0, 0.0, 3.0]
     """
-    from keras import ops
-
     values, numbers, _ = _prepared(values, groups, num_groups)
     if weights is None:
         weights = ops.ones_like(numbers, dtype=values.dtype)
@@ -85,8 +79,6 @@ def group_var(values: Any, groups: Any, num_groups: int, empty: float = 0.0) -> 
         >>> flatout.group_var(np.array([1.0, 2.0, 4.0]), np.array([0, 2, 2]), 3).tolist()
         [0.0, 0.0, 1.0]
     """
-    from keras import ops
-
     values, numbers, inside = _prepared(values, groups, num_groups)
     means = group_mean(values, groups, num_groups)
     own = ops.take(means, ops.where(inside, numbers, 0), axis=0)
@@ -116,8 +108,6 @@ def group_min(values: Any, groups: Any, num_groups: int, empty: float = 0.0) -> 
 
 
 def _extreme(values: Any, groups: Any, num_groups: int, empty: float, sign: float) -> Any:
-    from keras import ops
-
     values, numbers, _ = _prepared(values, groups, num_groups)
     # Not the gradient of segment_max: jax has none, and the others differ in ties.
     fixed = ops.stop_gradient(values) * sign
@@ -131,8 +121,6 @@ def _extreme(values: Any, groups: Any, num_groups: int, empty: float, sign: floa
 
 
 def _divided(totals: Any, counts: Any, empty: float) -> Any:
-    from keras import ops
-
     counts = ops.reshape(counts, (*counts.shape, *[1] * (len(totals.shape) - len(counts.shape))))
     is_empty = ops.equal(counts, 0)
     # The divisor of an empty group is made safe first: the gradient of 0 / 0 is NaN even where it is not chosen.
@@ -141,9 +129,6 @@ def _divided(totals: Any, counts: Any, empty: float) -> Any:
 
 
 def _prepared(values: Any, groups: Any, num_groups: int) -> tuple[Any, Any, Any]:
-    import keras
-    from keras import ops
-
     values = ops.convert_to_tensor(values)
     if not keras.backend.is_float_dtype(values.dtype):
         values = ops.cast(values, keras.config.floatx())
@@ -159,8 +144,6 @@ def _prepared(values: Any, groups: Any, num_groups: int) -> tuple[Any, Any, Any]
 
 def _numbers(groups: Any, num_groups: int) -> tuple[Any, Any]:
     """The group of each row, the one after the last for rows of none; and which have one."""
-    from keras import ops
-
     if not isinstance(num_groups, int) or num_groups < 1:
         raise ValueError(f"Invalid value for argument `num_groups`. Received: {num_groups!r}. Expected 1 or more.")
     groups = ops.convert_to_tensor(groups)

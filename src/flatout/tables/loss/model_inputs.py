@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import keras, tree
 from flatout.seam.adapters import arrays_behind
 from flatout.seam.compiled_parts import compile_loss, function_of, given_loss
 from flatout.seam.layers import inputs_structure
@@ -42,8 +43,6 @@ def _declared_keys(model: Any) -> tuple[Any, ...] | None:
     if compiled is None:
         return None
     if compiled not in _declared:
-        from keras import tree
-
         losses = map(function_of, tree.flatten(given_loss(model)))
         readers = [function for function in losses if getattr(function, "flatout_takes_x", False)]
         _declared[compiled] = tuple(key for reader in readers for key in reader.flatout_keys) if readers else None
@@ -51,8 +50,6 @@ def _declared_keys(model: Any) -> tuple[Any, ...] | None:
 
 
 def _of_dict(model: Any, x: dict[Any, Any], struct: Any, keys: tuple[Any, ...]) -> Any:
-    import keras
-
     if isinstance(struct, dict):
         return {name: x[name] for name in struct} if set(struct) < set(x) else x
     rest = {name: value for name, value in x.items() if name not in keys}
@@ -93,9 +90,7 @@ def check_adapter(model: Any, adapter: Any) -> None:
     """Check the arrays behind one of Keras' data adapters, if it has arrays."""
     arrays = arrays_behind(adapter)
     if arrays is not None:
-        from keras.utils import unpack_x_y_sample_weight
-
-        check_inputs(model, unpack_x_y_sample_weight(arrays)[0])
+        check_inputs(model, keras.utils.unpack_x_y_sample_weight(arrays)[0])
 
 
 def check_inputs(model: Any, x: Any) -> None:
@@ -108,8 +103,6 @@ def check_inputs(model: Any, x: Any) -> None:
 
 
 def _check(table: Any, arrays: list[np.ndarray]) -> None:
-    import keras
-
     for name, array in zip(table.key, arrays, strict=False):
         too_large = array.dtype.kind in "iu" and len(array) and (array.min() < INT32.min or array.max() > INT32.max)
         if too_large and keras.config.backend() == "jax":

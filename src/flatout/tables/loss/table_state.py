@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import TableError
+from flatout.base.when_used import keras
 from flatout.seam.layers import open_to_new_state, untrack
 from flatout.seam.variable_state import has_state_in_variables, is_argument_of_step, is_stateless, is_symbolic
 
@@ -65,8 +66,6 @@ class _TableHolder:
 
     def save_own_variables(self, store: Any) -> None:
         """Write mutable columns alone: the others come from the user's frame, and may be large."""
-        import keras
-
         for number, table in enumerate(self.tables):
             for name, variable in table.mutable_columns().items():
                 store[f"{number}.{name}"] = keras.ops.convert_to_numpy(variable.value)
@@ -89,8 +88,6 @@ class _TableHolder:
 
 @functools.cache
 def _holders() -> tuple[Any, Any]:
-    import keras
-
     class TableMetric(_TableHolder, keras.metrics.Metric):
         """Holds tables in the place of a metric; has no result, and nothing of it is reset."""
 
@@ -123,8 +120,6 @@ def bring_home(table: Any) -> None:
 
 def is_frozen(variable: Any) -> bool:
     """Whether a step that is being compiled would take a variable's value for good (on jax)."""
-    import keras
-
     if keras.config.backend() != "jax" or not is_stateless() or is_symbolic():
         return False
     return not is_argument_of_step(variable)

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from flatout.base.when_used import keras
 from flatout.seam import patches
 from flatout.seam.trainers import COMPUTE_LOSS_OF_STEP, RESULT_OF_EPOCH, SYMBOLIC_BUILD, trainer_base
 
@@ -49,8 +50,6 @@ def _inside_step(model: Any, x: Any, training: bool) -> Iterator[None]:
 
 def install() -> None:
     """Wrap Keras' methods; a second call changes nothing."""
-    import keras
-
     trainer = trainer_base()
     hooks = (
         (trainer, "compile", _compile),

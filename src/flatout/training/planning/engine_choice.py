@@ -52,7 +52,7 @@ def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -
     # Whoever wants each step's logs, or looks at the model between steps, makes launches short.
     if not is_long or services_of(callbacks) - {"none", "chunk"}:
         return plan
-    from flatout.native.run.one_kernel import one_kernel_is_better
+    from flatout.native.run.native_engine import one_kernel_is_better
 
     is_better = one_kernel_is_better(model, source.inputs, source.batch_size)
     return replace(plan, engine="native") if is_better else plan

@@ -86,7 +86,7 @@ class Root:
     def is_changed_by_a_method(self, name: str, owner: Instance | Class) -> bool:
         """Whether a method of an object that is no layer, model or metric sets this attribute after it was made."""
         of = owner.of if isinstance(owner, Instance) else owner
-        setters = self.facts.setters.get(of.node.name, {}).get(name, set())
+        setters = self.facts.setters.get((of.node.name, name), set())
         return self.is_untracked(of) and bool(setters - {self.function.name, "__init__", "build", "compile", "setup"})
 
     def is_untracked(self, of: Class) -> bool:

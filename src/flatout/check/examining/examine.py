@@ -40,7 +40,7 @@ class Examination(Walk):
         severity: Severity | dict[str, Severity] | None = None,
         about: WalkedLoop | None = None,
     ) -> None:
-        """Add a finding, unless a comment on its line excuses it."""
+        """Add a finding, unless a comment on its line excuses it; `{}` is the node, or the function that it calls."""
         rule = RULES[code]
         file = about.file if about is not None else self.file
         place = file.place(node)
@@ -48,6 +48,8 @@ class Examination(Walk):
         is_block = isinstance(node, (ast.For, ast.While, ast.If))
         if file.is_excused(code, place.line, place.line if is_block else getattr(node, "end_lineno", place.line)):
             return
+        if "{}" in message:
+            message = message.replace("{}", self.excerpt(node.func if isinstance(node, ast.Call) else node))
         chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
         self.findings.setdefault(
             (code, str(file.path), *place),

@@ -226,7 +226,7 @@ class Walk(Expressions):
         self._either([*(case.body for case in node.cases), []], names)
 
     def walk_If(self, node: ast.If, names: Names) -> None:
-        self.tell(Tested(node, self.test(node.test, names), node.body))
+        self.tell(Tested(node, self.test(node.test, names)))
         with self.having(in_branch=True):
             self._either([node.body, node.orelse], names)
 
@@ -256,7 +256,7 @@ class Walk(Expressions):
         counter, bound = counted(node)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
-            self.tell(Tested(node, self.test(node.test, names), node.body))
+            self.tell(Tested(node, self.test(node.test, names)))
         iterated: AbstractValue = counted_to(limit, self.code(bound)) if bound is not None else UNKNOWN
         with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
             if counter:
@@ -265,7 +265,7 @@ class Walk(Expressions):
             self._repeat(node, loop, names)
         if counter is None or isinstance(node.test, ast.BoolOp):
             # By now it is known what the body makes of the names in it.
-            self.tell(Tested(node, self.test(node.test, names), node.body))
+            self.tell(Tested(node, self.test(node.test, names)))
 
     def _repeat(self, node: ast.For | ast.While, loop: WalkedLoop, names: Names, *bound: Any) -> None:
         for _ in range(2):

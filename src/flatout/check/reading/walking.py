@@ -18,6 +18,8 @@ from flatout.pysource.trees import leaves
 from .events import Event, Handlers, WalkedLoop
 from .loop_domains import GROWING, domain, element
 
+_LONGEST = 70
+
 
 @dataclass(eq=False)
 class Walking:
@@ -78,6 +80,11 @@ class Walking:
     def code(self, node: ast.AST) -> str:
         """The source text of a node."""
         return self.file.code(node)
+
+    def excerpt(self, node: ast.AST) -> str:
+        """The source text of a node, as much of it as a sentence can hold."""
+        text = self.code(node)
+        return text if len(text) <= _LONGEST and "\n" not in text else text.splitlines()[0][: _LONGEST - 3] + "..."
 
     def is_outside(self, names: Names | None) -> bool:
         """Whether a scope lives on when the functions that are walked through return."""

@@ -41,57 +41,50 @@ def _subscripted(event: Subscripted, scene: Walking) -> None:
     is_list = isinstance(base, Tuple) and not data_in([base]) and by_host
     not_on_device = by_host or (isinstance(base, Static) and base.tag != "object")
     if (is_table and not_on_device) or is_list or (isinstance(base, Unknown) and by_host):
-        text = scene.code(event.node)
-        scene.report("FO401", event.node, f"`{text[:60]}` is looked up on the host, by a value of the batch.")
+        scene.report("FO401", event.node, "`{}` is looked up on the host, by a value of the batch.")
 
 
 def _called(event: Called, scene: Walking) -> None:
     everything = event.everything
     data = [one for one in data_in(everything) if one.origins]
-    text = scene.code(event.node.func)
     receiver = event.receiver
     host_receiver = isinstance(receiver, Data) and receiver.on_host
     if event.method in ("merge", "join", "merge_asof") or event.name in ("pandas.merge", "pandas.merge_asof"):
         is_text = isinstance(receiver, Static) and receiver.tag == "text"
         if (data or host_receiver) and not is_text:
-            scene.report("FO402", event.node, f"`{text}` joins a table with the batch, on the host.")
+            scene.report("FO402", event.node, "`{}` joins a table with the batch, on the host.")
         return
     if (event.method == "groupby" and (host_receiver or data)) or (
         event.name in ("itertools.groupby", "collections.Counter", "collections.defaultdict") and data
     ):
-        scene.report("FO406", event.node, f"`{text}` groups the batch on the host.")
+        scene.report("FO406", event.node, "`{}` groups the batch on the host.")
     elif _is_lookup(event, data):
-        scene.report("FO401", event.node, f"`{text}` is a lookup on the host, by a value of the batch.")
+        scene.report("FO401", event.node, "`{}` is a lookup on the host, by a value of the batch.")
         if event.method in ("get", "reindex", "map") and len(everything) == 1:
-            scene.report("FO404", event.node, f"`{text}` has no default for keys that are missing.")
+            scene.report("FO404", event.node, "`{}` has no default for keys that are missing.")
     elif event.name in _INTERVALS and data:
-        message = f"`{text}` finds the interval of each value on the host."
+        message = "`{}` finds the interval of each value on the host."
         advice = (
             '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as keys.'
         )
         scene.report("FO401", event.node, message, advice)
     elif event.name.startswith(_HASHES) and event.name.endswith("()"):
-        message = f"`{text}` is a hash table of the host: it does not compile under XLA."
+        message = "`{}` is a hash table of the host: it does not compile under XLA."
         scene.report("FO401", event.node, message, severity={"tensorflow": "slow"})
     _keys(event, data, scene)
 
 
 def _is_lookup(event: Called, data: list[Data]) -> bool:
     receiver = event.receiver
-    if event.method == "apply" and isinstance(receiver, Data) and receiver.on_host:
-        return False
-    if event.method == "map" and isinstance(receiver, Data) and receiver.on_host:
-        return True
+    if event.method in ("apply", "map") and isinstance(receiver, Data) and receiver.on_host:
+        return event.method == "map"
     if not data or event.method not in _LOOKUPS:
         return False
     if isinstance(receiver, Static):
         is_object = receiver.tag == "object" and event.method in LOOKUPS_OF_OBJECTS
         return receiver.tag in ("dict", "frame") or is_object
-    return (
-        isinstance(receiver, (Unknown, Instance))
-        and event.method in ("get", "lookup")
-        and all(one.on_host for one in data)
-    )
+    is_object = isinstance(receiver, (Unknown, Instance)) and event.method in ("get", "lookup")
+    return is_object and all(one.on_host for one in data)
 
 
 def _keys(event: Called, data: list[Data], scene: Walking) -> None:
@@ -100,25 +93,18 @@ def _keys(event: Called, data: list[Data], scene: Walking) -> None:
         index = next(iter(given_values(event.node)[1:]), None)
         if isinstance(index, ast.Call) and last_name(index.func) in ("searchsorted", "bucketize", "digitize"):
             scene.report("FO404", event.node, "A key that is not in the table gets the row of another one.")
-        target = event.arguments[1] if len(event.arguments) > 1 else None
-        if (
-            isinstance(target, Data)
-            and target.origins == {"true"}
-            and isinstance(index, ast.Name)
-            and scene.root.is_parameter(index.id)
-        ):
+        target = event.at(1)
+        is_truth = isinstance(target, Data) and target.origins == {"true"}
+        if is_truth and isinstance(index, ast.Name) and scene.root.is_parameter(index.id):
             severity: dict[str, Severity] = {"jax": "error", "tensorflow": "error"}
-            scene.report(
-                "FO403",
-                event.node,
+            message, advice = (
                 f"`{index.id}` arrives as float32 and cannot be an index.",
                 f'`ops.cast({index.id}, "int32")`.',
-                severity=severity,
             )
-    if event.operation not in ("cast", "to", "type") and event.name not in ("builtins.int",):
-        return
-    source = event.receiver if isinstance(event.receiver, Data) else event.arguments[0] if event.arguments else None
-    if not isinstance(source, Data):
+            scene.report("FO403", event.node, message, advice, severity)
+    source = event.receiver if isinstance(event.receiver, Data) else event.at(0)
+    casts = event.operation in ("cast", "to", "type") or event.name == "builtins.int"
+    if not casts or not isinstance(source, Data):
         return
     code = scene.code(event.node)
     name = scene.root.target_of(event.node)
@@ -143,12 +129,8 @@ def _entered(event: Entered, scene: Walking) -> None:
     node, names = found
     carries_key = any(_ID.search(name) or "weight" in name.lower() for name in names)
     severity: Severity | None = None if scene.root.facts.has_metrics or carries_key else "info"
-    scene.report(
-        "FO405",
-        node,
-        "y_true is split into columns that y_pred does not have: metrics will read them as targets.",
-        severity=severity,
-    )
+    message = "y_true is split into columns that y_pred does not have: metrics will read them as targets."
+    scene.report("FO405", node, message, severity=severity)
 
 
 HANDLERS: Handlers = {Subscripted: _subscripted, Called: _called, Wrote: _wrote, Entered: _entered}

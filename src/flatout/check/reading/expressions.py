@@ -211,7 +211,7 @@ class Expressions(CallResults):
         return function
 
     def value_ListComp(self, node: ComprehensionNode, names: Names) -> AbstractValue:
-        return self._generate(node, node.generators, Names({}, names, is_function=False))
+        return self._generate(node, node.generators, Names({}, names, "comprehension"))
 
     value_SetComp = value_GeneratorExp = value_DictComp = value_ListComp
 

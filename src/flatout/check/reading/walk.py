@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from flatout.check.values import abstract_values as av
@@ -135,19 +135,9 @@ class Walk(Expressions):
 
     def walk_ClassDef(self, node: ast.ClassDef, names: Names) -> None:
         bases = tuple(self.value(base, names) for base in node.bases)
-        inner: dict[str, AbstractValue] = {}
-        for one, is_certain in _members(node.body):
-            if isinstance(one, ast.FunctionDef):
-                decorators = tuple(map(dotted, one.decorator_list))
-                method: AbstractValue = av.Function(one, self.file, names, None, one.name, decorators)
-                is_other = not is_certain and one.name in inner
-                inner[one.name] = av.merge(inner[one.name], method) if is_other else method
-            elif isinstance(one, ast.ClassDef):
-                self.walk_ClassDef(one, Names(inner, names))
-            elif isinstance(one, ast.Assign):
-                value = self.value(one.value, names)
-                inner |= {target.id: value for target in one.targets if isinstance(target, ast.Name)}
-        found = names[node.name] = av.Class(node, self.file, names, bases, inner)
+        inside = Names({}, names, "class")
+        self.block(node.body, inside)
+        found = names[node.name] = av.Class(node, self.file, names, bases, inside.values)
         if names.parent is not None and not self.reporting:
             self.classes.append(found)
 
@@ -157,7 +147,7 @@ class Walk(Expressions):
         if self._is_compiled_for_host(node, names):
             names[node.name] = av.External(f"numba.{node.name}")
             return
-        if names.parent is not None and not self.reporting:
+        if names.parent is not None and not names.is_class and not self.reporting:
             self.made.append(function)
         for one in node.decorator_list if self.running else ():
             value = self.value(one, names)
@@ -273,16 +263,6 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
-
-
-def _members(body: Iterable[ast.stmt], is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
-    """The statements of a class, and whether each is no matter of a condition."""
-    for one in body:
-        if isinstance(one, (ast.If, ast.Try)):
-            handled = (statement for handler in getattr(one, "handlers", ()) for statement in handler.body)
-            yield from _members((*one.body, *handled, *one.orelse), is_certain=False)
-        else:
-            yield one, is_certain
 
 
 def _is_known(value: AbstractValue) -> bool:

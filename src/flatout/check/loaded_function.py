@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import inspect
 import textwrap
 import types
@@ -19,7 +18,6 @@ from flatout.pysource.source_file import Project, SourceFile
 from flatout.pysource.trees import first_line
 
 
-@functools.lru_cache(maxsize=256)
 def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
     """The findings in a function and in the functions that it calls, by line; none if its source is not to be had."""
     if library_of(function.__module__) is not None:

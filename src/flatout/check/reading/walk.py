@@ -75,7 +75,7 @@ class Walk(Expressions):
         given = [function.owner, *arguments] if function.owner is not None else list(arguments)
         positional = [one.arg for one in parameters(function.node)]
         inside = function.node.args
-        with self.silence():
+        with self.having(reporting=False):
             found = {name: self.value(node, function.names) for name, node in defaults(function.node).items()}
         named = (*positional, *(one.arg for one in inside.kwonlyargs))
         found = dict.fromkeys(named, UNKNOWN) | found | {name: keywords[name] for name in named if name in keywords}
@@ -156,7 +156,7 @@ class Walk(Expressions):
 
     def _is_compiled_for_host(self, node: ast.FunctionDef, names: Names) -> bool:
         """Whether numba makes machine code of it: its loops cost nothing, and what it is given comes to the host."""
-        with self.silence():
+        with self.having(reporting=False):
             made_by = [self.value(getattr(one, "func", one), names) for one in node.decorator_list]
         return any(isinstance(one, av.External) and one.name.startswith("numba.") for one in made_by)
 

@@ -65,10 +65,6 @@ class Walking:
         finally:
             self.__dict__.update(before)
 
-    def silence(self) -> contextlib.AbstractContextManager[None]:
-        """Look at something without telling the rules."""
-        return self.having(reporting=False)
-
     def tell(self, event: Event) -> None:
         """Hand an event to the rules."""
         if not self.reporting:

@@ -123,9 +123,14 @@ def _hosted(value: AbstractValue) -> AbstractValue:
 
 
 def _created(short: str, given: Given) -> Data:
+    """A constant tensor."""
+    shape: AbstractValue = given.keywords.get("shape", given.first)
     if short == "arange" and given.arguments:
-        return operations.created(Tuple(given.arguments[:2][-1:]))
-    return operations.created(given.keywords.get("shape", given.first))
+        shape = Tuple(given.arguments[:2][-1:])
+    if isinstance(shape, av.Shape):
+        return Data(axes=shape.axes)
+    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, av.Size) else ()
+    return Data(axes=tuple(size.label if isinstance(size, av.Size) else "constant" for size in sizes))
 
 
 def _multiplied(first: Data, given: Given) -> AbstractValue:

@@ -87,14 +87,6 @@ def transposed(data: Data) -> Data:
     return data.but(axes=(*data.axes[1:2], *data.axes[:1], *data.axes[2:]))
 
 
-def created(shape: AbstractValue | None) -> Data:
-    """A constant tensor."""
-    if isinstance(shape, av.Shape):
-        return Data(axes=shape.axes)
-    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, av.Size) else ()
-    return Data(axes=tuple(size.label if isinstance(size, av.Size) else "constant" for size in sizes))
-
-
 def stacked(value: AbstractValue) -> Data:
     """A list of tensors as one."""
     inside = elementwise([value])

@@ -20,23 +20,14 @@ _KEYS = ("backend", "select", "ignore", "exclude", "severity", "per-file-ignores
 
 @dataclass(frozen=True)
 class Config:
-    """What is checked, and what is reported.
+    """What is checked, and what is reported."""
 
-    Attributes:
-        backend: The severities are for this Keras backend; None for the one that Keras is set to.
-        select: Codes or beginnings of codes; all if empty.
-        ignore: Codes or beginnings of codes that are not reported.
-        exclude: Patterns of files that are not checked.
-        severity: Findings below it are not reported.
-        per_file_ignores: Pattern of files to codes that are not reported in them.
-    """
-
-    backend: Backend | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    severity: Severity = "info"
-    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    backend: Backend | None = None  # The severities are for it; None for the one that Keras is set to.
+    select: tuple[str, ...] = ()  # Codes or beginnings of codes; all if empty.
+    ignore: tuple[str, ...] = ()  # Those that are not reported.
+    exclude: tuple[str, ...] = ()  # Patterns of files that are not checked.
+    severity: Severity = "info"  # Findings below it are not reported.
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()  # Pattern of files to what is not reported in them.
 
 
 def read_config(near: Path) -> Config:

@@ -55,7 +55,7 @@ def about_loss(function: Callable[..., Any]) -> tuple[Reason, ...]:
 def _found(function: Any) -> Iterator[Reason]:
     import keras
 
-    from flatout.check.loaded_function import findings_of
+    from flatout.check.examining.examine import findings_of
 
     backend = keras.backend.backend()
     found = findings_of(function, backend)

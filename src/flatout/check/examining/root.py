@@ -25,26 +25,16 @@ _FAMILIES = (
 
 @dataclass(eq=False)
 class Root:
-    """A function that Keras calls in a step, or between steps.
+    """A function that Keras calls in a step, or between steps."""
 
-    Attributes:
-        kind: "loss", "metric", "step", "callback", or "loop" for a training loop of the user's.
-        name: As the user would say it.
-        function: To be walked through.
-        arguments: What its parameters are.
-        must_learn: A loss for sure, so that it has to have a gradient.
-        every_batch: A callback's method that runs after every batch.
-        holds_no_weights: Variables that it reads belong to nobody that Keras tracks.
-    """
-
-    kind: str
-    name: str
+    kind: str  # "loss", "metric", "step", "callback", or "loop" for a training loop of the user's.
+    name: str  # As the user would say it.
     function: Function
     arguments: tuple[AbstractValue, ...]
     facts: FileFacts
-    must_learn: bool = False
-    every_batch: bool = True
-    holds_no_weights: bool = True
+    must_learn: bool = False  # A loss for sure, so that it has to have a gradient.
+    every_batch: bool = True  # A callback's method that runs after every batch.
+    holds_no_weights: bool = True  # Variables that it reads belong to nobody that Keras tracks.
     true_name: str = ""
     pred_name: str = ""
 

@@ -28,8 +28,6 @@ from .edits import Edit, edited
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
-
-
 _HINT = " Say what occurs: --inputs, or a comment `# inputs: y_true=float32[8,3] y_pred=float32[8,3]`."
 
 
@@ -45,13 +43,9 @@ class Rewritten:
 def rewritten_functions(
     file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None = None
 ) -> list[Rewritten]:
-    """The verified rewrites of a file's functions that have findings; the file is imported to verify them.
+    """The rewrites of a file's functions that have findings; the file is imported to verify them.
 
-    Args:
-        file: With the functions.
-        findings: Of the file.
-        unsafe: Also what was not verified.
-        given: What the arrays look like, if the user says so; else a comment of the file may.
+    With `unsafe` also those that were not verified. `given` is what the arrays look like; else a comment may say so.
     """
     wanted = {one.function for one in findings if one.code.startswith(_ANSWERED) and "." not in one.function}
     loops = {one.function for one in findings if one.code.startswith(("FO10", "FO401", "FO201", "FO205"))}

@@ -8,17 +8,8 @@ import re
 from flatout.check.reading.events import Called, Handlers, Stepped, Subscripted, Tested, WalkedLoop
 from flatout.check.reading.loop_domains import settled
 from flatout.check.reading.walking import Walking
-from flatout.check.values.abstract_values import (
-    BATCH,
-    CLASSES,
-    GROUPS,
-    LAST,
-    STATIC,
-    UNKNOWN,
-    AbstractValue,
-    Data,
-    data_in,
-)
+from flatout.check.values import abstract_values as av
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, data_in
 from flatout.pysource.trees import dotted, method_name, text_of, walk
 
 from .rule import Severity
@@ -39,12 +30,12 @@ def _looped(loop: WalkedLoop, scene: Walking) -> None:
     code = _code_of(loop, scene)
     if not code:
         return
-    growing = _label(loop) not in (STATIC, CLASSES)
+    growing = _label(loop) not in (av.STATIC, av.CLASSES)
     if loop.carries and growing and code in ("FO101", "FO102", "FO103"):
         names = " and ".join(f"`{name}`" for name in loop.carries[:3])
         carried = "is carried" if len(loop.carries) == 1 else "are carried"
         scene.report("FO106", loop.node, f"{names} {carried} from one iteration of this loop to the next.", about=loop)
-        code = "FO102" if code == "FO103" and _label(loop) != BATCH else code
+        code = "FO102" if code == "FO103" and _label(loop) != av.BATCH else code
     severity: Severity | dict[str, Severity] | None = None
     if code == "FO104":
         severity = _weight_of_classes(loop)
@@ -55,7 +46,7 @@ def _looped(loop: WalkedLoop, scene: Walking) -> None:
 
 def _label(loop: WalkedLoop) -> str:
     label = settled(loop.labels[0], loop.variables)
-    return loop.labels[0] if label == CLASSES and _is_time(loop) else label
+    return loop.labels[0] if label == av.CLASSES and _is_time(loop) else label
 
 
 def _is_time(loop: WalkedLoop) -> bool:
@@ -77,14 +68,14 @@ def _code_of(loop: WalkedLoop, scene: Walking) -> str:
         return "FO102" if loop.carries else ""
     if loop.pairs or loop.paired:
         return "FO103"
-    if label == GROUPS:
+    if label == av.GROUPS:
         return "FO107"
-    if label == BATCH:
+    if label == av.BATCH:
         return "FO101"
-    if label in (STATIC, CLASSES, LAST, "constant"):
+    if label in (av.STATIC, av.CLASSES, av.LAST, "constant"):
         if any(_MAPPING_COUNTER.search(name) for name in loop.variables) and not _counts_columns(loop):
             return ""
-        if loop.indexed or loop.compared or label == LAST or (label == CLASSES and loop.scaled):
+        if loop.indexed or loop.compared or label == av.LAST or (label == av.CLASSES and loop.scaled):
             return "FO104"
         is_counted = loop.how == "while" or not loop.text or loop.text.startswith("range(")
         return "FO104" if loop.scaled and not is_counted else ""

@@ -43,11 +43,7 @@ decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would l
 def main(argv: list[str] | None = None) -> int:
     """Run `flatout bench`; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    try:
-        return _in_processes(arguments) if arguments.backends else _here(arguments)
-    except FlatoutError as error:
-        print(f"flatout bench: {error}", file=sys.stderr)
-        return 2
+    return _in_processes(arguments) if arguments.backends else _here(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flatout.base.errors import InvalidOption
 from flatout.check.reading.events import Entered, WalkedLoop
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.catalogue import RULES, handlers_for
@@ -98,7 +99,7 @@ def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> li
         elif path.exists():
             found.append(path)
         else:
-            raise FileNotFoundError(f"No such file or folder: {path}. Expected Python files, or folders with some.")
+            raise InvalidOption(f"No such file or folder: {path}. Expected Python files, or folders with some.")
     return [path for path in dict.fromkeys(found) if not any(path.match(pattern) for pattern in patterns)]
 
 

@@ -74,7 +74,6 @@ class EpochTimer(keras.callbacks.Callback):
         self.ends: list[float] = []
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Look at the clock."""
         self.ends.append(time.perf_counter())
         if len(self.ends) == self.epochs:
             self.model.stop_training = True

@@ -58,20 +58,10 @@ class Examination(Walk):
             return
         if "{}" in message:
             message = message.replace("{}", self.excerpt(node.func if isinstance(node, ast.Call) else node))
-        chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
-        self.findings.setdefault(
-            (code, str(file.path), *place),
-            Finding(
-                code,
-                str(file.path),
-                *place,
-                message,
-                chosen or rule.severity(self.backend),
-                rule.why,
-                advice or rule.rewrite,
-                self.root.name,
-            ),
-        )
+        here = (severity.get(self.backend) if isinstance(severity, dict) else severity) or rule.severity(self.backend)
+        path, fix = str(file.path), advice or rule.rewrite
+        found = Finding(code, path, place.line, place.column, message, here, rule.why, fix, self.root.name)
+        self.findings.setdefault((code, path, *place), found)
 
 
 def check_paths(

@@ -57,7 +57,6 @@ class Root:
         return (one for one in walk(self.function.node) if isinstance(one, ast.Assign))
 
     def is_parameter(self, name: str) -> bool:
-        """Whether a name is a parameter."""
         return any(parameter.arg == name for parameter in self.function.node.args.args)
 
     def is_setting(self, node: ast.expr) -> bool:

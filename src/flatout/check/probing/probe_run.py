@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import CannotRun
-from flatout.check.examining.examine import python_files
+from flatout.check.examining.examine import Findings, python_files
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity, by_place
 from flatout.pysource.trees import walk
@@ -73,8 +73,8 @@ def traced(
         warnings.simplefilter("ignore")
         for path in python_files(paths):
             for probe in probes(path, given):
-                for code, place, message, severity in _seen(probe, tools, backend):
-                    _add(found, probe, code, place, message, severity, backend)
+                for seen in _seen(probe, tools, backend):
+                    _add(found, probe, seen, backend)
     return by_place(found.values())
 
 
@@ -265,16 +265,9 @@ def _equal(first: np.ndarray, second: np.ndarray) -> bool:
 # -- joining
 
 
-def _add(
-    found: dict[tuple[str, str, int, int], Finding],
-    probe: Probe,
-    code: str,
-    place: UserLine,
-    message: str,
-    severity: Severity | None,
-    backend: Backend,
-) -> None:
+def _add(found: Findings, probe: Probe, seen: _Seen, backend: Backend) -> None:
     """Confirm a finding of the source near the place, or add one of the trace."""
+    code, place, message, severity = seen
     path = str(Path(place.path).resolve())
     node = probe.root.function.node
     begins, ends = node.lineno, node.end_lineno or node.lineno
@@ -297,7 +290,5 @@ def _add(
         return
     rule = RULES[code]
     column = len(line) - len(line.lstrip()) + 1
-    found[code, path, place.line, column] = Finding(
-        code, str(probe.file.path), place.line, column, message, severity or rule.severity(backend), rule.why,
-        rule.rewrite, probe.root.name, "trace",
-    )  # fmt: skip
+    told = (message, severity or rule.severity(backend), rule.why, rule.rewrite, probe.root.name, "trace")
+    found[code, path, place.line, column] = Finding(code, str(probe.file.path), place.line, column, *told)

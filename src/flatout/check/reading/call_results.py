@@ -55,7 +55,6 @@ class CallResults(Walking):
     """Values of calls."""
 
     def value_Call(self, node: ast.Call, names: Names) -> AbstractValue:
-        """The value of a call."""
         receiver: AbstractValue | None = None
         method = ""
         if isinstance(node.func, ast.Attribute):

@@ -9,8 +9,7 @@ from flatout.check.reading.call_results import LOOKUPS_OF_OBJECTS
 from flatout.check.reading.events import Called, Entered, Handlers, Subscripted, Wrote
 from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import Data, Instance, Sequence, Static, Tuple, Unknown, data_in
-from flatout.pysource.columns import packed_columns
-from flatout.pysource.trees import dotted, given_values, last_name
+from flatout.pysource.trees import FunctionNode, dotted, given_values, index_parts, last_name, number_of, walk
 
 from .rule import Severity
 
@@ -25,6 +24,7 @@ _HASHES = ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.lay
 _ID = re.compile(
     r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|account|store|customer)s?$", re.IGNORECASE
 )
+_SPLITTING = frozenset(["split", "unstack", "unbind", "chunk"])
 _SHORT_FLOATS = ("float16", "bfloat16", "half")
 
 
@@ -123,7 +123,7 @@ def _wrote(event: Wrote, scene: Walking) -> None:
 def _entered(event: Entered, scene: Walking) -> None:
     if scene.root.kind != "loss":
         return
-    found = packed_columns(event.node, scene.root.true_name, scene.root.pred_name)
+    found = _packed_columns(event.node, scene.root.true_name, scene.root.pred_name)
     if found is None:
         return
     node, names = found
@@ -131,6 +131,59 @@ def _entered(event: Entered, scene: Walking) -> None:
     severity: Severity | None = None if scene.root.facts.has_metrics or carries_key else "info"
     message = "y_true is split into columns that y_pred does not have: metrics will read them as targets."
     scene.report("FO405", node, message, severity=severity)
+
+
+def _packed_columns(function: FunctionNode, true: str, pred: str) -> tuple[ast.expr, tuple[str, ...]] | None:
+    """The first place where y_true is taken apart, and the names that its columns are given; None if it is not."""
+    if not true or not pred:
+        return None
+    assignments = [node for node in walk(function) if isinstance(node, ast.Assign)]
+    splits = {name: node for node in assignments if (name := _split(node))}
+    if true in splits and pred not in splits:
+        return splits[true].value, tuple(dotted(one) for one in splits[true].targets[0].elts)  # type: ignore[attr-defined]
+    truth, guess = _columns(function, true), _columns(function, pred)
+    if len(truth) < 2 or set(guess) == set(truth) or len(guess) > 1:
+        return None
+    places = set(map(id, truth.values()))
+    names = [
+        target.id
+        for node in assignments
+        for whole in node.targets
+        for target, value in _pairs(whole, node.value)
+        if isinstance(target, ast.Name) and any(id(one) in places for one in walk(value))
+    ]
+    return next(iter(truth.values())), tuple(names)
+
+
+def _columns(function: ast.AST, name: str) -> dict[str, ast.Subscript]:
+    """The constant selections along the last axis of a name, by how they are written."""
+    found = {}
+    for node in walk(function):
+        if isinstance(node, ast.Subscript) and dotted(node.value) == name and len(index_parts(node)) > 1:
+            last = index_parts(node)[-1]
+            ends = [one for one in ((last.lower, last.upper) if isinstance(last, ast.Slice) else (last,)) if one]
+            if ends and all(map(_is_integer, ends)):
+                found[ast.unparse(last)] = node
+    return found
+
+
+def _is_integer(node: ast.expr) -> bool:
+    return isinstance(number_of(node.operand if isinstance(node, ast.UnaryOp) else node), int)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    is_apart = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+    return list(zip(target.elts, value.elts, strict=False)) if is_apart else [(target, value)]  # type: ignore[attr-defined]
+
+
+def _split(node: ast.Assign) -> str:
+    """`y` of `target, weight = ops.split(y, 2, axis=-1)`; empty for anything else."""
+    call = node.value
+    if not isinstance(call, ast.Call) or last_name(call.func) not in _SPLITTING or not call.args:
+        return ""
+    axis = [ast.unparse(one) for one in given_values(call)[1:]]
+    is_last = isinstance(node.targets[0], ast.Tuple) and ("-1" in axis or "1" in axis[-1:])
+    return dotted(call.args[0]) if is_last else ""
 
 
 HANDLERS: Handlers = {Subscripted: _subscripted, Called: _called, Wrote: _wrote, Entered: _entered}

@@ -40,7 +40,6 @@ class Given:
 
     @property
     def everything(self) -> list[AbstractValue]:
-        """All of it."""
         return [*self.arguments, *self.keywords.values()]
 
     @property

@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import re
 import symtable
 import sys
 import warnings
@@ -165,22 +166,10 @@ def with_rewrites(file: SourceFile, rewrites: list[Rewritten]) -> str:
                     last = number + 1
                 elif line:
                     break
-            edits.append(Edit(file.line_begin(statement.lineno), file.line_begin(last + 1), _spaced(source)))
+            # What it computes once stands above the function.
+            spaced = re.sub(r"\n(?=def )", "\n\n\n", source)
+            edits.append(Edit(file.line_begin(statement.lineno), file.line_begin(last + 1), spaced))
     return _with_ops(SourceFile(file.path, edited(file.text, edits))) if edits else file.text
-
-
-def _spaced(source: str) -> str:
-    """The source of a rewrite, with two empty lines between its functions."""
-    made = SourceFile(Path(), source)
-    text = ""
-    end = 0
-    for statement in made.tree.body:
-        begin, behind = made.line_begin(first_line(statement)), made.line_begin((statement.end_lineno or 0) + 1)
-        if text:
-            text += "\n\n" if isinstance(statement, ast.FunctionDef) else source[end:begin]
-        text += source[begin:behind].rstrip("\n") + "\n"
-        end = behind
-    return text
 
 
 def _with_ops(file: SourceFile) -> str:

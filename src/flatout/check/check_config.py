@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
@@ -94,10 +95,7 @@ def current_backend() -> Backend:
     """The backend that Keras would choose, without importing it: KERAS_BACKEND, keras.json, else tensorflow."""
     named = os.environ.get("KERAS_BACKEND")
     if not named:
-        home = os.environ.get("KERAS_HOME")
-        folder = Path(home) if home else Path.home() / ".keras"
-        try:
+        folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             named = json.loads((folder / "keras.json").read_text(encoding="utf-8")).get("backend")
-        except (OSError, ValueError, AttributeError):
-            named = None
     return named if named in BACKENDS else "tensorflow"

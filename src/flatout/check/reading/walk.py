@@ -51,12 +51,8 @@ class Walk(Expressions):
         names = Names(self._parameters(function, arguments, keywords), function.names)
         for iteration in self.iterations:
             iteration.scopes.add(names)
-        with self.having(
-            file=function.file,
-            returns=[],
-            running=[*self.running, function.node],
-            scopes=[*self.scopes, names],
-        ):
+        under_way = {"running": [*self.running, function.node], "scopes": [*self.scopes, names]}
+        with self.having(file=function.file, returns=[], **under_way):
             if isinstance(function.node, ast.Lambda):
                 self.returns.append((function.node.body, self.value(function.node.body, names)))
             else:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flatout.check.values.abstract_values import AbstractValue, Class, External, Function, Instance
-from flatout.pysource.file_facts import FileFacts
+from flatout.pysource.file_facts import FileFacts, facts_of
 from flatout.pysource.trees import defaults, dotted, names_in, walk
 
 from .naming import named_as_loss
@@ -31,17 +31,16 @@ class Root:
     name: str  # As the user would say it.
     function: Function
     arguments: tuple[AbstractValue, ...]
-    facts: FileFacts
     must_learn: bool = False  # A loss for sure, so that it has to have a gradient.
     every_batch: bool = True  # A callback's method that runs after every batch.
     holds_no_weights: bool = True  # Variables that it reads belong to nobody that Keras tracks.
     true_name: str = ""
     pred_name: str = ""
 
-    def _own_names(self) -> set[str]:
-        owner = self.function.owner
-        name = self.function.name
-        return {name, f"{owner.of.node.name}.{name}"} if isinstance(owner, Instance) else {name}
+    @property
+    def facts(self) -> FileFacts:
+        """What its file says beside its functions."""
+        return facts_of(self.function.file)
 
     @property
     def gets_equal_ranks(self) -> bool:
@@ -70,7 +69,8 @@ class Root:
 
     def changes_elsewhere(self, name: str) -> bool:
         """Whether another function changes a global of this name."""
-        return bool(self.facts.changed.get(name, set()) - self._own_names())
+        owner = f"{self.function.owner.of.node.name}." if isinstance(self.function.owner, Instance) else ""
+        return bool(self.facts.changed.get(name, set()) - {owner + self.function.name})
 
     def is_changed_by_a_method(self, name: str, owner: Instance | Class) -> bool:
         """Whether a method of an object that is no layer, model or metric sets this attribute after it was made."""

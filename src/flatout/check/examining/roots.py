@@ -10,7 +10,7 @@ from flatout.check.reading.walk import Walk
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
 from flatout.check.values.names import Names
-from flatout.pysource.file_facts import FileFacts, facts_of
+from flatout.pysource.file_facts import facts_of
 from flatout.pysource.source_file import FRAMEWORKS, Project, SourceFile
 from flatout.pysource.trees import FunctionNode, defaults, dotted, last_name, leaves, method_name, parameters, walk
 
@@ -33,7 +33,6 @@ def roots_of(project: Project, file: SourceFile) -> list[Root]:
     # Most files of a project have no loss; they need not be walked through.
     if not file.imports(*FRAMEWORKS) and not re.search(r"def (loss|metric)\(|y_pred", file.text):
         return []
-    facts = facts_of(file)
     walk_ = Walk(project, file, reporting=False)
     found: dict[ast.AST, Root] = {}
     for name, value in _candidates(walk_, file):
@@ -41,11 +40,11 @@ def roots_of(project: Project, file: SourceFile) -> list[Root]:
         if not isinstance(of, (Class, Function)) or of.file is not file:
             continue
         roots: Iterable[Root | None]
-        roots = _of_class(of, walk_, facts) if isinstance(of, Class) else [_of_function(of, name, facts, given=given)]
+        roots = _of_class(of, walk_) if isinstance(of, Class) else [_of_function(of, name, given=given)]
         for root in filter(None, roots):
             # A partial says how its function is called.
             found[root.function.node] = found.get(root.function.node, root) if of is value else root
-    return [*found.values(), *_loops(file, walk_.load(file), facts)]
+    return [*found.values(), *_loops(file, walk_.load(file))]
 
 
 def _candidates(walk_: Walk, file: SourceFile) -> Iterator[tuple[str, AbstractValue]]:
@@ -76,18 +75,17 @@ def _makes_functions(function: Function) -> bool:
     return any(isinstance(one, (ast.FunctionDef, ast.Lambda, ast.ClassDef)) for one in walk(body))
 
 
-def _of_function(
-    function: Function, name: str, facts: FileFacts, owner: Instance | None = None, given: av.Arguments = ()
-) -> Root | None:
+def _of_function(function: Function, name: str, owner: Instance | None = None, given: av.Arguments = ()) -> Root | None:
     """A loss, metric or step; `given` is what a partial gives it first."""
     left = _parameters(function, has_owner=owner is not None)[len(given) :]
     names = [parameter.arg for parameter in left]
     if len(names) < 2 or _returns_a_function(function.node):
         return None
-    if owner is None and (step := _of_step(function, name, left, facts)) is not None:
+    if owner is None and (step := _of_step(function, name, left)) is not None:
         return step
+    facts = facts_of(function.file)
     compiled = facts.lambdas.get(id(function.node)) or facts.compiled.get(name)
-    kind = compiled or _kind_by_name(function, name, left, facts)
+    kind = compiled or _kind_by_name(function, name, left)
     if not kind:
         return None
     true, pred = (1, 0) if names[0] in naming.PRED_NAMES and names[1] in naming.TRUE_NAMES else (0, 1)
@@ -97,21 +95,20 @@ def _of_function(
         name if owner is None else f"{owner.of.node.name}.{name}",
         function if owner is None else function.bound(owner),
         (*given, *_arguments(left, defaults(function.node), {true: _TRUTH.but(differentiable=not sure), pred: _GUESS})),
-        facts,
         must_learn=kind == "loss" and bool(compiled or naming.LOSS_END.search(name) or name == "loss"),
         true_name=names[true],
         pred_name=names[pred],
     )
 
 
-def _of_step(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> Root | None:
+def _of_step(function: Function, name: str, given: list[ast.arg]) -> Root | None:
     """A step, or a loss of the model and a batch, of a training loop that users write themselves."""
     is_compiled = any(one.split(".")[-1] in _COMPILING for one in function.decorators) and "train" in name
     titled = bool(naming.LOSS_END.search(name)) and not naming.NO_ROOT.match(name) and not _annotated(given[1:])
     if not is_compiled and not (titled and given[0].arg in naming.NETWORKS and len(given) > 2):
         return None
     arguments = tuple(_argument_named(one.arg) for one in given)
-    return Root("step", name, function, arguments, facts, holds_no_weights=False)
+    return Root("step", name, function, arguments, holds_no_weights=False)
 
 
 def _argument_named(name: str) -> AbstractValue:
@@ -123,7 +120,7 @@ def _argument_named(name: str) -> AbstractValue:
     return Data(frozenset({"true" if name in naming.TRUE_NAMES else "x"}), mapping=name not in naming.TRUE_NAMES)
 
 
-def _loops(file: SourceFile, names: Names, facts: FileFacts) -> Iterator[Root]:
+def _loops(file: SourceFile, names: Names) -> Iterator[Root]:
     """The innermost loops of a file that take a training step, themselves or by a function of the file."""
     functions = [one for one in walk(file.tree) if isinstance(one, ast.FunctionDef) and _takes(one.body, _STEPS)]
     steps = _STEPS | {one.name for one in functions if not any(isinstance(inner, _LOOPS) for inner in walk(one.body))}
@@ -136,7 +133,7 @@ def _loops(file: SourceFile, names: Names, facts: FileFacts) -> Iterator[Root]:
         # Its body does after every batch what a callback would.
         body = ast.FunctionDef(name="training loop", args=_taking(batch), body=node.body, decorator_list=[])
         function = Function(ast.copy_location(body, node), file, names, name=body.name)
-        yield Root("loop", "the training loop", function, tuple(map(_argument_named, batch)), facts)
+        yield Root("loop", "the training loop", function, tuple(map(_argument_named, batch)))
 
 
 def _taking(names: list[str]) -> ast.arguments:
@@ -148,7 +145,7 @@ def _takes(body: list[ast.stmt], steps: frozenset[str]) -> bool:
     return any(method_name(one) in steps or last_name(getattr(one, "func", None)) in steps for one in walk(body))
 
 
-def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> str:
+def _kind_by_name(function: Function, name: str, given: list[ast.arg]) -> str:
     """What a function is by its name, its parameters' and its decorators; empty if it is not for Keras."""
     names = [parameter.arg for parameter in given]
     by_names = naming.named_as_loss(names)
@@ -159,6 +156,7 @@ def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: Fi
     # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
     if not (function.file.imports(*FRAMEWORKS) or by_decorator or name in ("loss", "metric")):
         return ""
+    facts = facts_of(function.file)
     if not by_decorator and name in facts.called | facts.called_inside and _is_of_numpy(function):
         return ""
     required = set(names) - set(defaults(function.node))
@@ -225,16 +223,16 @@ def _arguments(given: list[ast.arg], optional: dict[str, ast.expr], known: dict[
             return
 
 
-def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]:
+def _of_class(of: Class, walk_: Walk) -> Iterator[Root | None]:
     family = family_of(of)
     found = ((name, one.alternatives) for name, one in of.methods.items() if isinstance(one, Function))
     methods = [(name, one) for name, alternatives in found for one in alternatives]
-    plain = [(name, method) for name, method in methods if _is_plain_root(name, method, facts)]
+    plain = [(name, method) for name, method in methods if _is_plain_root(name, method)]
     if not family and not plain:
         return
     instance = walk_.create(of, [], {})
     for name, method in plain:
-        yield _of_function(method, name, facts, instance)
+        yield _of_function(method, name, instance)
     for name, method in methods:
         if (of_keras := _of_method(family, name, method)) is not None:
             kind, arguments, named = of_keras
@@ -243,7 +241,6 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
                 f"{of.node.name}.{name}",
                 method.bound(instance),
                 arguments,
-                facts,
                 must_learn=family == "loss",
                 every_batch=bool(naming.BATCH_HOOKS.match(name)),
                 holds_no_weights=family == "loss",
@@ -252,12 +249,12 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
             )
 
 
-def _is_plain_root(name: str, method: Function, facts: FileFacts) -> bool:
+def _is_plain_root(name: str, method: Function) -> bool:
     """Whether a method is a loss by its own right: compiled into a model, or called and spelled like one."""
     names = [parameter.arg for parameter in _parameters(method, has_owner=True)]
     titled = bool(naming.LOSS_END.search(name) or naming.METRIC.search(name))
     spelled = len(names) > 1 and naming.named_as_loss(names) and min(map(len, names[:2])) > 1
-    return not name.startswith("__") and (name in facts.compiled or (titled and spelled))
+    return not name.startswith("__") and (name in facts_of(method.file).compiled or (titled and spelled))
 
 
 def _parameters(function: Function, has_owner: bool) -> list[ast.arg]:

@@ -131,13 +131,10 @@ def _loops(file: SourceFile, names: Names) -> Iterator[Root]:
             continue
         batch = [leaf.id for leaf in leaves(node.target) if isinstance(leaf, ast.Name)]
         # Its body does after every batch what a callback would.
-        body = ast.FunctionDef(name="training loop", args=_taking(batch), body=node.body, decorator_list=[])
+        given = ast.arguments([], list(map(ast.arg, batch)), kwonlyargs=[], kw_defaults=[], defaults=[])
+        body = ast.FunctionDef("training loop", given, node.body, decorator_list=[])
         function = Function(ast.copy_location(body, node), file, names, name=body.name)
         yield Root("loop", "the training loop", function, tuple(map(_argument_named, batch)))
-
-
-def _taking(names: list[str]) -> ast.arguments:
-    return ast.arguments(posonlyargs=[], args=list(map(ast.arg, names)), kwonlyargs=[], kw_defaults=[], defaults=[])
 
 
 def _takes(body: list[ast.stmt], steps: frozenset[str]) -> bool:

@@ -9,7 +9,7 @@ from flatout.check.reading.events import Called, Handlers, Stepped, Subscripted,
 from flatout.check.reading.loop_domains import settled
 from flatout.check.reading.walking import Walking
 from flatout.check.values import abstract_values as av
-from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, data_in
+from flatout.check.values.abstract_values import AbstractValue, Data, data_in
 from flatout.pysource.trees import dotted, method_name, text_of, walk
 
 from .rule import Severity
@@ -184,16 +184,10 @@ def _lengths(event: Called, scene: Walking) -> None:
     one_argument = event.operation == "where" and len(event.arguments) + len(event.keywords) == 1
     if (event.operation in _DYNAMIC or one_argument) and "size" not in event.keywords:
         scene.report("FO108", event.node, "The length of what `{}` gives depends on the data.")
-    elif event.operation == "top_k" and _is_read_number(_count_of(event)):
+    elif event.operation == "top_k" and _is_read_number(event.at(0 if isinstance(event.receiver, Data) else 1, "k")):
         message = "How many elements `{}` gives depends on a value of the batch."
         advice = "A fixed k, or a sort of all elements and a mask: `ops.arange(n) < count`."
         scene.report("FO108", event.node, message, advice)
-
-
-def _count_of(event: Called) -> AbstractValue:
-    """The `k` of `ops.top_k(x, k)`, `torch.topk(x, k)` and `x.topk(k)`."""
-    places = event.arguments if isinstance(event.receiver, Data) else event.arguments[1:]
-    return event.keywords.get("k", places[0] if places else UNKNOWN)
 
 
 def _subscripted(event: Subscripted, scene: Walking) -> None:

@@ -43,9 +43,7 @@ _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "squared_diffe
 
 def _called(event: Called, scene: Walking) -> None:
     if event.operation in _ARITHMETIC and len(event.arguments) == 2:
-        left, right = event.arguments
-        if isinstance(left, Data) and isinstance(right, Data) and not left.on_host and not right.on_host:
-            _broadcast_by_accident(event.node, left, right, scene)
+        _operated(Operated(event.node, "Sub", *event.arguments), scene)
     if event.operation == "where" and len(given_values(event.node)) == 3:
         _guarded_too_late(event, scene)
     elif event.operation in ("sqrt", "norm") and event.arguments:

@@ -191,12 +191,11 @@ def _split(name: str, first: Data, given: Given) -> Sequence:
     return Sequence(first, av.STATIC)
 
 
-def _contracted(short: str) -> _Result:
+def _contracted(first: Data, given: Given) -> Data:
     """What has other axes than its inputs."""
-    return lambda first, given: elementwise(given.everything, short).but(rank=None, thin=False)
+    return elementwise(given.everything).but(rank=None, thin=False)
 
 
-_CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
 _RESULTS: dict[str, _Result] = _by_name(
     {
         " ".join(TO_HOST): lambda first, given: read_on_host(first).but(loop=None),
@@ -220,7 +219,8 @@ _RESULTS: dict[str, _Result] = _by_name(
         "where": _chosen,
         "cdist pairwise_distance": lambda first, given: elementwise(given.everything).but(rank=None),
         " ".join(CREATORS): lambda first, given: first.but(on_host=False),
-        **{short: _contracted(short) for short in _CONTRACTIONS},
+        "einsum tensordot segment_sum segment_mean segment_max": _contracted,
+        "one_hot bincount": lambda first, given: _contracted(first, given).but(differentiable=False),
     }
 )
 

@@ -187,9 +187,7 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
     for name, value in _outside(function)[0].items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
-        if not (is_number and probe.root.changes_elsewhere(name)) and not (
-            is_variable and name in probe.root.facts.assigned
-        ):
+        if not (probe.root.changes_elsewhere(name) if is_number else is_variable and name in probe.root.facts.assigned):
             continue
         try:
             run = tools.compiled(probe.function)

@@ -93,7 +93,8 @@ class CallResults(Walking):
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 value = self.value(argument.value, names)
-                arguments += value.items if isinstance(value, Tuple) else (_one_of(value),)
+                one = value.element if isinstance(value, Sequence) else value if isinstance(value, Data) else UNKNOWN
+                arguments += value.items if isinstance(value, Tuple) else (one,)
             else:
                 arguments.append(self.value(argument, names))
         keywords = {one.arg or "**": self.value(one.value, names) for one in node.keywords}
@@ -323,11 +324,6 @@ class CallResults(Walking):
             owner = self.value(held.value, given.names)
             if isinstance(owner, av.Instance):
                 owner.attributes[held.attr] = grown
-
-
-def _one_of(value: AbstractValue) -> AbstractValue:
-    """What a starred argument stands for."""
-    return value.element if isinstance(value, Sequence) else value if isinstance(value, Data) else UNKNOWN
 
 
 def _keras_object(name: str, given: Given) -> AbstractValue:

@@ -62,7 +62,8 @@ class Walk(Expressions):
             values = [value for _, value in self.returns]
             found = av.merge_all(values)
             if len(self.running) == 1:
-                self.tell(Returned(self.returns[-1][0], found, all(map(_is_known, values))))
+                is_known = [isinstance(one, av.Data) or getattr(one, "tag", "") == "number" for one in values]
+                self.tell(Returned(self.returns[-1][0], found, all(is_known)))
             return found
 
     def _parameters(
@@ -259,7 +260,3 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
-
-
-def _is_known(value: AbstractValue) -> bool:
-    return isinstance(value, av.Data) or (isinstance(value, Static) and value.tag == "number")

@@ -90,11 +90,9 @@ def _counts_columns(loop: WalkedLoop) -> bool:
 
 
 def _weight_of_classes(loop: WalkedLoop) -> Severity | None:
-    if loop.bounded_by_data:
-        return None
-    if not (loop.indexed or loop.compared):
-        return "info"
-    return "info" if loop.length is not None and loop.length <= _FEW else None
+    is_short = loop.length is not None and loop.length <= _FEW
+    is_mild = is_short or not (loop.indexed or loop.compared)
+    return "info" if is_mild and not loop.bounded_by_data else None
 
 
 def _sentence(code: str, loop: WalkedLoop) -> str:

@@ -56,8 +56,8 @@ class Examination(Walk):
         is_block = isinstance(node, (ast.For, ast.While, ast.If))
         if file.is_excused(code, place.line, place.line if is_block else getattr(node, "end_lineno", place.line)):
             return
-        if "{}" in message:
-            message = message.replace("{}", self.excerpt(node.func if isinstance(node, ast.Call) else node))
+        if "`{}`" in message:
+            message = message.replace("{}", self.excerpt(node.func if isinstance(node, ast.Call) else node), 1)
         here = (severity.get(self.backend) if isinstance(severity, dict) else severity) or rule.severity(self.backend)
         path, fix = str(file.path), advice or rule.rewrite
         found = Finding(code, path, place.line, place.column, message, here, rule.why, fix, self.root.name)

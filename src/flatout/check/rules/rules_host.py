@@ -119,7 +119,7 @@ def _library(event: Called, scene: Walking) -> None:
         "epoch in a callback."
     )
     severity: Severity | None = "slow" if scene.in_callback else None
-    scene.report("FO205", event.node, _GIVEN.format("{}"), advice if is_sklearn else "", severity=severity)
+    scene.report("FO205", event.node, _GIVEN, advice if is_sklearn else "", severity=severity)
 
 
 def _library_as_argument(event: Called, scene: Walking) -> None:

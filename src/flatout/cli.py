@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import sys
 from collections.abc import Sequence
 from typing import Literal
@@ -35,6 +36,12 @@ examples:
 A last line on stderr says what was accelerated. The exit code and tracebacks are the program's own.
 """
 
+# Imported when they are asked for: they take their time.
+_COMMANDS = {
+    "bench": "flatout.bench.bench_command",
+    "demo": "flatout.bench.demo",
+    "check": "flatout.check.check_command",
+}
 _FLAGS: dict[str, Literal["module", "code"]] = {"-m": "module", "-c": "code"}
 
 
@@ -42,19 +49,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run a command; returns the exit code, unless the program exits by itself."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     command = arguments[0] if arguments else ""
-    if command == "bench":
-        from flatout.bench.bench_command import main as bench
-
-        return bench(arguments[1:]) or 0
-    if command == "demo":
-        from flatout.bench.demo import main as demo
-
-        return demo(arguments[1:]) or 0
-    if command == "check":
-        from flatout.check.check_command import main as check
-
-        return check(arguments[1:])
-    return _run(arguments[1:] if command == "run" else arguments)
+    if command not in _COMMANDS:
+        return _run(arguments[1:] if command == "run" else arguments)
+    try:
+        status: int = importlib.import_module(_COMMANDS[command]).main(arguments[1:])
+    except FlatoutError as error:
+        print(f"flatout {command}: {error}", file=sys.stderr)
+        return 2
+    return status
 
 
 def _run(arguments: list[str]) -> int:

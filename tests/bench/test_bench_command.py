@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import scripts
 
+from flatout import cli
 from flatout.bench import fashion_mnist
-from flatout.bench.bench_command import main
 from flatout.bench.workloads import WORKLOADS
 from flatout.native.launch.launch_cpu import compiler
 
@@ -123,13 +123,13 @@ def test_demo_prints_both_histories_and_writes_the_picture(tmp_path: Path, data:
 def test_wrong_arguments_get_one_sentence(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(arguments) == 2
+    assert cli.main(["bench", *arguments]) == 2
     assert message in capsys.readouterr().err
 
 
 def test_help_names_every_workload(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        main(["--help"])
+        cli.main(["bench", "--help"])
     printed = capsys.readouterr().out
     assert all(name in printed for name in WORKLOADS)
 

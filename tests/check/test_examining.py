@@ -159,8 +159,21 @@ def test_a_training_loop_of_the_users_waits_for_nothing_after_every_batch(
 )
 def test_functions_that_a_loop_makes_share_its_variable(tmp_path: Path, made: str, codes: list[str]) -> None:
     path = tmp_path / "losses.py"
+    loops = ("for k in range(3):\n", "for k in range(3):\n  for other in range(2):\n")
+    for loop in loops:
+        path.write_text(
+            f"import keras\nfrom keras import ops\nlosses = []\n{loop}    losses.append({made})\n"
+            "keras.Sequential([]).compile('adam', loss=losses)\n"
+        )
+        assert sorted({one.code for one in check_paths([path])}) == codes
+
+
+def test_a_partial_says_how_its_function_is_called(tmp_path: Path) -> None:
+    path = tmp_path / "losses.py"
     path.write_text(
-        f"import keras\nfrom keras import ops\nlosses = []\nfor k in range(3):\n    losses.append({made})\n"
-        "keras.Sequential([]).compile('adam', loss=losses)\n"
+        "import functools, keras\nfrom keras import ops\n"
+        "def scaled_loss(w, y_true, y_pred):\n    return ops.mean(w * ops.abs(y_true - y_pred))\n"
+        "half = functools.partial(scaled_loss, 0.5)\nkeras.Sequential([]).compile('adam', loss=half)\n"
     )
-    assert sorted({one.code for one in check_paths([path])}) == codes
+    (root,) = check_file(Project(), path, "jax", {})
+    assert (root.name, root.true_name, root.pred_name) == ("half", "y_true", "y_pred")

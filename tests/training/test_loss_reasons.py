@@ -43,10 +43,10 @@ def _fit(data: Data) -> None:
 @pytest.mark.backend("torch")
 def test_the_checker_is_asked_by_explain_alone(forced: None, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[Any] = []
-    from flatout.check import loaded_function
+    from flatout.check.examining import examine
 
     monkeypatch.setattr("flatout.runner.explain._known", {})
-    monkeypatch.setattr(loaded_function, "findings_of", lambda *args: asked.append(args) or ())
+    monkeypatch.setattr(examine, "findings_of", lambda *args: asked.append(args) or ())
     _fit(Data())
     assert not asked
     assert recorded()[-1].reasons == ()

@@ -13,7 +13,7 @@ import pytest
 from keras import ops
 
 import flatout
-from flatout.check.loaded_function import findings_of
+from flatout.check.examining.examine import findings_of
 from flatout.runner.explain import about_loss
 
 from .losses.helpers import MarginLoss, batch_helper

@@ -43,11 +43,7 @@ decides as it would there. FLATOUT_FORCE=1 also accelerates what flatout would l
 def main(argv: list[str] | None = None) -> int:
     """Run `flatout bench`; returns the exit status."""
     arguments = _parser().parse_args(argv)
-    try:
-        return _in_processes(arguments) if arguments.backends else _here(arguments)
-    except FlatoutError as error:
-        print(f"flatout bench: {error}", file=sys.stderr)
-        return 2
+    return _in_processes(arguments) if arguments.backends else _here(arguments)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -111,13 +107,8 @@ def _here(arguments: argparse.Namespace) -> int:
     comparisons = []
     for name in names:
         with console.status(f"{name} ..."):
-            one = compare(
-                WORKLOADS[name],
-                steps=arguments.steps,
-                epochs=arguments.epochs,
-                repeats=arguments.repeats,
-                precision=arguments.precision,
-            )
+            asked = {option: getattr(arguments, option) for option in ("steps", "epochs", "repeats", "precision")}
+            one = compare(WORKLOADS[name], **asked)
             if arguments.against == "scan":
                 from .yardsticks import lax_scan
 
@@ -143,10 +134,9 @@ def _in_processes(arguments: argparse.Namespace) -> int:
         for name in backends:
             file = Path(folder) / f"{name}.json"
             command = [sys.executable, "-m", "flatout", "bench", *names, "--json", str(file)]
-            command += ["--epochs", str(arguments.epochs), "--repeats", str(arguments.repeats)]
-            command += ["--steps", str(arguments.steps)] if arguments.steps else []
-            command += ["--against", "scan"] if arguments.against and name == "jax" else []
-            command += ["--precision", arguments.precision]
+            for option in ("epochs", "repeats", "precision", "steps", *(["against"] if name == "jax" else [])):
+                value = getattr(arguments, option)
+                command += [f"--{option}", str(value)] if value else []
             run = subprocess.run(command, env={**os.environ, "KERAS_BACKEND": name}, check=False)
             status = max(status, run.returncode)
             if file.exists():

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from rich import box
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from flatout.base.errors import Reason
 from flatout.base.report import RunReport, recorded
@@ -74,7 +74,6 @@ class EpochTimer(keras.callbacks.Callback):
         self.ends: list[float] = []
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
-        """Look at the clock."""
         self.ends.append(time.perf_counter())
         if len(self.ends) == self.epochs:
             self.model.stop_training = True
@@ -186,12 +185,9 @@ def _timing(runs: list[Run], steps: int) -> Timing:
 def print_table(console: Console, comparisons: Sequence[Comparison]) -> None:
     """Print one line for each comparison, and below it why something was not accelerated."""
     with_scan = any(one.scan_us_per_step is not None for one in comparisons)
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("model", no_wrap=True)
-    table.add_column("backend")
-    for heading in ("stock\nus/step", "flatout\nus/step", *(["scan\nus/step"] if with_scan else []), "times\nfaster"):
-        table.add_column(heading, justify="right", no_wrap=True)
-    for heading in ("1st epoch\nstock", "1st epoch\nflatout", "end loss\nstock", "end loss\nflatout"):
+    table = Table(Column("model", no_wrap=True), "backend", box=box.SIMPLE_HEAD, pad_edge=False)
+    times = ("stock\nus/step", "flatout\nus/step", *(["scan\nus/step"] if with_scan else []), "times\nfaster")
+    for heading in (*times, "1st epoch\nstock", "1st epoch\nflatout", "end loss\nstock", "end loss\nflatout"):
         table.add_column(heading, justify="right", no_wrap=True)
     table.add_column("ran on")
     for one in comparisons:

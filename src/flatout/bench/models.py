@@ -85,7 +85,6 @@ class TokenAndPlace(layers.Layer):
         self.places = layers.Embedding(SEQUENCE, width)
 
     def call(self, inputs: Any) -> Any:
-        """Embed a batch of token numbers."""
         return self.tokens(inputs) + self.places(ops.arange(SEQUENCE))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from flatout.base.errors import FlatoutError
+from flatout.base.errors import InvalidOption
 from flatout.check.examining.examine import check_paths
 from flatout.check.examining.findings_output import FORMATS, as_json, as_sarif, as_text
 from flatout.check.rules.catalogue import FAMILIES, RULES
@@ -35,15 +35,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run `flatout check`; returns the exit status."""
     parser = _parser()
     arguments = parser.parse_args(argv)
-    try:
-        if arguments.explain:
-            return _explain(arguments.explain)
-        if not arguments.paths:
-            parser.error("expected files or folders to check. Received nothing.")
-        return _check(arguments)
-    except (FlatoutError, FileNotFoundError) as error:
-        print(f"flatout check: {error}", file=sys.stderr)
-        return 2
+    if arguments.explain:
+        return _explain(arguments.explain)
+    if not arguments.paths:
+        parser.error("expected files or folders to check. Received nothing.")
+    return _check(arguments)
 
 
 def _check(arguments: argparse.Namespace) -> int:
@@ -95,8 +91,7 @@ def _explain(code: str) -> int:
                 print(f"  {rule.code}  {rule.summary}")
         return 0
     if known not in RULES:
-        print(f"flatout check: no rule {code!r}. `flatout check --explain all` lists them.", file=sys.stderr)
-        return 2
+        raise InvalidOption(f"no rule {code!r}. `flatout check --explain all` lists them.")
     print(RULES[known].page, end="")
     return 0
 

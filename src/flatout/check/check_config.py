@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import tomllib
@@ -20,23 +21,14 @@ _KEYS = ("backend", "select", "ignore", "exclude", "severity", "per-file-ignores
 
 @dataclass(frozen=True)
 class Config:
-    """What is checked, and what is reported.
+    """What is checked, and what is reported."""
 
-    Attributes:
-        backend: The severities are for this Keras backend; None for the one that Keras is set to.
-        select: Codes or beginnings of codes; all if empty.
-        ignore: Codes or beginnings of codes that are not reported.
-        exclude: Patterns of files that are not checked.
-        severity: Findings below it are not reported.
-        per_file_ignores: Pattern of files to codes that are not reported in them.
-    """
-
-    backend: Backend | None = None
-    select: tuple[str, ...] = ()
-    ignore: tuple[str, ...] = ()
-    exclude: tuple[str, ...] = ()
-    severity: Severity = "info"
-    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    backend: Backend | None = None  # The severities are for it; None for the one that Keras is set to.
+    select: tuple[str, ...] = ()  # Codes or beginnings of codes; all if empty.
+    ignore: tuple[str, ...] = ()  # Those that are not reported.
+    exclude: tuple[str, ...] = ()  # Patterns of files that are not checked.
+    severity: Severity = "info"  # Findings below it are not reported.
+    per_file_ignores: tuple[tuple[str, tuple[str, ...]], ...] = ()  # Pattern of files to what is not reported in them.
 
 
 def read_config(near: Path) -> Config:
@@ -103,10 +95,7 @@ def current_backend() -> Backend:
     """The backend that Keras would choose, without importing it: KERAS_BACKEND, keras.json, else tensorflow."""
     named = os.environ.get("KERAS_BACKEND")
     if not named:
-        home = os.environ.get("KERAS_HOME")
-        folder = Path(home) if home else Path.home() / ".keras"
-        try:
+        folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
+        with contextlib.suppress(OSError, ValueError, AttributeError):
             named = json.loads((folder / "keras.json").read_text(encoding="utf-8")).get("backend")
-        except (OSError, ValueError, AttributeError):
-            named = None
     return named if named in BACKENDS else "tensorflow"

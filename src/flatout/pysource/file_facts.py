@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,12 +25,14 @@ class FileFacts:
     compiled: dict[str, str] = field(default_factory=dict)
     lambdas: dict[int, str] = field(default_factory=dict)
     # Globals, or containers, that some function changes, with the functions that do.
-    changed: dict[str, set[str]] = field(default_factory=dict)
+    changed: defaultdict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
     # Globals that a loop sets in which a model is fitted again and again.
     changed_between_fits: set[str] = field(default_factory=set)
-    bound_late: dict[int, set[str]] = field(default_factory=dict)  # By function made in a loop: the loop's variables.
+    # By the identity of a function that loops make: the loops' variables.
+    bound_late: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     attributes: set[str] = field(default_factory=set)  # Of objects, set from outside the object.
-    setters: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # Class to attribute to methods that set it.
+    # Class and attribute to the methods that set it.
+    setters: defaultdict[tuple[str, str], set[str]] = field(default_factory=lambda: defaultdict(set))
     assigned: set[str] = field(default_factory=set)  # Variables with a call of `.assign`.
     called: set[str] = field(default_factory=set)  # Functions that are called directly outside any function;
     called_inside: set[str] = field(default_factory=set)  # or in one.
@@ -55,18 +58,15 @@ def facts_of(file: SourceFile) -> FileFacts:
     if not isinstance(found, FileFacts):
         found = file.names["facts"] = FileFacts()
         for node, place in _nodes(file.tree, _Place()):
-            if isinstance(node, ast.FunctionDef):
-                for name in _declared(node) & _stored(node):
-                    found.changed.setdefault(name, set()).add(place.name)
-            elif isinstance(node, ast.For) and not place.fits:
+            if isinstance(node, ast.For) and not place.fits:
                 for made in (one for one in walk(node.body) if isinstance(one, (ast.Lambda, ast.FunctionDef))):
-                    found.bound_late[id(made)] = _stored(node.target) - {one.arg for one in parameters(made)}
+                    found.bound_late[id(made)] |= _stored(node.target)
             elif isinstance(node, ast.Call):
                 _call(node, found, place)
             elif isinstance(node, (ast.Assign, ast.AugAssign)):
                 for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                     for leaf in leaves(target):
-                        _target(leaf, found, place)
+                        _set(leaf, found, place)
     return found
 
 
@@ -93,26 +93,18 @@ def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
         yield from _nodes(child, place)
 
 
-def _target(target: ast.expr, facts: FileFacts, place: _Place) -> None:
-    if isinstance(target, ast.Name) and not place.function and place.in_loop:
-        facts.changed.setdefault(target.id, set()).add("")
+def _set(target: ast.expr, facts: FileFacts, place: _Place, in_place: bool = False) -> None:
+    """A name or attribute is set; or an entry of it, or it is changed by a method: `in_place`."""
+    while isinstance(target, ast.Subscript):
+        target, in_place = target.value, True
+    is_repeated = bool(place.function) or place.in_loop
+    if isinstance(target, ast.Name) and is_repeated and target.id not in place.own:
+        facts.changed[target.id].add(place.name)
         facts.changed_between_fits |= {target.id} if place.fits else set()
     elif isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-        facts.setters.setdefault(place.owner, {}).setdefault(target.attr, set()).add(place.function)
-    elif isinstance(target, ast.Attribute) and place.sets_others and (place.function or place.in_loop):
+        facts.setters[place.owner, target.attr].add(place.function)
+    elif isinstance(target, ast.Attribute) and is_repeated and place.sets_others and not in_place:
         facts.attributes.add(target.attr)
-    elif isinstance(target, ast.Subscript):
-        _entry(target, facts, place)
-
-
-def _entry(target: ast.expr, facts: FileFacts, place: _Place) -> None:
-    """Something changes an entry of a container, or by one of its methods the container itself."""
-    while isinstance(target, ast.Subscript):
-        target = target.value
-    if isinstance(target, ast.Name) and (place.function or place.in_loop) and target.id not in place.own:
-        facts.changed.setdefault(target.id, set()).add(place.name)
-    elif isinstance(target, ast.Attribute) and dotted(target.value) == "self":
-        facts.setters.setdefault(place.owner, {}).setdefault(target.attr, set()).add(place.function)
 
 
 def _call(node: ast.Call, facts: FileFacts, place: _Place) -> None:
@@ -133,7 +125,7 @@ def _call(node: ast.Call, facts: FileFacts, place: _Place) -> None:
         held = node.func.value
         facts.assigned.add(last_name(held.value if isinstance(held, ast.Subscript) else held))
     elif short in _CHANGES and isinstance(node.func, ast.Attribute):
-        _entry(node.func.value, facts, place)
+        _set(node.func.value, facts, place, in_place=True)
     elif short == "set_value" and positional:
         facts.assigned.add(last_name(positional[0]))
     elif short == "setattr" and len(positional) == 3 and (attribute := text_of(positional[1])) is not None:

@@ -29,7 +29,7 @@ def repeated_work(function: FunctionNode, file: SourceFile) -> Iterator[tuple[as
     for node, arms in _calls(function.body, {}):
         if not names_in(node) & unstable and _cost([node], helpers, 0) >= _WORTH_NAMING:
             uses = seen.setdefault("".join(file.code(node).split()), [])
-            if all(_compatible(arms, other) for _, other in uses):
+            if all(other.get(branch, side) == side for _, other in uses for branch, side in arms.items()):
                 uses.append((node, arms))
     covered: set[int] = set()
     repeated = [[node for node, _ in uses] for uses in seen.values() if len(uses) > 1]
@@ -60,10 +60,6 @@ def _calls(part: ast.AST | Sequence[ast.AST], arms: _Arms) -> Iterator[tuple[ast
             yield from _calls(value, inner)
         elif isinstance(value, list):
             yield from _calls([one for one in value if isinstance(one, ast.AST)], inner)
-
-
-def _compatible(first: _Arms, second: _Arms) -> bool:
-    return all(second.get(branch, side) == side for branch, side in first.items())
 
 
 def _reassigned(function: ast.AST) -> set[str]:

@@ -47,7 +47,6 @@ class SourceFile:
 
     @cached_property
     def tree(self) -> ast.Module:
-        """The tree."""
         try:
             return ast.parse(self.text)
         except (SyntaxError, ValueError) as error:

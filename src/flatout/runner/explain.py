@@ -33,14 +33,9 @@ def _with_findings(report: RunReport) -> RunReport:
     if not report.unchecked:
         return report
     reasons = list(report.reasons)
-    inserted = 0
-    said: set[Reason] = set()
-    for place, function in report.unchecked:
-        new = [why for why in about_loss(function) if why not in said]
-        reasons[place + inserted : place + inserted] = new
-        inserted += len(new)
-        said.update(new)
-    return replace(report, reasons=tuple(reasons), unchecked=())
+    for place, function in reversed(report.unchecked):
+        reasons[place:place] = about_loss(function)
+    return replace(report, reasons=tuple(dict.fromkeys(reasons)), unchecked=())
 
 
 def about_loss(function: Callable[..., Any]) -> tuple[Reason, ...]:
@@ -55,7 +50,7 @@ def about_loss(function: Callable[..., Any]) -> tuple[Reason, ...]:
 def _found(function: Any) -> Iterator[Reason]:
     import keras
 
-    from flatout.check.loaded_function import findings_of
+    from flatout.check.examining.examine import findings_of
 
     backend = keras.backend.backend()
     found = findings_of(function, backend)

@@ -1,18 +1,26 @@
-"""`flatout check`: the rules over files and folders, without running them."""
+"""`flatout check`: the rules over files and folders without running them, and over a function at hand."""
 
 from __future__ import annotations
 
 import ast
+import contextlib
+import inspect
 import sys
+import textwrap
+import types
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from flatout.base.errors import InvalidOption
 from flatout.check.reading.events import Entered, WalkedLoop
 from flatout.check.reading.walk import Walk
 from flatout.check.rules.catalogue import RULES, handlers_for
 from flatout.check.rules.rule import Backend, Finding, Severity, by_place
-from flatout.pysource.source_file import Project
+from flatout.pysource.file_facts import facts_of
+from flatout.pysource.library_functions import library_of
+from flatout.pysource.source_file import Project, SourceFile
+from flatout.pysource.trees import first_line
 
 from .root import Root
 from .roots import roots_of
@@ -40,7 +48,7 @@ class Examination(Walk):
         severity: Severity | dict[str, Severity] | None = None,
         about: WalkedLoop | None = None,
     ) -> None:
-        """Add a finding, unless a comment on its line excuses it."""
+        """Add a finding, unless a comment on its line excuses it; `{}` is the node, or the function that it calls."""
         rule = RULES[code]
         file = about.file if about is not None else self.file
         place = file.place(node)
@@ -48,35 +56,20 @@ class Examination(Walk):
         is_block = isinstance(node, (ast.For, ast.While, ast.If))
         if file.is_excused(code, place.line, place.line if is_block else getattr(node, "end_lineno", place.line)):
             return
-        chosen = severity.get(self.backend) if isinstance(severity, dict) else severity
-        self.findings.setdefault(
-            (code, str(file.path), *place),
-            Finding(
-                code,
-                str(file.path),
-                *place,
-                message,
-                chosen or rule.severity(self.backend),
-                rule.why,
-                advice or rule.rewrite,
-                self.root.name,
-            ),
-        )
+        if "`{}`" in message:
+            message = message.replace("{}", self.excerpt(node.func if isinstance(node, ast.Call) else node), 1)
+        here = (severity.get(self.backend) if isinstance(severity, dict) else severity) or rule.severity(self.backend)
+        path, fix = str(file.path), advice or rule.rewrite
+        found = Finding(code, path, place.line, place.column, message, here, rule.why, fix, self.root.name)
+        self.findings.setdefault((code, path, *place), found)
 
 
 def check_paths(
     paths: Iterable[Path | str], backend: Backend = "jax", exclude: Iterable[str] = (), project: Project | None = None
 ) -> list[Finding]:
-    """Examine the losses, metrics, steps and callbacks of files and folders.
+    """The findings in files and folders by file and line, with severities for a backend of Keras.
 
-    Args:
-        paths: Files, or folders that are searched for `.py` files.
-        backend: The Keras backend that the severities are for.
-        exclude: Patterns of files to leave out, as in `Path.match`.
-        project: Holds files that are not, or otherwise, on disk.
-
-    Returns:
-        The findings, by file and line.
+    `exclude` has patterns as of `Path.match`; `project` may hold files that are not, or otherwise, on disk.
     """
     project = project or Project()
     findings: Findings = {}
@@ -96,7 +89,7 @@ def python_files(paths: Iterable[Path | str], exclude: Iterable[str] = ()) -> li
         elif path.exists():
             found.append(path)
         else:
-            raise FileNotFoundError(f"No such file or folder: {path}. Expected Python files, or folders with some.")
+            raise InvalidOption(f"No such file or folder: {path}. Expected Python files, or folders with some.")
     return [path for path in dict.fromkeys(found) if not any(path.match(pattern) for pattern in patterns)]
 
 
@@ -123,3 +116,32 @@ def examine(project: Project, root: Root, backend: Backend, findings: Findings) 
     walker = Examination(project, root.function.file, listening, root, backend=backend, findings=findings)
     walker.tell(Entered(root.function.node))
     walker.run(root.function, list(root.arguments), {})
+
+
+def findings_of(function: types.FunctionType, backend: Backend) -> tuple[Finding, ...]:
+    """The findings in a function and in the functions that it calls, by line; none if its source is not to be had."""
+    if library_of(function.__module__) is not None:
+        return ()
+    found: Findings = {}
+    # A report must not stop a training; the source may be gone, or no Python that the parser knows.
+    with contextlib.suppress(Exception):
+        file, line = _source(function)
+        project = Project()
+        project.put(file)
+        facts_of(file).compiled.setdefault(function.__name__, "loss")
+        for root in roots_of(project, file):
+            node = root.function.node
+            if root.function.file is file and first_line(node) <= line <= (node.end_lineno or 0):
+                examine(project, root, backend, found)
+    return tuple(by_place(found.values()))
+
+
+def _source(function: types.FunctionType) -> tuple[SourceFile, int]:
+    """The file of a function, and its line there; for a notebook's cell, the function alone with its imports."""
+    path = Path(function.__code__.co_filename)
+    if path.is_file():
+        return SourceFile.read(path), function.__code__.co_firstlineno
+    named = {name: function.__globals__.get(name) for name in function.__code__.co_names}
+    lines = [f"import {one.__name__} as {name}" for name, one in named.items() if isinstance(one, types.ModuleType)]
+    text = textwrap.dedent(inspect.getsource(function))
+    return SourceFile(path, "\n".join([*lines, text])), len(lines) + 1

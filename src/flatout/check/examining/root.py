@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from flatout.check.values.abstract_values import AbstractValue, Class, External, Function, Instance
-from flatout.pysource.file_facts import FileFacts
+from flatout.pysource.file_facts import FileFacts, facts_of
 from flatout.pysource.trees import defaults, dotted, names_in, walk
 
 from .naming import named_as_loss
@@ -25,33 +25,22 @@ _FAMILIES = (
 
 @dataclass(eq=False)
 class Root:
-    """A function that Keras calls in a step, or between steps.
+    """A function that Keras calls in a step, or between steps."""
 
-    Attributes:
-        kind: "loss", "metric", "step", "callback", or "loop" for a training loop of the user's.
-        name: As the user would say it.
-        function: To be walked through.
-        arguments: What its parameters are.
-        must_learn: A loss for sure, so that it has to have a gradient.
-        every_batch: A callback's method that runs after every batch.
-        holds_no_weights: Variables that it reads belong to nobody that Keras tracks.
-    """
-
-    kind: str
-    name: str
+    kind: str  # "loss", "metric", "step", "callback", or "loop" for a training loop of the user's.
+    name: str  # As the user would say it.
     function: Function
     arguments: tuple[AbstractValue, ...]
-    facts: FileFacts
-    must_learn: bool = False
-    every_batch: bool = True
-    holds_no_weights: bool = True
+    must_learn: bool = False  # A loss for sure, so that it has to have a gradient.
+    every_batch: bool = True  # A callback's method that runs after every batch.
+    holds_no_weights: bool = True  # Variables that it reads belong to nobody that Keras tracks.
     true_name: str = ""
     pred_name: str = ""
 
-    def _own_names(self) -> set[str]:
-        owner = self.function.owner
-        name = self.function.name
-        return {name, f"{owner.of.node.name}.{name}"} if isinstance(owner, Instance) else {name}
+    @property
+    def facts(self) -> FileFacts:
+        """What its file says beside its functions."""
+        return facts_of(self.function.file)
 
     @property
     def gets_equal_ranks(self) -> bool:
@@ -67,7 +56,6 @@ class Root:
         return (one for one in walk(self.function.node) if isinstance(one, ast.Assign))
 
     def is_parameter(self, name: str) -> bool:
-        """Whether a name is a parameter."""
         return any(parameter.arg == name for parameter in self.function.node.args.args)
 
     def is_setting(self, node: ast.expr) -> bool:
@@ -81,12 +69,13 @@ class Root:
 
     def changes_elsewhere(self, name: str) -> bool:
         """Whether another function changes a global of this name."""
-        return bool(self.facts.changed.get(name, set()) - self._own_names())
+        owner = f"{self.function.owner.of.node.name}." if isinstance(self.function.owner, Instance) else ""
+        return bool(self.facts.changed.get(name, set()) - {owner + self.function.name})
 
     def is_changed_by_a_method(self, name: str, owner: Instance | Class) -> bool:
         """Whether a method of an object that is no layer, model or metric sets this attribute after it was made."""
         of = owner.of if isinstance(owner, Instance) else owner
-        setters = self.facts.setters.get(of.node.name, {}).get(name, set())
+        setters = self.facts.setters.get((of.node.name, name), set())
         return self.is_untracked(of) and bool(setters - {self.function.name, "__init__", "build", "compile", "setup"})
 
     def is_untracked(self, of: Class) -> bool:

@@ -9,17 +9,19 @@ from collections.abc import Iterable, Iterator
 from flatout.check.reading.walk import Walk
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Class, Data, Function, Instance, Static, Tuple
-from flatout.pysource.file_facts import FileFacts, facts_of
+from flatout.check.values.names import Names
+from flatout.pysource.file_facts import facts_of
 from flatout.pysource.source_file import FRAMEWORKS, Project, SourceFile
-from flatout.pysource.trees import FunctionNode, defaults, dotted, parameters, walk
+from flatout.pysource.trees import FunctionNode, defaults, dotted, last_name, leaves, method_name, parameters, walk
 
 from . import naming
 from .root import Root, family_of
-from .training_loops import argument_named, loops_of
 
 _OUR_DECORATORS = (["flatout", "loss"], ["flatout", "vectorize"])
 _COMPILING = ("function", "jit", "compile")
 _CALLS = ("call", "forward", "__call__")
+_LOOPS = (ast.For, ast.While)
+_STEPS = frozenset(["apply_gradients", "backward", "train_on_batch", "value_and_grad", "stateless_apply"])
 _TRUTH = Data(frozenset({"true"}), rank=0)
 _GUESS = Data(frozenset({"pred"}), differentiable=True, rank=0)
 _INPUTS = Data(frozenset({"x"}), mapping=True)
@@ -31,20 +33,18 @@ def roots_of(project: Project, file: SourceFile) -> list[Root]:
     # Most files of a project have no loss; they need not be walked through.
     if not file.imports(*FRAMEWORKS) and not re.search(r"def (loss|metric)\(|y_pred", file.text):
         return []
-    facts = facts_of(file)
     walk_ = Walk(project, file, reporting=False)
     found: dict[ast.AST, Root] = {}
     for name, value in _candidates(walk_, file):
-        roots: Iterable[Root | None] = ()
-        if isinstance(value, Function) and value.file is file:
-            roots = [_of_function(value, name, facts)]
-        elif isinstance(value, av.Together) and value.how == "partial" and isinstance(value.items[0], Function):
-            roots = [_of_partial(value, name, facts)] if value.items[0].file is file else ()
-        elif isinstance(value, Class) and value.file is file:
-            roots = _of_class(value, walk_, facts)
+        of, *given = value.items if isinstance(value, av.Together) and value.how == "partial" else (value,)
+        if not isinstance(of, (Class, Function)) or of.file is not file:
+            continue
+        roots: Iterable[Root | None]
+        roots = _of_class(of, walk_) if isinstance(of, Class) else [_of_function(of, name, given=given)]
         for root in filter(None, roots):
-            found.setdefault(root.function.node, root)
-    return [*found.values(), *loops_of(file, walk_.load(file), facts)]
+            # A partial says how its function is called.
+            found[root.function.node] = found.get(root.function.node, root) if of is value else root
+    return [*found.values(), *_loops(file, walk_.load(file))]
 
 
 def _candidates(walk_: Walk, file: SourceFile) -> Iterator[tuple[str, AbstractValue]]:
@@ -55,18 +55,17 @@ def _candidates(walk_: Walk, file: SourceFile) -> Iterator[tuple[str, AbstractVa
         for one in (value.alternatives if isinstance(value, av.Defined) else (value,))
     ]
     yield from named
-    functions = [value for _, value in named if isinstance(value, Function)]
-    for of in (value for _, value in named if isinstance(value, Class) and value.file is file):
-        methods = (one for one in of.methods.values() if isinstance(one, Function))
-        functions += [one.bound(Instance(of)) for one in methods if _makes_functions(one)]
-    functions = [one for one in functions if one.file is file and _makes_functions(one)]
+    classes = [value for _, value in named if isinstance(value, Class)]
+    methods = [one.bound(Instance(of)) for of in classes for one in of.methods.values() if isinstance(one, Function)]
+    functions = [*(value for _, value in named if isinstance(value, Function)), *methods]
+    functions = [one for one in functions if one.file is file]
     entered: set[ast.AST] = set()
     # What a function makes may make others: decorators with arguments do.
-    while functions:
+    while functions := [one for one in functions if one.node not in entered and _makes_functions(one)]:
         for function in functions:
             entered.add(function.node)
             walk_.run(function, [], {})
-        functions = [one for one in walk_.made if one.node not in entered and _makes_functions(one)]
+        functions = walk_.made
     yield from [(one.name, one) for one in walk_.made]
     yield from [(one.node.name, one) for one in walk_.classes]
 
@@ -76,15 +75,17 @@ def _makes_functions(function: Function) -> bool:
     return any(isinstance(one, (ast.FunctionDef, ast.Lambda, ast.ClassDef)) for one in walk(body))
 
 
-def _of_function(function: Function, name: str, facts: FileFacts, owner: Instance | None = None) -> Root | None:
-    given = _parameters(function, has_owner=owner is not None)
-    names = [parameter.arg for parameter in given]
+def _of_function(function: Function, name: str, owner: Instance | None = None, given: av.Arguments = ()) -> Root | None:
+    """A loss, metric or step; `given` is what a partial gives it first."""
+    left = _parameters(function, has_owner=owner is not None)[len(given) :]
+    names = [parameter.arg for parameter in left]
     if len(names) < 2 or _returns_a_function(function.node):
         return None
-    if owner is None and (step := _of_step(function, name, given, facts)) is not None:
+    if owner is None and (step := _of_step(function, name, left)) is not None:
         return step
+    facts = facts_of(function.file)
     compiled = facts.lambdas.get(id(function.node)) or facts.compiled.get(name)
-    kind = compiled or _kind_by_name(function, name, given, facts)
+    kind = compiled or _kind_by_name(function, name, left)
     if not kind:
         return None
     true, pred = (1, 0) if names[0] in naming.PRED_NAMES and names[1] in naming.TRUE_NAMES else (0, 1)
@@ -93,36 +94,55 @@ def _of_function(function: Function, name: str, facts: FileFacts, owner: Instanc
         kind,
         name if owner is None else f"{owner.of.node.name}.{name}",
         function if owner is None else function.bound(owner),
-        tuple(_arguments(given, defaults(function.node), {true: _TRUTH.but(differentiable=not sure), pred: _GUESS})),
-        facts,
+        (*given, *_arguments(left, defaults(function.node), {true: _TRUTH.but(differentiable=not sure), pred: _GUESS})),
         must_learn=kind == "loss" and bool(compiled or naming.LOSS_END.search(name) or name == "loss"),
         true_name=names[true],
         pred_name=names[pred],
     )
 
 
-def _of_partial(value: av.Together, name: str, facts: FileFacts) -> Root | None:
-    """`functools.partial(loss, 0.5)`, compiled into a model: the function, called with what was given first."""
-    function, *given = value.items
-    assert isinstance(function, Function)
-    left = _parameters(function, has_owner=False)[len(given) :]
-    if not given or len(left) < 2 or name not in facts.compiled:
-        return None
-    kind, labels = facts.compiled[name], (left[0].arg, left[1].arg)
-    return Root(kind, name, function, (*given, _TRUTH, _GUESS), facts, true_name=labels[0], pred_name=labels[1])
-
-
-def _of_step(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> Root | None:
+def _of_step(function: Function, name: str, given: list[ast.arg]) -> Root | None:
     """A step, or a loss of the model and a batch, of a training loop that users write themselves."""
     is_compiled = any(one.split(".")[-1] in _COMPILING for one in function.decorators) and "train" in name
     titled = bool(naming.LOSS_END.search(name)) and not naming.NO_ROOT.match(name) and not _annotated(given[1:])
     if not is_compiled and not (titled and given[0].arg in naming.NETWORKS and len(given) > 2):
         return None
-    arguments = tuple(argument_named(one.arg) for one in given)
-    return Root("step", name, function, arguments, facts, holds_no_weights=False)
+    arguments = tuple(_argument_named(one.arg) for one in given)
+    return Root("step", name, function, arguments, holds_no_weights=False)
 
 
-def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: FileFacts) -> str:
+def _argument_named(name: str) -> AbstractValue:
+    """What a parameter of a step is, by its name: a batch, its targets, or nothing that is known."""
+    if name in naming.NO_TENSORS or name in naming.NETWORKS:
+        return UNKNOWN
+    if name in naming.COUNTERS:
+        return Static("number")
+    return Data(frozenset({"true" if name in naming.TRUE_NAMES else "x"}), mapping=name not in naming.TRUE_NAMES)
+
+
+def _loops(file: SourceFile, names: Names) -> Iterator[Root]:
+    """The innermost loops of a file that take a training step, themselves or by a function of the file."""
+    functions = [one for one in walk(file.tree) if isinstance(one, ast.FunctionDef) and _takes(one.body, _STEPS)]
+    steps = _STEPS | {one.name for one in functions if not any(isinstance(inner, _LOOPS) for inner in walk(one.body))}
+    for node in walk(file.tree):
+        if not isinstance(node, ast.For) or not _takes(node.body, steps):
+            continue
+        if any(_takes(inner.body, steps) for inner in walk(node.body) if isinstance(inner, _LOOPS)):
+            continue
+        batch = [leaf.id for leaf in leaves(node.target) if isinstance(leaf, ast.Name)]
+        # Its body does after every batch what a callback would.
+        given = ast.arguments([], list(map(ast.arg, batch)), kwonlyargs=[], kw_defaults=[], defaults=[])
+        body = ast.FunctionDef("training loop", given, node.body, decorator_list=[])
+        function = Function(ast.copy_location(body, node), file, names, name=body.name)
+        yield Root("loop", "the training loop", function, tuple(map(_argument_named, batch)))
+
+
+def _takes(body: list[ast.stmt], steps: frozenset[str]) -> bool:
+    """Whether one of these is called."""
+    return any(method_name(one) in steps or last_name(getattr(one, "func", None)) in steps for one in walk(body))
+
+
+def _kind_by_name(function: Function, name: str, given: list[ast.arg]) -> str:
     """What a function is by its name, its parameters' and its decorators; empty if it is not for Keras."""
     names = [parameter.arg for parameter in given]
     by_names = naming.named_as_loss(names)
@@ -133,6 +153,7 @@ def _kind_by_name(function: Function, name: str, given: list[ast.arg], facts: Fi
     # Without Keras or a backend in sight, a function of NumPy arrays is just that, unless its name says otherwise.
     if not (function.file.imports(*FRAMEWORKS) or by_decorator or name in ("loss", "metric")):
         return ""
+    facts = facts_of(function.file)
     if not by_decorator and name in facts.called | facts.called_inside and _is_of_numpy(function):
         return ""
     required = set(names) - set(defaults(function.node))
@@ -154,14 +175,18 @@ def _is_of_tensors(function: Function, names: list[str]) -> bool:
     """Whether parameters are called as Keras calls them, or the function calls a library of tensors."""
     if any(name.startswith("y_") for name in names[:2]):
         return True
-    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
-    return bool(roots & naming.TENSOR_LIBRARIES)
+    return bool(_objects(function) & naming.TENSOR_LIBRARIES)
 
 
 def _is_of_numpy(function: Function) -> bool:
     """Whether a function computes with NumPy and the like alone: what calls it has no tensors for it."""
-    roots = {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
-    return bool(roots & {"np", "numpy"}) and not roots & naming.TENSOR_LIBRARIES
+    objects = _objects(function)
+    return bool(objects & {"np", "numpy"}) and not objects & naming.TENSOR_LIBRARIES
+
+
+def _objects(function: Function) -> set[str]:
+    """The names of what a function reads attributes of."""
+    return {dotted(one).partition(".")[0] for one in walk(function.node.body) if isinstance(one, ast.Attribute)}
 
 
 def _annotated(given: list[ast.arg]) -> bool:
@@ -195,16 +220,16 @@ def _arguments(given: list[ast.arg], optional: dict[str, ast.expr], known: dict[
             return
 
 
-def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]:
+def _of_class(of: Class, walk_: Walk) -> Iterator[Root | None]:
     family = family_of(of)
     found = ((name, one.alternatives) for name, one in of.methods.items() if isinstance(one, Function))
     methods = [(name, one) for name, alternatives in found for one in alternatives]
-    plain = [(name, method) for name, method in methods if _is_plain_root(name, method, facts)]
+    plain = [(name, method) for name, method in methods if _is_plain_root(name, method)]
     if not family and not plain:
         return
     instance = walk_.create(of, [], {})
     for name, method in plain:
-        yield _of_function(method, name, facts, instance)
+        yield _of_function(method, name, instance)
     for name, method in methods:
         if (of_keras := _of_method(family, name, method)) is not None:
             kind, arguments, named = of_keras
@@ -213,7 +238,6 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
                 f"{of.node.name}.{name}",
                 method.bound(instance),
                 arguments,
-                facts,
                 must_learn=family == "loss",
                 every_batch=bool(naming.BATCH_HOOKS.match(name)),
                 holds_no_weights=family == "loss",
@@ -222,12 +246,12 @@ def _of_class(of: Class, walk_: Walk, facts: FileFacts) -> Iterator[Root | None]
             )
 
 
-def _is_plain_root(name: str, method: Function, facts: FileFacts) -> bool:
+def _is_plain_root(name: str, method: Function) -> bool:
     """Whether a method is a loss by its own right: compiled into a model, or called and spelled like one."""
     names = [parameter.arg for parameter in _parameters(method, has_owner=True)]
     titled = bool(naming.LOSS_END.search(name) or naming.METRIC.search(name))
     spelled = len(names) > 1 and naming.named_as_loss(names) and min(map(len, names[:2])) > 1
-    return not name.startswith("__") and (name in facts.compiled or (titled and spelled))
+    return not name.startswith("__") and (name in facts_of(method.file).compiled or (titled and spelled))
 
 
 def _parameters(function: Function, has_owner: bool) -> list[ast.arg]:

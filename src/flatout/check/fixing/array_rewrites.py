@@ -7,6 +7,7 @@ import builtins
 import contextlib
 import importlib
 import inspect
+import re
 import symtable
 import sys
 import warnings
@@ -28,8 +29,6 @@ from .edits import Edit, edited
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")
-
-
 _HINT = " Say what occurs: --inputs, or a comment `# inputs: y_true=float32[8,3] y_pred=float32[8,3]`."
 
 
@@ -45,13 +44,9 @@ class Rewritten:
 def rewritten_functions(
     file: SourceFile, findings: list[Finding], unsafe: bool, given: Inputs | None = None
 ) -> list[Rewritten]:
-    """The verified rewrites of a file's functions that have findings; the file is imported to verify them.
+    """The rewrites of a file's functions that have findings; the file is imported to verify them.
 
-    Args:
-        file: With the functions.
-        findings: Of the file.
-        unsafe: Also what was not verified.
-        given: What the arrays look like, if the user says so; else a comment of the file may.
+    With `unsafe` also those that were not verified. `given` is what the arrays look like; else a comment may say so.
     """
     wanted = {one.function for one in findings if one.code.startswith(_ANSWERED) and "." not in one.function}
     loops = {one.function for one in findings if one.code.startswith(("FO10", "FO401", "FO201", "FO205"))}
@@ -171,22 +166,10 @@ def with_rewrites(file: SourceFile, rewrites: list[Rewritten]) -> str:
                     last = number + 1
                 elif line:
                     break
-            edits.append(Edit(file.line_begin(statement.lineno), file.line_begin(last + 1), _spaced(source)))
+            # What it computes once stands above the function.
+            spaced = re.sub(r"\n(?=def )", "\n\n\n", source)
+            edits.append(Edit(file.line_begin(statement.lineno), file.line_begin(last + 1), spaced))
     return _with_ops(SourceFile(file.path, edited(file.text, edits))) if edits else file.text
-
-
-def _spaced(source: str) -> str:
-    """The source of a rewrite, with two empty lines between its functions."""
-    made = SourceFile(Path(), source)
-    text = ""
-    end = 0
-    for statement in made.tree.body:
-        begin, behind = made.line_begin(first_line(statement)), made.line_begin((statement.end_lineno or 0) + 1)
-        if text:
-            text += "\n\n" if isinstance(statement, ast.FunctionDef) else source[end:begin]
-        text += source[begin:behind].rstrip("\n") + "\n"
-        end = behind
-    return text
 
 
 def _with_ops(file: SourceFile) -> str:

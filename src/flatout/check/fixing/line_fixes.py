@@ -65,7 +65,7 @@ def _only_reads(call: ast.Call) -> bool:
 def with_constants_outside(file: SourceFile, findings: list[Finding]) -> str:
     """Move the loads that FO301 found above their functions, where they use nothing of the function's own."""
     places = _places(findings, "FO301")
-    taken = _names(file.tree)
+    taken = set(re.findall(r"\w+", file.text))
     known = set(dir(builtins))
     edits = []
     for statement in file.tree.body:
@@ -110,12 +110,6 @@ def _constant_lines(
             yield line
 
 
-def _names(tree: ast.AST) -> set[str]:
-    """All words that a piece of code uses as names."""
-    words = ((getattr(one, key, None) for key in ("id", "attr", "arg", "name", "asname")) for one in walk(tree))
-    return {word for some in words for word in some if isinstance(word, str)}
-
-
 def _local_names(function: ast.FunctionDef) -> set[str]:
     return _parameters(function) | {name for node in walk(function.body) for name in _bound(node)}
 
@@ -155,7 +149,7 @@ def _stays(name: str, function: ast.FunctionDef) -> bool:
 def with_expressions_once(file: SourceFile, findings: list[Finding]) -> str:
     """Give the expressions that FO306 found a name, before the statement that needs them first."""
     places = _places(findings, "FO306")
-    taken = _names(file.tree)
+    taken = set(re.findall(r"\w+", file.text))
     edits: list[Edit] = []
     for function in (node for node in walk(file.tree) if isinstance(node, ast.FunctionDef)):
         for second, text, _ in repeated_work(function, file):

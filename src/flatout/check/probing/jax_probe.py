@@ -10,7 +10,7 @@ import numpy as np
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .live_functions import Operation, UserLine
+from .live_functions import Operation
 
 
 def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:
@@ -19,14 +19,16 @@ def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:
     return lambda values: np.asarray(jitted(on_device(values)))
 
 
-def operations(function: Callable[..., Any], values: Arrays, files: set[str]) -> Iterator[Operation]:
-    """The equations that the lines of the user's files give rise to. Every broadcast is one of its own."""
+def operations(function: Callable[..., Any], values: Arrays, names: set[str]) -> Iterator[Operation]:
+    """The equations that the lines of the user's file give rise to. Every broadcast is one of its own."""
     program = jax.make_jaxpr(lambda given: function(**given))(on_device(values))
     for equation in _equations(program.jaxpr):
-        place = _place(equation, files)
-        if place is not None:
+        frames = equation.source_info.traceback.frames if equation.source_info.traceback is not None else ()
+        frame = next((one for one in frames if one.file_name in names), None)
+        if frame is not None:
+            line = getattr(frame, "line_num", 0) or getattr(frame, "start_line", 0)
             shapes = [getattr(value.aval, "shape", ()) for value in equation.invars]
-            yield Operation(place, equation.primitive.name, shapes)
+            yield Operation(line, equation.primitive.name, shapes)
 
 
 def _equations(program: Any) -> Iterator[Any]:
@@ -37,11 +39,3 @@ def _equations(program: Any) -> Iterator[Any]:
                 inner = getattr(inner, "jaxpr", inner)
                 if hasattr(inner, "eqns") and equation.primitive.name not in ("pjit", "jit"):
                     yield from _equations(inner)
-
-
-def _place(equation: Any, files: set[str]) -> UserLine | None:
-    traceback = equation.source_info.traceback
-    for frame in traceback.frames if traceback is not None else ():
-        if frame.file_name in files:
-            return UserLine(frame.file_name, getattr(frame, "line_num", 0) or getattr(frame, "start_line", 0))
-    return None

@@ -24,26 +24,17 @@ SIZES = (4, 8, 16)
 
 
 @dataclass(frozen=True)
-class UserLine:
-    """A line of a file."""
-
-    path: str
-    line: int
-
-
-@dataclass(frozen=True)
 class Operation:
-    """An operation of a traced function: the user's line, its name, and the shapes of its inputs."""
+    """An operation of a traced function: the line of the file, its name, and the shapes of its inputs."""
 
-    place: UserLine
+    line: int
     name: str
     shapes: list[tuple[int, ...]]
 
 
-def innermost(frames: Iterable[tuple[types.FrameType, int]], files: set[str]) -> UserLine | None:
-    """The first of the frames, from the inside out, that lies in one of the files."""
-    inside = (UserLine(one.f_code.co_filename, line) for one, line in frames if one.f_code.co_filename in files)
-    return next(inside, None)
+def innermost(frames: Iterable[tuple[types.FrameType, int]], names: set[str]) -> int | None:
+    """The line of the first of the frames, from the inside out, that lies in the file with these names."""
+    return next((line for one, line in frames if one.f_code.co_filename in names), None)
 
 
 @dataclass
@@ -54,12 +45,12 @@ class Probe:
     function: Callable[..., Any]
     inputs: Inputs
     file: SourceFile
-    files: set[str]
+    names: set[str]  # Of the file, as a trace may spell it.
 
     @property
-    def place(self) -> UserLine:
+    def line(self) -> int:
         """Where the function begins."""
-        return UserLine(str(self.file.path), self.file.place(self.root.function.node).line)
+        return self.file.place(self.root.function.node).line
 
 
 def probes(path: Path, given: Inputs | None) -> Iterator[Probe]:
@@ -69,7 +60,7 @@ def probes(path: Path, given: Inputs | None) -> Iterator[Probe]:
     if not roots:
         return
     module = imported(path)
-    files = {str(path.resolve()), str(path), getattr(module, "__file__", "") or ""}
+    names = {str(path.resolve()), str(path), getattr(module, "__file__", "") or ""}
     for root in roots:
         function = _live(module, root)
         if function is None:
@@ -83,7 +74,7 @@ def probes(path: Path, given: Inputs | None) -> Iterator[Probe]:
         if chosen is None:
             print(f"flatout check: {root.name} was not traced: {why}", file=sys.stderr)
             continue
-        yield Probe(root, function, chosen, file, files)
+        yield Probe(root, function, chosen, file, names)
 
 
 def imported(path: Path) -> Any:

@@ -31,13 +31,9 @@ _USUAL: tuple[tuple[tuple[str, tuple[int, ...]], tuple[str, tuple[int, ...]]], .
 
 @dataclass(frozen=True)
 class Inputs:
-    """What the arrays of a call look like.
+    """What the arrays of a call look like."""
 
-    Attributes:
-        entries: Name to dtype and shape; the first axis of each is the samples' where it has `batch` entries.
-        batch: The number of samples in the description.
-    """
-
+    # Name, dtype and shape of each; its first axis is the samples' where it has `batch` entries.
     entries: tuple[tuple[str, str, tuple[int, ...]], ...]
     batch: int
 

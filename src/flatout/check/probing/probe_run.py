@@ -25,13 +25,13 @@ from typing import Any
 import numpy as np
 
 from flatout.base.errors import CannotRun
-from flatout.check.examining.examine import python_files
+from flatout.check.examining.examine import Findings, python_files
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity, by_place
 from flatout.pysource.trees import walk
 from flatout.vectorize.verify.gradients import Arrays, value_and_gradient
 
-from .live_functions import SIZES, Probe, UserLine, innermost, probes
+from .live_functions import SIZES, Probe, innermost, probes
 from .probe_inputs import parse
 
 _ARITHMETIC = re.compile(r"^(aten::r?)?(add|sub|mul|(real)?div)(v2)?$", re.IGNORECASE)
@@ -73,8 +73,8 @@ def traced(
         warnings.simplefilter("ignore")
         for path in python_files(paths):
             for probe in probes(path, given):
-                for code, place, message, severity in _seen(probe, tools, backend):
-                    _add(found, probe, code, place, message, severity, backend)
+                for seen in _seen(probe, tools, backend):
+                    _add(found, probe, seen, backend)
     return by_place(found.values())
 
 
@@ -92,24 +92,24 @@ def _tools(backend: Backend) -> Any:
 # -- what is seen
 
 
-_Seen = tuple[str, UserLine, str, "Severity | None"]
+_Seen = tuple[str, int, str, "Severity | None"]  # The code of the rule, the line, the message.
 
 
 def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     function, inputs = probe.function, probe.inputs
     try:
-        runs = [list(tools.operations(function, inputs.draw(size), probe.files)) for size in (*SIZES, _ODD)]
+        runs = [list(tools.operations(function, inputs.draw(size), probe.names)) for size in (*SIZES, _ODD)]
     except Exception as error:
         yield from _failed(error, probe, backend)
         return
-    yield from _growth([Counter(one.place for one in run) for run in runs[:-1]], probe)
+    yield from _growth([Counter(one.line for one in run) for run in runs[:-1]], probe)
     if backend == "torch":  # On the others, a read is an error while tracing.
-        for (code, place), count in tools.host_reads(function, inputs.draw(SIZES[1]), probe.files).items():
+        for (code, line), count in tools.host_reads(function, inputs.draw(SIZES[1]), probe.names).items():
             times = f"{count} times" if count > 1 else "once"
-            yield code, place, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
+            yield code, line, f"This line waits for the device {times} in a call at batch {SIZES[1]}.", None
     for one in runs[-1]:
         if _ARITHMETIC.search(one.name) and sorted(one.shapes) == [(_ODD,), (_ODD, 1)]:
-            yield "FO503", one.place, "(B,) meets (B, 1) here: the result is (B, B).", None
+            yield "FO503", one.line, "(B,) meets (B, 1) here: the result is (B, B).", None
     yield from _frozen(probe, tools, backend)
     yield from _unseen_changes(probe, tools)
     yield from _gradient(probe)
@@ -118,13 +118,13 @@ def _seen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
 def _failed(error: Exception, probe: Probe, backend: Backend) -> Iterator[_Seen]:
     kinds, text = {kind.__name__ for kind in type(error).__mro__}, str(error).lower()
     code = next((code for kind, part, code in _ERRORS[backend] if kind in kinds and part in text), "")
-    place = innermost(reversed(list(traceback.walk_tb(error.__traceback__))), probe.files)
-    if code and place is not None:
+    line = innermost(reversed(list(traceback.walk_tb(error.__traceback__))), probe.names)
+    if code and line is not None:
         first = str(error).strip().splitlines()[0][:120] if str(error).strip() else ""
-        yield code, place, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
+        yield code, line, f"Tracing stops here on {backend}: {type(error).__name__}: {first}", "error"
 
 
-def _growth(counts: list[Counter[UserLine]], probe: Probe) -> Iterator[_Seen]:
+def _growth(counts: list[Counter[int]], probe: Probe) -> Iterator[_Seen]:
     totals = [sum(one.values()) for one in counts]
     first, second = totals[1] - totals[0], totals[2] - totals[1]
     if first <= 0 or second <= 0:
@@ -132,7 +132,7 @@ def _growth(counts: list[Counter[UserLine]], probe: Probe) -> Iterator[_Seen]:
     degree = round(math.log2(second / first))
     if degree < 1:
         return
-    worst = max(counts[2], key=lambda place: counts[2][place] - counts[0][place])
+    worst = max(counts[2], key=lambda line: counts[2][line] - counts[0][line])
     code = "FO101" if degree == 1 else "FO103"
     sizes = ", ".join(map(str, SIZES))
     grows = "linearly" if degree == 1 else f"with power {degree}"
@@ -140,14 +140,14 @@ def _growth(counts: list[Counter[UserLine]], probe: Probe) -> Iterator[_Seen]:
     yield code, _loop_around(worst, probe), message, None
 
 
-def _loop_around(place: UserLine, probe: Probe) -> UserLine:
-    """The outermost loop of the function around a line."""
+def _loop_around(line: int, probe: Probe) -> int:
+    """Where the outermost loop of the function around a line begins."""
     for node in walk(probe.root.function.node):
         if isinstance(node, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp, ast.SetComp, ast.DictComp)):
             begins = probe.file.place(node).line
-            if begins <= place.line <= (node.end_lineno or begins):
-                return UserLine(place.path, begins)
-    return place
+            if begins <= line <= (node.end_lineno or begins):
+                return begins
+    return line
 
 
 def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
@@ -171,13 +171,13 @@ def _frozen(probe: Probe, tools: Any, backend: Backend) -> Iterator[_Seen]:
     if changed:
         names = ", ".join(f"`{name}`" for name in changed)
         ran = f"the body ran {calls[0]} times in 3 steps"
-        yield "FO303", probe.place, f"A call changes {names}; {ran}.", "wrong"
+        yield "FO303", probe.line, f"A call changes {names}; {ran}.", "wrong"
     elif differs and _equal(compiled[1], compiled[2]):
         message = "Two calls in plain Python differ, two compiled calls do not: random numbers, or state, are frozen."
-        yield "FO304", probe.place, message, "wrong"
+        yield "FO304", probe.line, message, "wrong"
     if backend != "torch" and calls[0] > 2:
         message = f"The function was traced {calls[0]} times for 3 calls with the same shapes."
-        yield "FO308", probe.place, message, "slow"
+        yield "FO308", probe.line, message, "slow"
 
 
 def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
@@ -187,9 +187,7 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
     for name, value in _outside(function)[0].items():
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         is_variable = hasattr(value, "assign") and hasattr(value, "numpy")
-        if not (is_number and probe.root.changes_elsewhere(name)) and not (
-            is_variable and name in probe.root.facts.assigned
-        ):
+        if not (probe.root.changes_elsewhere(name) if is_number else is_variable and name in probe.root.facts.assigned):
             continue
         try:
             run = tools.compiled(probe.function)
@@ -201,7 +199,7 @@ def _unseen_changes(probe: Probe, tools: Any) -> Iterator[_Seen]:
         if not _equal(plain, before) and _equal(after, before):
             code = "FO305" if is_variable else "FO303"
             message = f"Verified: after a change of `{name}` the compiled function gives what it gave before."
-            yield code, probe.place, message, "wrong"
+            yield code, probe.line, message, "wrong"
 
 
 @contextlib.contextmanager
@@ -248,10 +246,10 @@ def _gradient(probe: Probe) -> Iterator[_Seen]:
         return
     if found is None or not np.any(found):
         message = "The gradient with respect to the outputs is zero everywhere, at random inputs."
-        yield "FO501", probe.place, message, None
+        yield "FO501", probe.line, message, None
     elif np.isnan(found).any():
         share = float(np.isnan(found).mean())
-        yield "FO502", probe.place, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
+        yield "FO502", probe.line, f"{share:.0%} of the gradient is NaN at ordinary inputs.", None
 
 
 def _eager(function: Callable[..., Any], values: Arrays) -> np.ndarray:
@@ -265,39 +263,30 @@ def _equal(first: np.ndarray, second: np.ndarray) -> bool:
 # -- joining
 
 
-def _add(
-    found: dict[tuple[str, str, int, int], Finding],
-    probe: Probe,
-    code: str,
-    place: UserLine,
-    message: str,
-    severity: Severity | None,
-    backend: Backend,
-) -> None:
+def _add(found: Findings, probe: Probe, seen: _Seen, backend: Backend) -> None:
     """Confirm a finding of the source near the place, or add one of the trace."""
-    path = str(Path(place.path).resolve())
+    code, line, message, severity = seen
+    path = str(probe.file.path.resolve())
     node = probe.root.function.node
     begins, ends = node.lineno, node.end_lineno or node.lineno
     wide = code in _ANYWHERE
 
     def fits(key: tuple[str, str, int, int]) -> bool:
         alike = key[0] == code or (code == "FO101" and key[0] in ("FO102", "FO105"))
-        return alike and key[1] == path and (key[2] == place.line or (wide and begins <= key[2] <= ends))
+        return alike and key[1] == path and (key[2] == line or (wide and begins <= key[2] <= ends))
 
     same = [key for key in found if fits(key)]
-    line = probe.file.lines[place.line - 1] if place.line <= len(probe.file.lines) else ""
     if same:
-        key = min(same, key=lambda one: abs(one[2] - place.line))
+        key = min(same, key=lambda one: abs(one[2] - line))
         one = found[key]
         if "trace" not in one.seen:
             worse = min(one.severity, severity or one.severity, key=SEVERITIES.index)
             found[key] = replace(one, message=f"{one.message} {message}", seen="source and trace", severity=worse)
         return
-    if probe.file.is_excused(code, place.line):
+    if probe.file.is_excused(code, line):
         return
     rule = RULES[code]
-    column = len(line) - len(line.lstrip()) + 1
-    found[code, path, place.line, column] = Finding(
-        code, str(probe.file.path), place.line, column, message, severity or rule.severity(backend), rule.why,
-        rule.rewrite, probe.root.name, "trace",
-    )  # fmt: skip
+    text = probe.file.lines[line - 1] if line <= len(probe.file.lines) else ""
+    column = len(text) - len(text.lstrip()) + 1
+    told = (message, severity or rule.severity(backend), rule.why, rule.rewrite, probe.root.name, "trace")
+    found[code, path, line, column] = Finding(code, str(probe.file.path), line, column, *told)

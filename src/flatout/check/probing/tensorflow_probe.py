@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from flatout.vectorize.verify.gradients import Arrays, on_device
 
-from .live_functions import Operation, UserLine
+from .live_functions import Operation
 
 # A function is traced for every probe; TensorFlow would warn that this is slow.
 tf.get_logger().setLevel("ERROR")
@@ -22,12 +22,11 @@ def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:
     return lambda values: np.asarray(traced(on_device(values)))
 
 
-def operations(function: Callable[..., Any], values: Arrays, files: set[str]) -> Iterator[Operation]:
-    """The operations of the graph that the lines of the user's files give rise to."""
+def operations(function: Callable[..., Any], values: Arrays, names: set[str]) -> Iterator[Operation]:
+    """The operations of the graph that the lines of the user's file give rise to."""
     traced = tf.function(lambda given: function(**given), autograph=False)
     for operation in traced.get_concrete_function(on_device(values)).graph.get_operations():
-        for frame in reversed(list(operation.traceback or ())):
-            if frame.filename in files:
-                shapes = [tuple(one.shape.as_list()) for one in operation.inputs if one.shape.rank is not None]
-                yield Operation(UserLine(frame.filename, frame.lineno), operation.type, shapes)
-                break
+        lines = [frame.lineno for frame in operation.traceback or () if frame.filename in names]
+        if lines:
+            shapes = [tuple(one.shape.as_list()) for one in operation.inputs if one.shape.rank is not None]
+            yield Operation(lines[-1], operation.type, shapes)

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from flatout.vectorize.verify.gradients import Arrays, on_device, value_and_gradient
 
-from .live_functions import Operation, UserLine, innermost
+from .live_functions import Operation, innermost
 
 _READS = {"item": "FO201", "numpy": "FO201", "tolist": "FO201", "__float__": "FO201", "__int__": "FO201",
           "__bool__": "FO202", "__array__": "FO205"}  # fmt: skip
@@ -27,45 +27,45 @@ def compiled(function: Callable[..., Any]) -> Callable[[Arrays], np.ndarray]:
     return lambda values: value_and_gradient(function, values, None)[0]
 
 
-def operations(function: Callable[..., Any], values: Arrays, files: set[str]) -> list[Operation]:
-    """The operations that the lines of the user's files give rise to."""
-    with _Recording(files) as recording:
+def operations(function: Callable[..., Any], values: Arrays, names: set[str]) -> list[Operation]:
+    """The operations that the lines of the user's file give rise to."""
+    with _Recording(names) as recording:
         function(**on_device(values))
     return recording.operations
 
 
-def host_reads(function: Callable[..., Any], values: Arrays, files: set[str]) -> Counter[tuple[str, UserLine]]:
+def host_reads(function: Callable[..., Any], values: Arrays, names: set[str]) -> Counter[tuple[str, int]]:
     """How often each line reads from the device in one call, with the code of the rule."""
-    with _Watching(files) as watching:
+    with _Watching(names) as watching:
         function(**on_device(values))
     return watching.reads
 
 
 class _Recording(TorchDispatchMode):
-    def __init__(self, files: set[str]):
+    def __init__(self, names: set[str]):
         super().__init__()
-        self._files = files
+        self._names = names
         self.operations: list[Operation] = []
 
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        place = innermost(traceback.walk_stack(sys._getframe(1)), self._files)
-        if place is not None:
+        line = innermost(traceback.walk_stack(sys._getframe(1)), self._names)
+        if line is not None:
             shapes = [tuple(one.shape) for one in args if isinstance(one, torch.Tensor)]
-            self.operations.append(Operation(place, function.name().split(".")[0], shapes))
+            self.operations.append(Operation(line, function.name().split(".")[0], shapes))
         return function(*args, **(kwargs or {}))
 
 
 class _Watching(TorchFunctionMode):
     """Counts calls of what copies to the host, outermost ones only: `float` calls `item`."""
 
-    def __init__(self, files: set[str]):
+    def __init__(self, names: set[str]):
         super().__init__()
-        self._files = files
-        self.reads: Counter[tuple[str, UserLine]] = Counter()
+        self._names = names
+        self.reads: Counter[tuple[str, int]] = Counter()
 
     def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         code = _READERS.get(function)
-        place = innermost(traceback.walk_stack(sys._getframe(1)), self._files) if code is not None else None
-        if code is not None and place is not None:
-            self.reads[code, place] += 1
+        line = innermost(traceback.walk_stack(sys._getframe(1)), self._names) if code is not None else None
+        if code is not None and line is not None:
+            self.reads[code, line] += 1
         return function(*args, **(kwargs or {}))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-import functools
 
 from flatout.check.values import abstract_values as av
 from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static, Tuple
@@ -56,7 +55,6 @@ class CallResults(Walking):
     """Values of calls."""
 
     def value_Call(self, node: ast.Call, names: Names) -> AbstractValue:
-        """The value of a call."""
         receiver: AbstractValue | None = None
         method = ""
         if isinstance(node.func, ast.Attribute):
@@ -95,7 +93,8 @@ class CallResults(Walking):
         for argument in node.args:
             if isinstance(argument, ast.Starred):
                 value = self.value(argument.value, names)
-                arguments += value.items if isinstance(value, Tuple) else (_one_of(value),)
+                one = value.element if isinstance(value, Sequence) else value if isinstance(value, Data) else UNKNOWN
+                arguments += value.items if isinstance(value, Tuple) else (one,)
             else:
                 arguments.append(self.value(argument, names))
         keywords = {one.arg or "**": self.value(one.value, names) for one in node.keywords}
@@ -275,11 +274,8 @@ class CallResults(Walking):
         if isinstance(receiver, Data):
             return self._data_method(receiver, method, given)
         if isinstance(receiver, av.Shape):
-            return (
-                receiver
-                if method in ("as_list", "tolist")
-                else av.Size(receiver.axes[0] if receiver.axes else av.STATIC)
-            )
+            whole = method in ("as_list", "tolist")
+            return receiver if whole else av.Size(receiver.axes[0] if receiver.axes else av.STATIC)
         if isinstance(receiver, av.Variable):
             return Static("none") if method.startswith("assign") else Data(axes=())
         if grows:
@@ -311,15 +307,13 @@ class CallResults(Walking):
             if kind in (SAME, JOINED):
                 iteration.write(slot, {**used(av.traces_of(value)), (iteration, slot): JOINED})
         label = self.loops[-1].labels[0] if self.loops else av.STATIC
-        grown: AbstractValue
+        grown: AbstractValue = Sequence(av.merge_all(more), label)
         if isinstance(receiver, Sequence):
-            grown = receiver.but(element=functools.reduce(av.merge, more, receiver.element))
-        elif isinstance(receiver, Static) and (receiver.length == 0 or receiver.tag == "list"):
-            grown = Sequence(functools.reduce(av.merge, more), label)
+            grown = receiver.but(element=av.merge_all((receiver.element, *more)))
         elif isinstance(receiver, Tuple) and receiver.is_list:
             items = (*receiver.items, *more)
-            grown = Sequence(functools.reduce(av.merge, items), label) if self.loops else Tuple(items, True)
-        else:
+            grown = Sequence(av.merge_all(items), label) if self.loops else Tuple(items, True)
+        elif not isinstance(receiver, Static) or (receiver.length != 0 and receiver.tag != "list"):
             return
         grown = av.made_of(grown, "append", receiver, av.traced(value, used(av.traces_of(value))))
         if isinstance(held, ast.Name) and given.names.module().get(held.id).identity is receiver.identity:
@@ -330,11 +324,6 @@ class CallResults(Walking):
             owner = self.value(held.value, given.names)
             if isinstance(owner, av.Instance):
                 owner.attributes[held.attr] = grown
-
-
-def _one_of(value: AbstractValue) -> AbstractValue:
-    """What a starred argument stands for."""
-    return value.element if isinstance(value, Sequence) else value if isinstance(value, Data) else UNKNOWN
 
 
 def _keras_object(name: str, given: Given) -> AbstractValue:

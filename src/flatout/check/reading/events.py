@@ -73,7 +73,6 @@ class Tested(NamedTuple):
 
     node: ast.AST
     value: AbstractValue
-    body: list[ast.stmt] | None = None
 
 
 class Operated(NamedTuple):

@@ -178,20 +178,17 @@ class Expressions(CallResults):
         self, node: ast.Subscript, base: AbstractValue, names: Names, written: AbstractValue | None = None
     ) -> AbstractValue:
         """The value of `base[...]`, or what is `written` there."""
-        index: list[AbstractValue] = []
-        slices: list[tuple[AbstractValue | None, AbstractValue | None]] = []
         pieces: list[Any] = []
         for part in index_parts(node):
             if isinstance(part, ast.Slice):
-                low, high = (self.value(end, names) if end else None for end in (part.lower, part.upper))
-                slices.append((low, high))
-                pieces.append((low, high))
+                pieces.append(tuple(self.value(end, names) if end else None for end in (part.lower, part.upper)))
+            elif isinstance(part, ast.Constant) and part.value is ...:
+                pieces.append(...)
             else:
                 value = self.value(part, names)
-                is_dots = isinstance(part, ast.Constant) and part.value is ...
-                for one in value.items if isinstance(value, Tuple) and not value.is_list else (value,):
-                    index.append(one)
-                    pieces.append(... if is_dots else one)
+                pieces += value.items if isinstance(value, Tuple) and not value.is_list else (value,)
+        index = [one for one in pieces if isinstance(one, AbstractValue)]
+        slices = [one for one in pieces if isinstance(one, tuple)]
         self.tell(Subscripted(node, base, tuple(index), tuple(slices), written is not None))
         single = [pair[0] for pair in slices if all(isinstance(end, av.Counter) for end in pair)]  # `[i : i + 1]`
         self.touch(base, *index, *filter(None, single), indexed=isinstance(base, (Data, Sequence)))
@@ -211,7 +208,7 @@ class Expressions(CallResults):
         return function
 
     def value_ListComp(self, node: ComprehensionNode, names: Names) -> AbstractValue:
-        return self._generate(node, node.generators, Names({}, names, is_function=False))
+        return self._generate(node, node.generators, Names({}, names, "comprehension"))
 
     value_SetComp = value_GeneratorExp = value_DictComp = value_ListComp
 

@@ -51,14 +51,11 @@ def _together(iterated: av.Together) -> Domain:
         )
     if iterated.how == "enumerate":
         return parts[0]
-    lengths = [part.length for part in parts if part.length is not None]
+    length = min((part.length for part in parts if part.length is not None), default=None)
     if any(part.labels == (av.STATIC,) for part in parts):
         whole = any(isinstance(item, Data) and item.origins for item in iterated.items)
-        return Domain((av.STATIC,), min(lengths) if lengths else None, whole=whole)
-    first = parts[0]
-    return Domain(
-        first.labels[:1], min(lengths) if lengths else None, any(p.direct for p in parts), first.bounded_by_data
-    )
+        return Domain((av.STATIC,), length, whole=whole)
+    return Domain(parts[0].labels[:1], length, any(part.direct for part in parts), parts[0].bounded_by_data)
 
 
 def element(iterated: AbstractValue, loop: WalkedLoop) -> AbstractValue:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from flatout.check.values import abstract_values as av
@@ -51,12 +51,8 @@ class Walk(Expressions):
         names = Names(self._parameters(function, arguments, keywords), function.names)
         for iteration in self.iterations:
             iteration.scopes.add(names)
-        with self.having(
-            file=function.file,
-            returns=[],
-            running=[*self.running, function.node],
-            scopes=[*self.scopes, names],
-        ):
+        under_way = {"running": [*self.running, function.node], "scopes": [*self.scopes, names]}
+        with self.having(file=function.file, returns=[], **under_way):
             if isinstance(function.node, ast.Lambda):
                 self.returns.append((function.node.body, self.value(function.node.body, names)))
             else:
@@ -66,7 +62,8 @@ class Walk(Expressions):
             values = [value for _, value in self.returns]
             found = av.merge_all(values)
             if len(self.running) == 1:
-                self.tell(Returned(self.returns[-1][0], found, all(map(_is_known, values))))
+                is_known = [isinstance(one, av.Data) or getattr(one, "tag", "") == "number" for one in values]
+                self.tell(Returned(self.returns[-1][0], found, all(is_known)))
             return found
 
     def _parameters(
@@ -75,7 +72,7 @@ class Walk(Expressions):
         given = [function.owner, *arguments] if function.owner is not None else list(arguments)
         positional = [one.arg for one in parameters(function.node)]
         inside = function.node.args
-        with self.silence():
+        with self.having(reporting=False):
             found = {name: self.value(node, function.names) for name, node in defaults(function.node).items()}
         named = (*positional, *(one.arg for one in inside.kwonlyargs))
         found = dict.fromkeys(named, UNKNOWN) | found | {name: keywords[name] for name in named if name in keywords}
@@ -135,19 +132,9 @@ class Walk(Expressions):
 
     def walk_ClassDef(self, node: ast.ClassDef, names: Names) -> None:
         bases = tuple(self.value(base, names) for base in node.bases)
-        inner: dict[str, AbstractValue] = {}
-        for one, is_certain in _members(node.body):
-            if isinstance(one, ast.FunctionDef):
-                decorators = tuple(map(dotted, one.decorator_list))
-                method: AbstractValue = av.Function(one, self.file, names, None, one.name, decorators)
-                is_other = not is_certain and one.name in inner
-                inner[one.name] = av.merge(inner[one.name], method) if is_other else method
-            elif isinstance(one, ast.ClassDef):
-                self.walk_ClassDef(one, Names(inner, names))
-            elif isinstance(one, ast.Assign):
-                value = self.value(one.value, names)
-                inner |= {target.id: value for target in one.targets if isinstance(target, ast.Name)}
-        found = names[node.name] = av.Class(node, self.file, names, bases, inner)
+        inside = Names({}, names, "class")
+        self.block(node.body, inside)
+        found = names[node.name] = av.Class(node, self.file, names, bases, inside.values)
         if names.parent is not None and not self.reporting:
             self.classes.append(found)
 
@@ -157,7 +144,7 @@ class Walk(Expressions):
         if self._is_compiled_for_host(node, names):
             names[node.name] = av.External(f"numba.{node.name}")
             return
-        if names.parent is not None and not self.reporting:
+        if names.parent is not None and not names.is_class and not self.reporting:
             self.made.append(function)
         for one in node.decorator_list if self.running else ():
             value = self.value(one, names)
@@ -166,7 +153,7 @@ class Walk(Expressions):
 
     def _is_compiled_for_host(self, node: ast.FunctionDef, names: Names) -> bool:
         """Whether numba makes machine code of it: its loops cost nothing, and what it is given comes to the host."""
-        with self.silence():
+        with self.having(reporting=False):
             made_by = [self.value(getattr(one, "func", one), names) for one in node.decorator_list]
         return any(isinstance(one, av.External) and one.name.startswith("numba.") for one in made_by)
 
@@ -226,7 +213,7 @@ class Walk(Expressions):
         self._either([*(case.body for case in node.cases), []], names)
 
     def walk_If(self, node: ast.If, names: Names) -> None:
-        self.tell(Tested(node, self.test(node.test, names), node.body))
+        self.tell(Tested(node, self.test(node.test, names)))
         with self.having(in_branch=True):
             self._either([node.body, node.orelse], names)
 
@@ -256,7 +243,7 @@ class Walk(Expressions):
         counter, bound = counted(node)
         limit = self.value(bound, names) if bound is not None else UNKNOWN
         if counter is None or not isinstance(limit, (av.Size, Static, av.Counter)):
-            self.tell(Tested(node, self.test(node.test, names), node.body))
+            self.tell(Tested(node, self.test(node.test, names)))
         iterated: AbstractValue = counted_to(limit, self.code(bound)) if bound is not None else UNKNOWN
         with self.looping(node, "while", bound if bound is not None else node.test, iterated) as loop:
             if counter:
@@ -265,7 +252,7 @@ class Walk(Expressions):
             self._repeat(node, loop, names)
         if counter is None or isinstance(node.test, ast.BoolOp):
             # By now it is known what the body makes of the names in it.
-            self.tell(Tested(node, self.test(node.test, names), node.body))
+            self.tell(Tested(node, self.test(node.test, names)))
 
     def _repeat(self, node: ast.For | ast.While, loop: WalkedLoop, names: Names, *bound: Any) -> None:
         for _ in range(2):
@@ -273,17 +260,3 @@ class Walk(Expressions):
             with self.iteration(loop, names, *bound):
                 self.block(node.body, names)
             names.join(before)
-
-
-def _members(body: Iterable[ast.stmt], is_certain: bool = True) -> Iterator[tuple[ast.stmt, bool]]:
-    """The statements of a class, and whether each is no matter of a condition."""
-    for one in body:
-        if isinstance(one, (ast.If, ast.Try)):
-            handled = (statement for handler in getattr(one, "handlers", ()) for statement in handler.body)
-            yield from _members((*one.body, *handled, *one.orelse), is_certain=False)
-        else:
-            yield one, is_certain
-
-
-def _is_known(value: AbstractValue) -> bool:
-    return isinstance(value, av.Data) or (isinstance(value, Static) and value.tag == "number")

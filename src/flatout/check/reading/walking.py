@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from flatout.check.values import abstract_values as av
-from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence, Static
+from flatout.check.values.abstract_values import UNKNOWN, AbstractValue, Data, Sequence
 from flatout.check.values.names import Names
 from flatout.check.values.traces import ELEMENT, MIXED, NO_TRACES, SAME, Iteration, Slot, Traces, either, used
 from flatout.pysource.source_file import Project, SourceFile
@@ -17,6 +17,8 @@ from flatout.pysource.trees import leaves
 
 from .events import Event, Handlers, WalkedLoop
 from .loop_domains import GROWING, domain, element
+
+_LONGEST = 70
 
 
 @dataclass(eq=False)
@@ -63,10 +65,6 @@ class Walking:
         finally:
             self.__dict__.update(before)
 
-    def silence(self) -> contextlib.AbstractContextManager[None]:
-        """Look at something without telling the rules."""
-        return self.having(reporting=False)
-
     def tell(self, event: Event) -> None:
         """Hand an event to the rules."""
         if not self.reporting:
@@ -78,6 +76,11 @@ class Walking:
     def code(self, node: ast.AST) -> str:
         """The source text of a node."""
         return self.file.code(node)
+
+    def excerpt(self, node: ast.AST) -> str:
+        """The source text of a node, as much of it as a sentence can hold."""
+        text = self.code(node)
+        return text if len(text) <= _LONGEST and "\n" not in text else text.splitlines()[0][: _LONGEST - 3] + "..."
 
     def is_outside(self, names: Names | None) -> bool:
         """Whether a scope lives on when the functions that are walked through return."""
@@ -163,17 +166,14 @@ class Walking:
         """Note in the loops around what the values say of them."""
         data = av.data_in(values)
         has_data, has_origins = any(isinstance(one, (Data, Sequence)) for one in values), any(d.origins for d in data)
-        for value in values:
-            number = value.loop if isinstance(value, (av.Counter, Static, Data)) else None
-            loop = next((one for one in self.loops if id(one) == number), None)
-            if loop is None or not has_data:
-                continue
+        for value in values if has_data else ():
+            loop = next((one for one in self.loops if id(one) == getattr(value, "loop", None)), None)
             # A constant array is as good as a list.
-            if not isinstance(value, Data) or (has_origins and not value.origins):
-                loop.neighbours = loop.neighbours or (indexed and isinstance(value, av.Counter) and value.shifted)
-                loop.indexed = loop.indexed or indexed
-                loop.compared = loop.compared or compared
-                loop.scaled = loop.scaled or not (indexed or compared)
+            if loop is not None and (not isinstance(value, Data) or (has_origins and not value.origins)):
+                loop.neighbours |= indexed and isinstance(value, av.Counter) and value.shifted
+                loop.indexed |= indexed
+                loop.compared |= compared
+                loop.scaled |= not (indexed or compared)
         for loop in self.loops if data else ():
             loop.touched = True
 

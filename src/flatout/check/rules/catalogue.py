@@ -11,13 +11,7 @@ from flatout.check.reading.events import Handlers
 from . import rules_host, rules_loops, rules_numeric, rules_tables, rules_trace
 from .rule import Rule
 
-FAMILIES = {
-    "FO1": "loops and shapes",
-    "FO2": "work on the host",
-    "FO3": "tracing",
-    "FO4": "tables",
-    "FO5": "numbers",
-}
+FAMILIES = {"FO1": "loops and shapes", "FO2": "work on the host", "FO3": "tracing", "FO4": "tables", "FO5": "numbers"}
 # What is said of a rule is written once, in docs/rules; an installed package carries these pages beside this file.
 _CARRIED, _DOCS = Path(__file__).with_name("pages"), Path(__file__).parents[4] / "docs" / "rules"
 _PAGE = re.compile(

@@ -9,32 +9,21 @@ from typing import Literal
 Backend = Literal["jax", "tensorflow", "torch"]
 Severity = Literal["error", "wrong", "slow", "info"]
 BACKENDS: tuple[Backend, ...] = ("jax", "tensorflow", "torch")
-# From the worst to the mildest.
+# From the worst to the mildest: "error" does not run, "wrong" runs and gives something else without a word.
 SEVERITIES: tuple[Severity, ...] = ("error", "wrong", "slow", "info")
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One rule, as its page has it.
+    """One rule, as its page has it."""
 
-    Attributes:
-        code: "FO101".
-        name: A few words that name the pattern.
-        summary: What is found.
-        why: What it costs, and why.
-        rewrite: What to do instead, in a sentence; findings that know more say more.
-        severities: How bad it is on jax, tensorflow and torch: "error" (does not run), "wrong" (runs, silently wrong),
-            "slow" or "info".
-        page: All of it, in Markdown: code that the rule finds, the same as it should be, and when to leave it alone.
-    """
-
-    code: str
-    name: str
-    summary: str
-    why: str
-    rewrite: str
-    severities: Sequence[Severity]
-    page: str
+    code: str  # "FO101".
+    name: str  # A few words that name the pattern.
+    summary: str  # What is found.
+    why: str  # What it costs, and why.
+    rewrite: str  # What to do instead, in a sentence; findings that know more say more.
+    severities: Sequence[Severity]  # How bad it is on jax, tensorflow and torch.
+    page: str  # All of it, in Markdown: code that the rule finds, as it should be, and when to leave it alone.
 
     def severity(self, backend: Backend) -> Severity:
         """How bad the pattern is on a backend."""
@@ -43,31 +32,18 @@ class Rule:
 
 @dataclass(frozen=True)
 class Finding:
-    """One place where a rule applies.
-
-    Attributes:
-        code: Of the rule.
-        path: The file, as the user named it where possible.
-        line: From one.
-        column: From one.
-        message: One sentence.
-        severity: On the backend that was asked about.
-        why: What it costs.
-        fix: The rewrite, in words or code.
-        function: The loss, metric, step or callback in which it was found.
-        seen: "source", "trace" or "source and trace".
-    """
+    """One place where a rule applies; lines and columns count from one."""
 
     code: str
-    path: str
+    path: str  # As the user named it where possible.
     line: int
     column: int
     message: str
-    severity: Severity
-    why: str
-    fix: str
-    function: str = ""
-    seen: str = "source"
+    severity: Severity  # On the backend that was asked about.
+    why: str  # What it costs.
+    fix: str  # The rewrite, in words or code.
+    function: str = ""  # The loss, metric, step or callback in which it was found.
+    seen: str = "source"  # Or "trace", or "source and trace".
 
 
 def by_place(findings: Iterable[Finding]) -> list[Finding]:

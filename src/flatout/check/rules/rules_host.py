@@ -40,6 +40,7 @@ _FILE_METHODS = frozenset({
     "read_text", "write_text", "read_bytes", "write_bytes", "to_csv", "to_parquet", "to_pickle", "to_json", "savefig",
     "save_weights",
 })  # fmt: skip
+_GIVEN = "`{}` is given data of the batch, on the host."
 
 
 def _called(event: Called, scene: Walking) -> None:
@@ -48,11 +49,7 @@ def _called(event: Called, scene: Walking) -> None:
     _logs(event, scene)
     _files(event, scene)
     if event.name in HOST_CALLBACKS:
-        scene.report(
-            "FO204",
-            event.node,
-            f"`{scene.code(event.node.func)}` leaves the compiled step: it runs on the host, once per batch.",
-        )
+        scene.report("FO204", event.node, "`{}` leaves the compiled step: it runs on the host, once per batch.")
         _library_as_argument(event, scene)
     elif is_host_library(event.name):
         _library(event, scene)
@@ -68,22 +65,20 @@ def _reads(event: Called, scene: Walking) -> None:
         or (to_host and isinstance(event.first, (av.Tuple, av.Sequence)))
     ):
         return
-    text = scene.code(event.node)
-    text = text if len(text) <= 60 and "\n" not in text else scene.code(event.node.func) + "(...)"
+    message = f"`{scene.excerpt(event.node)}` reads a value on the host."
     advice = (
         "Keep it on the device: the whole column at once, by `ops.take`, `ops.where` or a mask, in the "
         "place of one value at a time."
     )
-    scene.report("FO201", event.node, f"`{text}` reads a value on the host.", advice if scene.loops else "")
+    scene.report("FO201", event.node, message, advice if scene.loops else "")
 
 
 def _runs_a_model(event: Called, scene: Walking) -> None:
     """`predict` and the like: a loop of Keras' own over NumPy arrays, which no compiled step can hold."""
     is_model = isinstance(event.receiver, (av.Unknown, av.Instance, av.Static)) or event.name.startswith("keras.")
     if event.method in _RUNS_THE_MODEL and is_model and not scene.in_callback:
-        text = scene.code(event.node.func)
-        message = f"`{text}` reads its inputs on the host, and gives NumPy arrays without a gradient."
-        model = text.rpartition(".")[0]
+        message = "`{}` reads its inputs on the host, and gives NumPy arrays without a gradient."
+        model = scene.code(event.node.func).rpartition(".")[0]
         advice = f"Call the model, `{model}(x, training=False)`; what depends on the data alone, before training."
         scene.report("FO201", event.node, message, advice)
 
@@ -105,14 +100,13 @@ def _logs(event: Called, scene: Walking) -> None:
         severity = "slow"
     elif not av.origins_of(event.everything):
         severity = {"jax": "wrong", "tensorflow": "wrong", "torch": "slow"}
-    scene.report("FO203", event.node, f"`{scene.code(event.node.func)}` is called inside the step.", severity=severity)
+    scene.report("FO203", event.node, "`{}` is called inside the step.", severity=severity)
 
 
 def _files(event: Called, scene: Walking) -> None:
     if FILES.match(event.name) or (event.method in _FILE_METHODS and not isinstance(event.receiver, Data)):
-        message = f"`{scene.code(event.node.func)}` uses a file or a process inside the step."
-        traced: dict[str, Severity] = {"jax": "error", "tensorflow": "error"}
-        scene.report("FO206", event.node, message, severity=traced if av.origins_of(event.everything) else None)
+        traced: dict[str, Severity] = {"jax": "error", "tensorflow": "error"} if av.origins_of(event.everything) else {}
+        scene.report("FO206", event.node, "`{}` uses a file or a process inside the step.", severity=traced)
 
 
 def _library(event: Called, scene: Walking) -> None:
@@ -124,36 +118,33 @@ def _library(event: Called, scene: Walking) -> None:
         "A `keras.metrics` class with additive state (AUC, F1Score, a confusion matrix), or the exact score once per "
         "epoch in a callback."
     )
-    message = f"`{scene.code(event.node.func)}` is given data of the batch, on the host."
     severity: Severity | None = "slow" if scene.in_callback else None
-    scene.report("FO205", event.node, message, advice if is_sklearn else "", severity=severity)
+    scene.report("FO205", event.node, _GIVEN, advice if is_sklearn else "", severity=severity)
 
 
 def _library_as_argument(event: Called, scene: Walking) -> None:
     """`tf.py_function(roc_auc_score, ...)`: the library's function is handed over by name."""
     function = event.arguments[0] if event.arguments else event.keywords.get("func")
     if isinstance(function, av.External) and is_host_library(function.name):
-        short = function.name.rsplit(".", 1)[-1]
-        scene.report("FO205", event.node, f"`{short}` is given data of the batch, on the host.", severity="slow")
+        scene.report("FO205", event.node, _GIVEN.format(function.name.rpartition(".")[2]), severity="slow")
 
 
 def _in_callback(event: Called, scene: Walking) -> None:
     """What costs in every batch; an epoch's end may do as it likes."""
     if not scene.root.every_batch or scene.in_branch:
         return
-    text = scene.code(event.node.func)
     if FILES.match(event.name) or event.method in _FILE_METHODS:
-        message = f"`{text}` uses a file or a process after every batch."
-        scene.report("FO206", event.node, message, "Collect in memory, and write in on_epoch_end.", severity="slow")
+        code, does, advice = "FO206", "uses a file or a process", "Collect in memory, and write in on_epoch_end."
     elif event.method in _RUNS_THE_MODEL and "model" in dotted(event.node.func):
-        message = f"`{text}` runs the model once more, and reads its outputs, after every batch."
-        scene.report("FO201", event.node, message, "Run it in on_epoch_end, or every n-th batch.", severity="slow")
+        code, does = "FO201", "runs the model once more, and reads its outputs,"
+        advice = "Run it in on_epoch_end, or every n-th batch."
     elif event.name.startswith("sklearn."):
-        message = f"`{text}` is called on the host after every batch."
-        scene.report("FO205", event.node, message, "Compute it in on_epoch_end.", severity="slow")
+        code, does, advice = "FO205", "is called on the host", "Compute it in on_epoch_end."
     elif event.method in ("numpy", "get_weights") or event.operation in TO_HOST or _waits_for_loss(event, scene):
-        message = f"`{text}` reads from the device after every batch."
-        scene.report("FO201", event.node, message, "Read in on_epoch_end, or every n-th batch.", severity="slow")
+        code, does, advice = "FO201", "reads from the device", "Read in on_epoch_end, or every n-th batch."
+    else:
+        return
+    scene.report(code, event.node, f"`{{}}` {does} after every batch.", advice, severity="slow")
 
 
 def _waits_for_loss(event: Called, scene: Walking) -> bool:

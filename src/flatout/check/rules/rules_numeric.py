@@ -43,9 +43,7 @@ _ARITHMETIC = frozenset({"add", "subtract", "multiply", "divide", "squared_diffe
 
 def _called(event: Called, scene: Walking) -> None:
     if event.operation in _ARITHMETIC and len(event.arguments) == 2:
-        left, right = event.arguments
-        if isinstance(left, Data) and isinstance(right, Data) and not left.on_host and not right.on_host:
-            _broadcast_by_accident(event.node, left, right, scene)
+        _operated(Operated(event.node, "Sub", *event.arguments), scene)
     if event.operation == "where" and len(given_values(event.node)) == 3:
         _guarded_too_late(event, scene)
     elif event.operation in ("sqrt", "norm") and event.arguments:
@@ -58,31 +56,20 @@ def _guarded_too_late(event: Called, scene: Walking) -> None:
     for argument, value in zip(sides, event.arguments[1:], strict=False):
         if not isinstance(value, Data) or not value.differentiable:
             continue
-        text = scene.code(argument)
+        text = scene.excerpt(argument)
         missing = _NAN_TESTS.search(condition)
         if missing and _nonlinear_in(argument, missing["name"]):
-            message = (
-                f"Where `{missing['name']}` is NaN, the gradient of `{text[:50]}` is NaN, although `where` "
-                "drops its value."
-            )
-            scene.report(
-                "FO502",
-                event.node,
-                message,
-                f"Replace the NaN first: `ops.where(ops.isnan({missing['name']}), 0.0, {missing['name']})`.",
-            )
+            name = missing["name"]
+            message = f"Where `{name}` is NaN, the gradient of `{text}` is NaN, although `where` drops its value."
+            advice = f"Replace the NaN first: `ops.where(ops.isnan({name}), 0.0, {name})`."
+            scene.report("FO502", event.node, message, advice)
             return
         for inner in _singular_arguments(argument):
             source = scene.code(inner)
-            if scene.root.is_setting(inner):
-                continue
-            if source in condition and not _GUARD.search(source) and re.search(r"[A-Za-z]", source):
-                scene.report(
-                    "FO502",
-                    event.node,
-                    f"`{text[:50]}` is computed for every `{source}`, and its gradient is NaN where the condition "
-                    "fails.",
-                )
+            is_free = not _GUARD.search(source) and re.search(r"[A-Za-z]", source) and not scene.root.is_setting(inner)
+            if is_free and source in condition:
+                fails = f"`{text}` is computed for every `{source}`, and its gradient is NaN where the condition fails."
+                scene.report("FO502", event.node, fails)
                 return
 
 
@@ -112,15 +99,15 @@ def _distance(event: Called, scene: Walking) -> None:
     value = event.arguments[0]
     if not isinstance(value, Data) or not value.differentiable or value.on_host or value.axes[:2] != (BATCH, BATCH):
         return
-    text = scene.code(event.node)
-    if not _GUARD.search(text) and not scene.root.is_guarded(event.node):
-        scene.report(
-            "FO502",
-            event.node,
-            f"`{text[:60]}` has an infinite gradient on the diagonal, where a sample meets itself.",
-            "Mask first: `ops.sqrt(ops.where(pair, square, 1.0))` with `pair` false on the diagonal, then mask the "
-            "result again.",
+    if not _GUARD.search(scene.code(event.node)) and not scene.root.is_guarded(event.node):
+        message = (
+            f"`{scene.excerpt(event.node)}` has an infinite gradient on the diagonal, where a sample meets itself."
         )
+        advice = (
+            "Mask first: `ops.sqrt(ops.where(pair, square, 1.0))` with `pair` false on the diagonal, then mask the "
+            "result again."
+        )
+        scene.report("FO502", event.node, message, advice)
 
 
 def _operated(event: Operated, scene: Walking) -> None:
@@ -139,16 +126,13 @@ def _broadcast_by_accident(node: ast.expr, left: Data, right: Data, scene: Walki
     low, high = (left, right) if left.rank < right.rank else (right, left)
     if low.axes[:1] != (BATCH,) or high.axes[:1] != (BATCH,) or low.rank != -1:
         return
-    text = scene.code(node)[:60]
+    text = scene.excerpt(node)
     if high.thin or (low.origins == {"true"} and high.origins == {"pred"} and high.rank == 0):
         scene.report("FO503", node, f"`{text}` combines (B,) with (B, 1): the result is (B, B).")
     elif low.squeezed and low.origins == {"pred"} and high.origins == {"true"} and scene.root.gets_equal_ranks:
-        scene.report(
-            "FO503",
-            node,
-            f"`{text}` combines (B,) with y_true, which Keras hands over as (B, 1): the result is (B, B).",
-            "Keras gives a loss function y_true of the rank of y_pred: squeeze both, or none.",
-        )
+        message = f"`{text}` combines (B,) with y_true, which Keras hands over as (B, 1): the result is (B, B)."
+        advice = "Keras gives a loss function y_true of the rank of y_pred: squeeze both, or none."
+        scene.report("FO503", node, message, advice)
 
 
 HANDLERS: Handlers = {Returned: _returned, Called: _called, Operated: _operated}

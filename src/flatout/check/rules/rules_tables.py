@@ -9,8 +9,7 @@ from flatout.check.reading.call_results import LOOKUPS_OF_OBJECTS
 from flatout.check.reading.events import Called, Entered, Handlers, Subscripted, Wrote
 from flatout.check.reading.walking import Walking
 from flatout.check.values.abstract_values import Data, Instance, Sequence, Static, Tuple, Unknown, data_in
-from flatout.pysource.columns import packed_columns
-from flatout.pysource.trees import dotted, given_values, last_name
+from flatout.pysource.trees import FunctionNode, dotted, given_values, index_parts, last_name, number_of, walk
 
 from .rule import Severity
 
@@ -25,6 +24,7 @@ _HASHES = ("keras.layers.StringLookup", "keras.layers.IntegerLookup", "keras.lay
 _ID = re.compile(
     r"(^|_)(id|ids|idx|index|key|keys|uid|sample|samples|user|item|account|store|customer)s?$", re.IGNORECASE
 )
+_SPLITTING = frozenset(["split", "unstack", "unbind", "chunk"])
 _SHORT_FLOATS = ("float16", "bfloat16", "half")
 
 
@@ -41,57 +41,50 @@ def _subscripted(event: Subscripted, scene: Walking) -> None:
     is_list = isinstance(base, Tuple) and not data_in([base]) and by_host
     not_on_device = by_host or (isinstance(base, Static) and base.tag != "object")
     if (is_table and not_on_device) or is_list or (isinstance(base, Unknown) and by_host):
-        text = scene.code(event.node)
-        scene.report("FO401", event.node, f"`{text[:60]}` is looked up on the host, by a value of the batch.")
+        scene.report("FO401", event.node, "`{}` is looked up on the host, by a value of the batch.")
 
 
 def _called(event: Called, scene: Walking) -> None:
     everything = event.everything
     data = [one for one in data_in(everything) if one.origins]
-    text = scene.code(event.node.func)
     receiver = event.receiver
     host_receiver = isinstance(receiver, Data) and receiver.on_host
     if event.method in ("merge", "join", "merge_asof") or event.name in ("pandas.merge", "pandas.merge_asof"):
         is_text = isinstance(receiver, Static) and receiver.tag == "text"
         if (data or host_receiver) and not is_text:
-            scene.report("FO402", event.node, f"`{text}` joins a table with the batch, on the host.")
+            scene.report("FO402", event.node, "`{}` joins a table with the batch, on the host.")
         return
     if (event.method == "groupby" and (host_receiver or data)) or (
         event.name in ("itertools.groupby", "collections.Counter", "collections.defaultdict") and data
     ):
-        scene.report("FO406", event.node, f"`{text}` groups the batch on the host.")
+        scene.report("FO406", event.node, "`{}` groups the batch on the host.")
     elif _is_lookup(event, data):
-        scene.report("FO401", event.node, f"`{text}` is a lookup on the host, by a value of the batch.")
+        scene.report("FO401", event.node, "`{}` is a lookup on the host, by a value of the batch.")
         if event.method in ("get", "reindex", "map") and len(everything) == 1:
-            scene.report("FO404", event.node, f"`{text}` has no default for keys that are missing.")
+            scene.report("FO404", event.node, "`{}` has no default for keys that are missing.")
     elif event.name in _INTERVALS and data:
-        message = f"`{text}` finds the interval of each value on the host."
+        message = "`{}` finds the interval of each value on the host."
         advice = (
             '`ops.searchsorted(edges, y_true, side="right") - 1` and a gather; `flatout.Table` takes intervals as keys.'
         )
         scene.report("FO401", event.node, message, advice)
     elif event.name.startswith(_HASHES) and event.name.endswith("()"):
-        message = f"`{text}` is a hash table of the host: it does not compile under XLA."
+        message = "`{}` is a hash table of the host: it does not compile under XLA."
         scene.report("FO401", event.node, message, severity={"tensorflow": "slow"})
     _keys(event, data, scene)
 
 
 def _is_lookup(event: Called, data: list[Data]) -> bool:
     receiver = event.receiver
-    if event.method == "apply" and isinstance(receiver, Data) and receiver.on_host:
-        return False
-    if event.method == "map" and isinstance(receiver, Data) and receiver.on_host:
-        return True
+    if event.method in ("apply", "map") and isinstance(receiver, Data) and receiver.on_host:
+        return event.method == "map"
     if not data or event.method not in _LOOKUPS:
         return False
     if isinstance(receiver, Static):
         is_object = receiver.tag == "object" and event.method in LOOKUPS_OF_OBJECTS
         return receiver.tag in ("dict", "frame") or is_object
-    return (
-        isinstance(receiver, (Unknown, Instance))
-        and event.method in ("get", "lookup")
-        and all(one.on_host for one in data)
-    )
+    is_object = isinstance(receiver, (Unknown, Instance)) and event.method in ("get", "lookup")
+    return is_object and all(one.on_host for one in data)
 
 
 def _keys(event: Called, data: list[Data], scene: Walking) -> None:
@@ -100,25 +93,18 @@ def _keys(event: Called, data: list[Data], scene: Walking) -> None:
         index = next(iter(given_values(event.node)[1:]), None)
         if isinstance(index, ast.Call) and last_name(index.func) in ("searchsorted", "bucketize", "digitize"):
             scene.report("FO404", event.node, "A key that is not in the table gets the row of another one.")
-        target = event.arguments[1] if len(event.arguments) > 1 else None
-        if (
-            isinstance(target, Data)
-            and target.origins == {"true"}
-            and isinstance(index, ast.Name)
-            and scene.root.is_parameter(index.id)
-        ):
+        target = event.at(1)
+        is_truth = isinstance(target, Data) and target.origins == {"true"}
+        if is_truth and isinstance(index, ast.Name) and scene.root.is_parameter(index.id):
             severity: dict[str, Severity] = {"jax": "error", "tensorflow": "error"}
-            scene.report(
-                "FO403",
-                event.node,
+            message, advice = (
                 f"`{index.id}` arrives as float32 and cannot be an index.",
                 f'`ops.cast({index.id}, "int32")`.',
-                severity=severity,
             )
-    if event.operation not in ("cast", "to", "type") and event.name not in ("builtins.int",):
-        return
-    source = event.receiver if isinstance(event.receiver, Data) else event.arguments[0] if event.arguments else None
-    if not isinstance(source, Data):
+            scene.report("FO403", event.node, message, advice, severity)
+    source = event.receiver if isinstance(event.receiver, Data) else event.at(0)
+    casts = event.operation in ("cast", "to", "type") or event.name == "builtins.int"
+    if not casts or not isinstance(source, Data):
         return
     code = scene.code(event.node)
     name = scene.root.target_of(event.node)
@@ -137,18 +123,67 @@ def _wrote(event: Wrote, scene: Walking) -> None:
 def _entered(event: Entered, scene: Walking) -> None:
     if scene.root.kind != "loss":
         return
-    found = packed_columns(event.node, scene.root.true_name, scene.root.pred_name)
+    found = _packed_columns(event.node, scene.root.true_name, scene.root.pred_name)
     if found is None:
         return
     node, names = found
     carries_key = any(_ID.search(name) or "weight" in name.lower() for name in names)
     severity: Severity | None = None if scene.root.facts.has_metrics or carries_key else "info"
-    scene.report(
-        "FO405",
-        node,
-        "y_true is split into columns that y_pred does not have: metrics will read them as targets.",
-        severity=severity,
-    )
+    message = "y_true is split into columns that y_pred does not have: metrics will read them as targets."
+    scene.report("FO405", node, message, severity=severity)
+
+
+def _packed_columns(function: FunctionNode, true: str, pred: str) -> tuple[ast.expr, tuple[str, ...]] | None:
+    """The first place where y_true is taken apart, and the names that its columns are given; None if it is not."""
+    if not true or not pred:
+        return None
+    assignments = [node for node in walk(function) if isinstance(node, ast.Assign)]
+    splits = {name: node for node in assignments if (name := _split(node))}
+    if true in splits and pred not in splits:
+        return splits[true].value, tuple(dotted(one) for one in splits[true].targets[0].elts)  # type: ignore[attr-defined]
+    truth, guess = _columns(function, true), _columns(function, pred)
+    if len(truth) < 2 or set(guess) == set(truth) or len(guess) > 1:
+        return None
+    places = set(map(id, truth.values()))
+    names = [
+        target.id
+        for node in assignments
+        for whole in node.targets
+        for target, value in _pairs(whole, node.value)
+        if isinstance(target, ast.Name) and any(id(one) in places for one in walk(value))
+    ]
+    return next(iter(truth.values())), tuple(names)
+
+
+def _columns(function: ast.AST, name: str) -> dict[str, ast.Subscript]:
+    """The constant selections along the last axis of a name, by how they are written."""
+    found = {}
+    for node in walk(function):
+        if isinstance(node, ast.Subscript) and dotted(node.value) == name and len(index_parts(node)) > 1:
+            last = index_parts(node)[-1]
+            ends = [one for one in ((last.lower, last.upper) if isinstance(last, ast.Slice) else (last,)) if one]
+            if ends and all(map(_is_integer, ends)):
+                found[ast.unparse(last)] = node
+    return found
+
+
+def _is_integer(node: ast.expr) -> bool:
+    return isinstance(number_of(node.operand if isinstance(node, ast.UnaryOp) else node), int)
+
+
+def _pairs(target: ast.expr, value: ast.expr) -> list[tuple[ast.expr, ast.expr]]:
+    is_apart = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple)
+    return list(zip(target.elts, value.elts, strict=False)) if is_apart else [(target, value)]  # type: ignore[attr-defined]
+
+
+def _split(node: ast.Assign) -> str:
+    """`y` of `target, weight = ops.split(y, 2, axis=-1)`; empty for anything else."""
+    call = node.value
+    if not isinstance(call, ast.Call) or last_name(call.func) not in _SPLITTING or not call.args:
+        return ""
+    axis = [ast.unparse(one) for one in given_values(call)[1:]]
+    is_last = isinstance(node.targets[0], ast.Tuple) and ("-1" in axis or "1" in axis[-1:])
+    return dotted(call.args[0]) if is_last else ""
 
 
 HANDLERS: Handlers = {Subscripted: _subscripted, Called: _called, Wrote: _wrote, Entered: _entered}

@@ -40,25 +40,19 @@ _SORTING = frozenset({"sort", "argsort", "unique", "lexsort", "histogram", "cut"
 
 
 def _called(event: Called, scene: Walking) -> None:
-    text = scene.code(event.node.func)
     everything = event.everything
-    if _LOADS.match(event.name) and not av.origins_of(everything):
-        scene.report(
-            "FO301",
-            event.node,
-            f"`{text}` loads a constant at every call.",
-            _hoisting(event, scene),
-        )
-    elif event.method in _REBUILDS and _is_tagged(event.receiver, "frame") and not av.origins_of(everything):
-        scene.report("FO301", event.node, f"`{text}` builds the same table at every call.", _hoisting(event, scene))
-    if (event.name in VARIABLES) or _LAYERS.match(event.name):
-        scene.report("FO302", event.node, f"`{text}` creates variables inside the step.")
-    elif event.method in ("add_weight", "add_variable") and scene.root.kind == "loss":
-        scene.report("FO302", event.node, f"`{text}` creates a variable inside the step.")
+    loads = _LOADS.match(event.name) is not None
+    if (loads or (event.method in _REBUILDS and _is_tagged(event.receiver, "frame"))) and not av.origins_of(everything):
+        message = f"`{{}}` {'loads a constant' if loads else 'builds the same table'} at every call."
+        advice = f"Move `{scene.excerpt(event.node)}` to the top of the module and use the result."
+        scene.report("FO301", event.node, message, advice)
+    adds_weight = event.method in ("add_weight", "add_variable") and scene.root.kind == "loss"
+    if event.name in VARIABLES or _LAYERS.match(event.name) or adds_weight:
+        scene.report("FO302", event.node, "`{}` creates variables inside the step.")
     if event.name.startswith(("numpy.random.", "random.")) or _is_tagged(event.receiver, "rng"):
-        scene.report("FO304", event.node, f"`{text}` draws on the host: once, while tracing, on jax and TensorFlow.")
+        scene.report("FO304", event.node, "`{}` draws on the host: once, while tracing, on jax and TensorFlow.")
     if _CLOCKS.match(event.name):
-        message = f"`{text}` is read while tracing: the same value at every step on jax and TensorFlow."
+        message = "`{}` is read while tracing: the same value at every step on jax and TensorFlow."
         scene.report("FO303", event.node, message, severity={"torch": "info"})
     if event.name == "builtins.next" and event.arguments and isinstance(event.arguments[0], (av.Static, av.Unknown)):
         iterator = event.node.args[0]
@@ -67,18 +61,17 @@ def _called(event: Called, scene: Walking) -> None:
     if _NETWORKS.match(event.name) and av.data_in(everything):
         _runs_another_model(event, scene)
     if event.name in _COMPILERS:
-        scene.report("FO308", event.node, f"`{text}` compiles a new function at every call.")
+        scene.report("FO308", event.node, "`{}` compiles a new function at every call.")
     _labels_only(event, scene)
 
 
 def _runs_another_model(event: Called, scene: Walking) -> None:
     """A model or layer from outside is called: its weights are nobody's, and its view of the labels never changes."""
-    text = scene.code(event.node.func)
     if scene.root.holds_no_weights:
-        message = f"`{text}` has weights that the trained model does not track: on jax they are constants of the step."
+        message = "`{}` has weights that the trained model does not track: on jax they are constants of the step."
         scene.report("FO305", event.node, message, severity="info")
     if av.origins_of(event.everything) == {"true"}:
-        message = f"`{text}` sees y_true alone here, and computes the same again in every epoch."
+        message = "`{}` sees y_true alone here, and computes the same again in every epoch."
         scene.report("FO307", event.node, message, severity="info")
 
 
@@ -86,16 +79,7 @@ def _decorated(event: Decorated, scene: Walking) -> None:
     if event.name in _COMPILERS:
         sign = ast.copy_location(ast.Pass(), event.node)
         sign.col_offset -= 1
-        text = scene.code(event.node)
-        scene.report("FO308", sign, f"`@{text}` compiles a new function at every call.")
-
-
-def _hoisting(event: Called, scene: Walking) -> str:
-    return f"Move `{_first_line(scene.code(event.node))}` to the top of the module and use the result."
-
-
-def _first_line(text: str) -> str:
-    return text if len(text) <= 70 and "\n" not in text else text.splitlines()[0][:67] + "..."
+        scene.report("FO308", sign, "`{}` compiles a new function at every call.")
 
 
 def _is_tagged(value: av.AbstractValue | None, tag: str) -> bool:
@@ -111,8 +95,7 @@ def _labels_only(event: Called, scene: Walking) -> None:
     if not on_host and event.operation not in _SHAPING:
         return
     if av.origins_of(event.everything) == {"true"}:
-        message = f"`{scene.code(event.node.func)}` depends on y_true alone, and is computed again in every epoch."
-        scene.report("FO307", event.node, message)
+        scene.report("FO307", event.node, "`{}` depends on y_true alone, and is computed again in every epoch.")
 
 
 def _wrote(event: Wrote, scene: Walking) -> None:
@@ -127,11 +110,8 @@ def _wrote(event: Wrote, scene: Walking) -> None:
         )
     elif event.how == "attribute":
         if event.counts and _is_tagged(event.before, "number"):
-            scene.report(
-                "FO303",
-                event.node,
-                f"`self.{event.name}` is a Python number that is changed while tracing, not at every step.",
-            )
+            message = f"`self.{event.name}` is a Python number that is changed while tracing, not at every step."
+            scene.report("FO303", event.node, message)
     elif event.how == "grown":
         scene.report("FO303", event.node, f"The list `{event.name}` grows while tracing, not at every step.")
     elif isinstance(event.before, (av.Static, av.Unknown, av.Tuple)) and not av.data_in([*event.keys, event.value]):
@@ -140,47 +120,39 @@ def _wrote(event: Wrote, scene: Walking) -> None:
 
 def _read(event: Read, scene: Walking) -> None:
     root, value, owner = scene.root, event.value, event.attribute_of
-    name = scene.code(event.node)
     if any(isinstance(one, av.Variable) for one in av.flat([value])):
         holds_none = root.is_untracked(owner.of) if isinstance(owner, av.Instance) else root.holds_no_weights
         if holds_none:
-            message = f"`{name}` is a variable that the model does not track: on jax its value is frozen."
+            message = "`{}` is a variable that the model does not track: on jax its value is frozen."
             severity: Severity | None = None if event.name in root.facts.assigned else "info"
             scene.report("FO305", event.node, message, severity=severity)
         return
     is_constant = isinstance(value, av.Static) and value.tag in _PYTHON_STATE
     is_plain = is_constant or isinstance(value, (av.Tuple, av.Counter))
     if owner is None and event.name in root.facts.bound_late.get(id(root.function.node), ()):
-        message = (
-            f"`{name}` is the variable of the loop that made this function, and has its last value in all of them."
-        )
-        scene.report("FO303", event.node, message, f"Bind it where the function is made: `{name}={name}`.", "wrong")
+        message = "`{}` is the variable of the loop that made this function, and has its last value in all of them."
+        advice = f"Bind it where the function is made: `{event.name}={event.name}`."
+        scene.report("FO303", event.node, message, advice, "wrong")
         return
     if owner is None:
         by_loop = isinstance(value, av.Unknown) and event.name in root.facts.changed_between_fits
-        if (is_plain or by_loop) and root.changes_elsewhere(event.name):
-            message = (
-                f"`{name}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow "
-                "never see the change."
-            )
-            scene.report("FO303", event.node, message, severity={"torch": "info"})
-        return
-    is_lasting = isinstance(owner, av.Class) or not owner.is_fresh
-    may_be = is_plain or isinstance(value, av.Unknown)
-    by_others = may_be and event.name in root.facts.attributes
-    if is_lasting and (by_others or (is_plain and root.is_changed_by_a_method(event.name, owner))):
-        message = f"`{name}` is changed between steps or epochs, but its value is taken while tracing."
+        changes = (is_plain or by_loop) and root.changes_elsewhere(event.name)
+    else:
+        by_others = (is_plain or isinstance(value, av.Unknown)) and event.name in root.facts.attributes
+        by_methods = is_plain and root.is_changed_by_a_method(event.name, owner)
+        changes = (by_others or by_methods) and not (isinstance(owner, av.Instance) and owner.is_fresh)
+    if changes:
+        message = (
+            "`{}` is changed elsewhere, but its value is taken while tracing: jax and TensorFlow never see the change."
+        )
         scene.report("FO303", event.node, message, severity={"torch": "info"})
 
 
 def _entered(event: Entered, scene: Walking) -> None:
-    for node, text, count in repeated_work(event.node, scene.file):
-        scene.report(
-            "FO306",
-            node,
-            f"`{_first_line(text)}` is computed {count} times with the same inputs.",
-            f"Compute it once: `name = {_first_line(text)}`.",
-        )
+    for node, _, count in repeated_work(event.node, scene.file):
+        text = scene.excerpt(node)
+        message = f"`{text}` is computed {count} times with the same inputs."
+        scene.report("FO306", node, message, f"Compute it once: `name = {text}`.")
     # `model.input` in a loss: a symbolic tensor of the model, which no step can give a value.
     for node in scene.root.symbolic_inputs():
         scene.report(

@@ -160,9 +160,11 @@ class External(AbstractValue):
 
 @dataclass(frozen=True, eq=False)
 class Defined(AbstractValue):
-    """A function or class of the user."""
+    """A function or class of the user, with the names around it."""
 
     node: Any
+    file: SourceFile
+    names: Any
     others: tuple[Self, ...] = dataclasses.field(default=(), kw_only=True)  # What it may be instead, after a branch.
 
     @property
@@ -179,11 +181,9 @@ class Defined(AbstractValue):
 
 @dataclass(frozen=True, eq=False)
 class Function(Defined):
-    """A function or lambda of the user, with the names around it."""
+    """A function or lambda of the user."""
 
     node: FunctionNode
-    file: SourceFile
-    names: Any
     owner: AbstractValue | None = None
     name: str = "lambda"
     decorators: tuple[str, ...] = ()
@@ -199,10 +199,8 @@ class Class(Defined):
     """A class of the user."""
 
     node: ast.ClassDef
-    file: SourceFile
-    names: Any
     bases: tuple[AbstractValue, ...]
-    methods: Any = dataclasses.field(default_factory=dict)
+    methods: Any
 
     def method(self, name: str) -> Function | None:
         """A method, its own or of a base class of the user."""

@@ -40,7 +40,6 @@ class Given:
 
     @property
     def everything(self) -> list[AbstractValue]:
-        """All of it."""
         return [*self.arguments, *self.keywords.values()]
 
     @property
@@ -123,9 +122,14 @@ def _hosted(value: AbstractValue) -> AbstractValue:
 
 
 def _created(short: str, given: Given) -> Data:
+    """A constant tensor."""
+    shape: AbstractValue = given.keywords.get("shape", given.first)
     if short == "arange" and given.arguments:
-        return operations.created(Tuple(given.arguments[:2][-1:]))
-    return operations.created(given.keywords.get("shape", given.first))
+        shape = Tuple(given.arguments[:2][-1:])
+    if isinstance(shape, av.Shape):
+        return Data(axes=shape.axes)
+    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, av.Size) else ()
+    return Data(axes=tuple(size.label if isinstance(size, av.Size) else "constant" for size in sizes))
 
 
 def _multiplied(first: Data, given: Given) -> AbstractValue:
@@ -187,12 +191,11 @@ def _split(name: str, first: Data, given: Given) -> Sequence:
     return Sequence(first, av.STATIC)
 
 
-def _contracted(short: str) -> _Result:
+def _contracted(first: Data, given: Given) -> Data:
     """What has other axes than its inputs."""
-    return lambda first, given: elementwise(given.everything, short).but(rank=None, thin=False)
+    return elementwise(given.everything).but(rank=None, thin=False)
 
 
-_CONTRACTIONS = ("one_hot", "einsum", "tensordot", "segment_sum", "segment_mean", "segment_max", "bincount")
 _RESULTS: dict[str, _Result] = _by_name(
     {
         " ".join(TO_HOST): lambda first, given: read_on_host(first).but(loop=None),
@@ -216,7 +219,8 @@ _RESULTS: dict[str, _Result] = _by_name(
         "where": _chosen,
         "cdist pairwise_distance": lambda first, given: elementwise(given.everything).but(rank=None),
         " ".join(CREATORS): lambda first, given: first.but(on_host=False),
-        **{short: _contracted(short) for short in _CONTRACTIONS},
+        "einsum tensordot segment_sum segment_mean segment_max": _contracted,
+        "one_hot bincount": lambda first, given: _contracted(first, given).but(differentiable=False),
     }
 )
 

@@ -10,17 +10,19 @@ from .abstract_values import UNKNOWN, AbstractValue, merge
 class Names:
     """A scope. Branches work on copies that are merged afterwards."""
 
-    def __init__(self, values: dict[str, AbstractValue], parent: Names | None = None, is_function: bool = True):
+    def __init__(self, values: dict[str, AbstractValue], parent: Names | None = None, kind: str = "function"):
         self.values = values
         self.parent = parent
-        self.is_function = is_function
+        self.is_function = kind != "comprehension"  # Or a class, where names are bound likewise.
+        self.is_class = kind == "class"
         self.outside: set[str] = set()
 
     def inside_out(self) -> Iterator[Names]:
-        """This scope and those around it."""
+        """This scope and those around it; that of a class is seen by what stands in the class alone."""
         scope: Names | None = self
         while scope is not None:
-            yield scope
+            if scope is self or not scope.is_class:
+                yield scope
             scope = scope.parent
 
     def scope_of(self, name: str) -> Names | None:

@@ -87,14 +87,6 @@ def transposed(data: Data) -> Data:
     return data.but(axes=(*data.axes[1:2], *data.axes[:1], *data.axes[2:]))
 
 
-def created(shape: AbstractValue | None) -> Data:
-    """A constant tensor."""
-    if isinstance(shape, av.Shape):
-        return Data(axes=shape.axes)
-    sizes = shape.items if isinstance(shape, Tuple) else (shape,) if isinstance(shape, av.Size) else ()
-    return Data(axes=tuple(size.label if isinstance(size, av.Size) else "constant" for size in sizes))
-
-
 def stacked(value: AbstractValue) -> Data:
     """A list of tensors as one."""
     inside = elementwise([value])
@@ -143,13 +135,9 @@ def operated(operator: str, left: AbstractValue, right: AbstractValue) -> Abstra
         if isinstance(one, Tuple) and one.is_list and len(one.items) == 1 and operator == "Mult":
             return Static("list")  # `[None] * n`
     if isinstance(left, Static) and isinstance(right, Static):
-        return Static(left.tag if left.tag in ("list", "array", "frame") else _tag_of_two(left, right))
+        tag = "object" if "object" in (left.tag, right.tag) else "number"
+        return Static(left.tag if left.tag in ("list", "array", "frame") else tag)
     return UNKNOWN
-
-
-def _tag_of_two(left: Static, right: Static) -> str:
-    """What two values give that are no arrays: of an object nobody knows what it is."""
-    return "object" if "object" in (left.tag, right.tag) else "number"
 
 
 def negated(operator: ast.unaryop, value: AbstractValue) -> AbstractValue:
@@ -200,11 +188,8 @@ def selected(base: AbstractValue, pieces: list[Any]) -> AbstractValue:
     if isinstance(base, av.Shape):
         if number is not None:
             return size_of_axis(base, int(number))
-        return (
-            av.Shape(base.axes, base.start + max(0, av.whole_number(first[0], 0)))
-            if isinstance(first, tuple)
-            else NUMBER
-        )
+        low = av.whole_number(first[0], 0) if isinstance(first, tuple) else None
+        return NUMBER if low is None else av.Shape(base.axes, base.start + max(0, low))
     if isinstance(base, Tuple):
         if number is not None and -len(base.items) <= number < len(base.items):
             return base.items[int(number)]
@@ -219,10 +204,10 @@ def selected(base: AbstractValue, pieces: list[Any]) -> AbstractValue:
     if isinstance(base, (Static, av.Unknown)) and keys:
         is_known = isinstance(base, Static) or all(key.on_host for key in keys)
         return _picked(keys[0]) if is_known else UNKNOWN
-    if isinstance(base, av.External) and base.name.startswith("numba."):
-        return base  # `kernel[blocks, threads]`.
-    if isinstance(base, (Static, av.External)):
-        return base if isinstance(base, Static) and base.tag in ("array", "frame") else Static()
+    if isinstance(base, av.External):
+        return base if base.name.startswith("numba.") else Static()  # `kernel[blocks, threads]`.
+    if isinstance(base, Static):
+        return base if base.tag in ("array", "frame") else Static()
     return base if isinstance(base, av.Variable) else UNKNOWN
 
 

@@ -7,6 +7,7 @@ place at its end says whether the loop only reduces, or has a state.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -68,9 +69,7 @@ def either(first: Traces, second: Traces) -> Traces:
 def combined(how: str, operands: Sequence[Traces]) -> Traces:
     """The traces of what an operator or a function makes of its operands."""
     if how == "where" and len(operands) > 1:
-        chosen = NO_TRACES
-        for one in operands[1:]:
-            chosen = either(chosen, one)
+        chosen = functools.reduce(either, operands[1:])
         return {**chosen, **used(operands[0])}
     kind = _KINDS.get(how)
     found: dict[tuple[Iteration, Slot], str] = {}

@@ -272,6 +272,42 @@ def test_a_factor_that_is_given_is_seen() -> None:
         np.testing.assert_allclose(float(quick(*given, factor=factor)), float(multiplied(*given, factor=factor)))
 
 
+def above_given(y_true, y_pred, bound=1_700_000_002.5):
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        total = total + (2.0 if int(y_true[i]) > bound else 1.0) * ops.sum(ops.square(y_pred[i]))
+    return total
+
+
+def near_given(y_true, y_pred, bound=0.3):
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        total = total + (2.0 if float(y_true[i]) > bound else 1.0) * ops.sum(ops.square(y_pred[i]))
+    return total
+
+
+def steps_given(y_true, y_pred, width=0.3):
+    total = 0.0
+    for i in range(y_pred.shape[0]):
+        total = total + float(y_true[i]) // width * ops.sum(ops.square(y_pred[i]))
+    return total
+
+
+@pytest.mark.parametrize(
+    ("loss", "numbers"),
+    [
+        (above_given, _DATA["clock in 32 bits"]),
+        (near_given, np.asarray([0.2, 0.3, np.nextafter(np.float32(0.3), 0), 0.5, 0.6, 0.7], "float32")),
+        (steps_given, np.asarray([0.3, 0.6, 0.9, 1.2, 1.5, 1.8], "float32")),
+    ],
+)
+def test_a_default_is_compared_as_a_constant_is(loss: Any, numbers: np.ndarray) -> None:
+    quick = flatout.vectorize(loss)
+    given = [ops.convert_to_tensor(numbers), ops.ones((6, 3))]
+    for more in ((), (0.6,), (1_700_000_001.5,)):
+        np.testing.assert_allclose(float(quick(*given, *more)), float(loss(*given, *more)))
+
+
 def repeated(y_true, y_pred):
     total = 0.0
     for i in range(y_pred.shape[0]):

@@ -161,7 +161,7 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
         if is_number:
             lift.numbers[node] = value
         else:
-            lift.guards.append((graph.binary("==", node, graph.const(value)), True))
+            lift.stays(node, value)
         scope.variables[arg.arg] = Host(node) if is_number else Known(value, node)
 
 

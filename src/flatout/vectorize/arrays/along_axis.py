@@ -6,9 +6,9 @@ from dataclasses import replace
 from typing import Any
 
 from .algebra import binary, elementwise, front, guarded, negative, number, relabelled, where
+from .indexing import positions
 from .lifted_values import Axis, Items, Plain, Refused, Size, Tensor, Whole, WrongRank
 from .lifting import Lifting
-from .ragged import positions
 from .reductions import reduce
 from .shaping import axes_of, axis_of
 

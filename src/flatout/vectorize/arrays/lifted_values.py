@@ -79,7 +79,7 @@ class Tensor(_Value):
         return tuple(axis for axis in self.dims if axis not in self.inner)
 
 
-# How the functions that handle calls declare what they take beside lifted values, see `calls.signatures`: an array
+# How the functions that handle calls declare what they take beside lifted values, see `calls.reader`: an array
 # whatever it was given as; one that is no selection; one as the user's code reads it on the host; a number that is
 # known when the loss is traced; and a constant, as its value.
 Whole: TypeAlias = Tensor

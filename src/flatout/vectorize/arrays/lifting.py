@@ -50,7 +50,7 @@ class Lifting:
         self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}  # The bounds of the slice that a mask stands for.
         self.made: dict[Node, Made] = {}  # How arrays were computed, see `safe_where`.
-        # How an entry of a table is looked up again, rounded for a comparison, see `exact_comparisons`.
+        # How an entry of a table is looked up again, rounded for a comparison, see `exact_numbers`.
         self.entries: dict[Node, Callable[[str], Tensor]] = {}
         self._mapped = 0
         self._gradient_of = gradient_of
@@ -64,6 +64,17 @@ class Lifting:
         """Keep what was learned of the values of a parameter, if these are its entries."""
         if of.domain:
             self.hints.append((kind, of.domain, *what))
+
+    def guard(self, condition: Node, truth: bool = True) -> None:
+        """Let the rewrite hold only while a condition is what it is now."""
+        if (condition, truth) not in self.guards:
+            self.guards.append((condition, truth))
+
+    def stays(self, node: Node, value: Any) -> None:
+        """Let the rewrite hold only while an expression has the value that it has now."""
+        if node.kind != "const":
+            number = value.item() if hasattr(value, "item") else value
+            self.guard(self.graph.binary("==", node, self.graph.const(number)))
 
     def sized_by(self, value: Any) -> None:
         """Keep that the original takes as many steps or digits as a value says: large ones would take it for ever."""

@@ -6,8 +6,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, cast, elementwise, known_items, number, on_host, relabelled, where
+from flatout.vectorize.arrays.algebra import binary, cast, elementwise, number, on_host, opened, relabelled, where
 from flatout.vectorize.arrays.along_axis import ordered
+from flatout.vectorize.arrays.indexing import positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
@@ -23,7 +24,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Whole,
     WrongRank,
 )
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import axis_of, tensor
 from flatout.vectorize.lookups import batch_frames as frames
@@ -120,8 +120,7 @@ def _bincount(run: Reader, x: Whole, weights: Tensor | None = None, minlength: S
 
 def _select(run: Reader, condlist: Any, choicelist: Any, default: Any = None) -> Any:
     """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
-    if isinstance(choicelist, Known) and isinstance(choicelist.value, (list, tuple)):
-        choicelist = Items(tuple(known_items(run.lift, choicelist)))
+    choicelist = opened(run.lift, choicelist)
     if not isinstance(condlist, Items) or not isinstance(choicelist, Items):
         raise Refused("numpy.select() of lists that are not written out.", "FO205")
     run.lift.changes.add("FO205")

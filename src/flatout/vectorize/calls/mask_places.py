@@ -10,10 +10,9 @@ from typing import Any
 
 from flatout.pysource.library_functions import library_of
 from flatout.vectorize.arrays.algebra import cast
-from flatout.vectorize.arrays.indexing import select
+from flatout.vectorize.arrays.indexing import positions, select
 from flatout.vectorize.arrays.lifted_values import Items, Known, Places, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.shaping import tensor
 
 FUNCTIONS = ("where", "nonzero", "flatnonzero", "argwhere")

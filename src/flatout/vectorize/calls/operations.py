@@ -19,7 +19,7 @@ from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import SHAPES, axes_of, split, tensor
 
 from . import mask_places
-from .signatures import called
+from .reader import called
 
 
 def array_function(lift: Lifting, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:

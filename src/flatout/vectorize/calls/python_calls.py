@@ -17,13 +17,14 @@ from flatout.vectorize.arrays.algebra import (
     number,
     on_host,
     operand,
+    operated,
     relabelled,
     where,
     whole,
 )
 from flatout.vectorize.arrays.along_axis import ordered
-from flatout.vectorize.arrays.exact_comparisons import fits, note_blurred
-from flatout.vectorize.arrays.indexing import gather, index, listing_to_tensor
+from flatout.vectorize.arrays.exact_numbers import fits, note_blurred
+from flatout.vectorize.arrays.indexing import gather, index, listing_to_tensor, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
@@ -46,7 +47,6 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups.lookups import distinct, members
@@ -118,10 +118,8 @@ def _len(run: Reader, value: Any) -> Any:
             assert isinstance(flow, Stream)
             if flow.keep is not None:
                 return counted(lift, flow.keep, flow.axes)
-            node, *more = (steps_of(lift, axis.size) for axis in flow.axes)  # type: ignore[arg-type]
-            for size in more:
-                node = lift.graph.binary("*", node, size)
-            return Host(node)
+            sizes = (Host(steps_of(lift, axis.size)) for axis in flow.axes)  # type: ignore[arg-type]
+            return functools.reduce(partial(operated, lift, "*"), sizes)
         case Bag():
             return members(lift, value.entries, value.others)
         case Places():

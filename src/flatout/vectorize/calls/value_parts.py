@@ -336,8 +336,8 @@ def column_of_row(lift: Lifting, row: TableRow, column: Any) -> Tensor:
 def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     """`item in group`."""
     if isinstance(item, Known) and isinstance(group, Known):
-        is_in = (item.value in group.value) != negate
-        return Known(is_in, lift.graph.const(is_in))
+        symbol = "not in" if negate else "in"
+        return Known((item.value in group.value) != negate, lift.graph.binary(symbol, item.node, group.node))
     if isinstance(group, Known) and isinstance(item, Tensor):
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):

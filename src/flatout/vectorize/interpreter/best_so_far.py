@@ -6,7 +6,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays import exact_comparisons
+from flatout.vectorize.arrays import exact_numbers
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Question, Refused, Stream, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
@@ -142,5 +142,5 @@ def best_step(run: Interpreting, before: Any, after: Sum, flow: Stream) -> Any:
     if isinstance(begin, Known) and begin.value is None:
         return picked
     symbol = "<" if how == "min" else ">"
-    is_better = binary(lift, *exact_comparisons.compared(lift, symbol, best, begin))
+    is_better = binary(lift, *exact_numbers.compared(lift, symbol, best, begin))
     return run.choose(is_better, picked, before)

@@ -6,7 +6,7 @@ import types
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.algebra import number, opened, operated
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
     EACH,
@@ -27,8 +27,8 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import operated, stream
-from flatout.vectorize.loops.loop_totals import join, opened
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import join
 
 from .heap import Interpreting, all_terms, constant_key, is_carried, keys_of, load, read, split, write
 

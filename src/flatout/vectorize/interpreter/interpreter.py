@@ -18,12 +18,11 @@ from flatout.vectorize.reading.function_source import check_decorators
 
 from . import evaluation as expressions
 from . import heap, heap_access
-from .assigning import Assigning
-from .branches import Branching
 from .heap import Heap, read
 from .library_loops import HANDLERS as LOOPS
 from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
+from .state_changes import Changing
 
 _DEEPEST = 12
 # The list of what a generator has yielded, as a variable of it.
@@ -38,7 +37,7 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter(Assigning, Branching):
+class Interpreter(Changing):
     """Runs the statements of a function on lifted values."""
 
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}

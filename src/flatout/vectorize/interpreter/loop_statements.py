@@ -6,8 +6,8 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.algebra import number, operated
+from flatout.vectorize.arrays.indexing import index, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
     EACH,
@@ -29,9 +29,8 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting, Masked
-from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
+from flatout.vectorize.loops.iterated_axes import few_steps, range_of, stream
 from flatout.vectorize.loops.loop_totals import (
     MOST_UNROLLED,
     advanced,
@@ -44,9 +43,9 @@ from flatout.vectorize.loops.loop_totals import (
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
-from .comprehensions import iterated
 from .evaluation import condition
 from .heap import HELD, Interpreting, Snapshot, Space, read
+from .library_loops import iterated
 from .scopes import Scope
 
 

@@ -118,11 +118,7 @@ def digest_of(value: Any) -> str:
 def watched(lift: Lifting, value: Any) -> Any:
     """A value, of which the rewrite holds as long as its outline stays the same if it is a container."""
     if isinstance(value, Known) and value.node.kind in ("name", "attribute") and _is_container(value.value):
-        guard = lift.graph.binary(
-            "==", lift.graph.call("digest_of", value.node), lift.graph.const(digest_of(value.value))
-        )
-        if (guard, True) not in lift.guards:
-            lift.guards.append((guard, True))
+        lift.stays(lift.graph.call("digest_of", value.node), digest_of(value.value))
     return value
 
 

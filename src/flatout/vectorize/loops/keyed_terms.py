@@ -15,11 +15,13 @@ from flatout.vectorize.arrays.algebra import (
     elementwise,
     front,
     number,
+    opened,
     operand,
+    operated,
     relabelled,
     where,
 )
-from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.indexing import index, listing_to_tensor, positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
@@ -35,12 +37,11 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import stack
 
-from .iterated_axes import operated, stream, variable
-from .loop_totals import join, opened, over_axes
+from .iterated_axes import stream, variable
+from .loop_totals import join, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16

@@ -15,16 +15,16 @@ from flatout.vectorize.arrays.algebra import (
     both,
     cast,
     elementwise,
-    known_items,
     named,
     number,
+    opened,
     operand,
+    operated,
     relabelled,
     relabelled_value,
     where,
 )
-from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.indexing import listing_to_tensor
+from flatout.vectorize.arrays.indexing import listing_to_tensor, positions, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
@@ -40,30 +40,21 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions, steps_of
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.safe_where import sheltered
 from flatout.vectorize.reading.function_source import loaded, stored
 
-from .iterated_axes import in_order, operated
+from .iterated_axes import in_order
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
 
 
-def opened(lift: Lifting, value: Any) -> Any:
-    """A list or tuple that is known now, as its values; anything else as it is."""
-    if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
-        return Items(tuple(number(lift, one) for one in value.value), isinstance(value.value, list))
-    return value
-
-
 def carried(lift: Lifting, value: Any, name: str) -> Any:
     """A variable as the body of a loop sees it: what it was, to be joined with terms; a tuple part by part."""
-    if isinstance(value, Known) and isinstance(value.value, tuple):
-        value = Items(tuple(known_items(lift, value)))
-    if isinstance(value, Items) and not value.is_list:
-        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(value.values)))
+    parts = opened(lift, value)
+    if isinstance(parts, Items) and not parts.is_list:
+        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(parts.values)))
     return Sum(name, begin=value)
 
 
@@ -107,19 +98,11 @@ def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
         for axis in flow.axes:
             if axis not in term.dims:
                 assert axis.size is not None
-                term = operand(lift, _times(lift, term, axis.size))
+                one = Known(lift.numbers.get(term.node), term.node) if term.kind == "number" else term
+                term = operand(lift, operated(lift, "*", one, Host(steps_of(lift, axis.size))))
     elif len(over) < len(flow.axes) and how == "prod":
         raise Refused("A product of equal factors over a loop is not known here.")
     return reduce(lift, how, term, over)
-
-
-def _times(lift: Lifting, term: Tensor, size: Node) -> Any:
-    size = steps_of(lift, size)
-    if term.node.kind == "const" and term.node.parts[0] in ("1", "1.0"):
-        return Host(size)
-    if term.kind == "number":
-        return Host(lift.graph.binary("*", term.node, size))
-    return binary(lift, "*", term, Host(size))
 
 
 def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
@@ -130,14 +113,12 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         return replace(left, how=how, terms=(*left.terms, right))
     if isinstance(left, Known) and (left.value is None or (how == "sum" and left.value == 0)):
         return right  # None: the first step has nothing to join.
-    if isinstance(left, (Known, Host)) and isinstance(right, (Known, Host)) and how in ("sum", "prod"):
-        return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
     if isinstance(left, Known) and not isinstance(left.value, (int, float)):
         raise Refused("A variable that a loop carries starts as something that is no number.", "FO106")
     if how == "sum" and isinstance(right, Tensor) and right.node.kind == "negative":
         return binary(lift, "-", left, replace(right, node=right.node.parts[0]))
     if how in ("sum", "prod"):
-        return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)
+        return operated(lift, {"sum": "+", "prod": "*"}[how], left, right)
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
 
 
@@ -266,16 +247,10 @@ def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | No
 
     def after(steps: Any) -> Any:
         if total.how == "prod":
-            return _joined(lift, "*", before, operated(lift, "**", term, steps))
-        return _joined(lift, "+", before, _joined(lift, "*", term, steps))
+            return operated(lift, "*", before, operated(lift, "**", term, steps))
+        return operated(lift, "+", before, operated(lift, "*", term, steps))
 
     return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
-
-
-def _joined(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
-    if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
-        return right
-    return operated(lift, symbol, left, right)
 
 
 def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:

@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flatout.vectorize.arrays.exact_comparisons import BLURRED
+from flatout.vectorize.arrays.exact_numbers import BLURRED
 
 from . import trial_inputs as inputs
 from .gradients import (

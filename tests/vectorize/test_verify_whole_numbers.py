@@ -15,7 +15,7 @@ from same_loss import assert_same_loss
 
 import flatout
 from flatout.vectorize.rewrite import rewrite_function
-from flatout.vectorize.verify.rewrites import NoRewrite
+from flatout.vectorize.verify.verification import NoRewrite
 
 WEIGHT = {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 6.0}
 PRICE = {5_000_000_000: 2.0, 5_000_000_001: 3.0, 5_000_000_005: 7.0}

@@ -7,6 +7,7 @@ import concurrent.futures
 import contextlib
 import functools
 import io
+import itertools
 import linecache
 import timeit
 import types
@@ -14,20 +15,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from flatout.vectorize.arrays.expression_graph import text_of
 from flatout.vectorize.arrays.lifted_values import Refused
-from flatout.vectorize.arrays.source_printing import text_of
 from flatout.vectorize.interpreter.scopes import outside_of
 from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.gradients import ArgumentChanged, backend, on_device, outside_tracing
-from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
 from flatout.vectorize.verify.trial_inputs import LARGE_NUMBERS, ordinary
-from flatout.vectorize.verify.verification import find_recipes, verify
+from flatout.vectorize.verify.verification import NoRewrite, Rewrite, find_recipes, verify
 
 from .decorator import Decision
 from .rewrite import array_parameters, candidate_ranks, map_function, rewrite_function
 
 Shapes = Mapping[str, Sequence[int | None]]
+# Versions of the array form: with what is left out replaced before the arithmetic, with the mean of nothing as NaN, and
+# compared leniently where a prediction is NaN. Each also with whole numbers as floats, which have no bound.
+_VERSIONS = ((), ("is_careful",), ("is_exact",), ("is_careful", "is_exact"), ("lenient",))
 # Of what is measured for `explain()`.
 _BATCH = 64
 _REPEATS = 5
@@ -51,7 +54,7 @@ def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes
     if isinstance(found, NoRewrite):
         decision, refusal = Decision(None, found), found
     else:
-        decision = _of_arrays(function, found, ranks, holder, shapes)
+        decision = _of_arrays(function, ranks, holder, shapes)
         if decision.function is not None:
             return decision
         refusal = NoRewrite("", decision.reason.code, hints=found.hints)
@@ -64,50 +67,30 @@ def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes
     return replace(again, reason=found) if isinstance(found, NoRewrite) else decision
 
 
-def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
-    """Verify the array form, if need be with whole numbers as floats, which have no bound."""
+def _of_arrays(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
+    """Verify the array form, in one version after the other, as far as they answer what was said against others."""
+    decisions: dict[tuple[str, bool], Decision] = {}
     answers: dict[Any, Any] = {}
-    decision, reasons = _with_care(function, found, ranks, holder, shapes, answers, is_rounding=False)
-    if decision.function is None and LARGE_NUMBERS in reasons:
-        other = rewrite_function(function, ranks, holder, is_rounding=True)
-        if isinstance(other, Rewrite) and other.source != found.source:
-            again, _ = _with_care(function, other, ranks, holder, shapes, answers, is_rounding=True)
-            return again if again.function is not None else decision
-    return decision
-
-
-def _with_care(
-    function: Any,
-    found: Rewrite,
-    ranks: Mapping[str, int],
-    holder: Any,
-    shapes: Shapes | None,
-    answers: dict[Any, Any],
-    is_rounding: bool,
-) -> tuple[Decision, str]:
-    """Verify a form, if need be with what is left out replaced before the arithmetic; and all that was said against."""
-    decision = verified(function, found, holder, shapes, answers)
-    reason = reasons = "" if decision.verdict is None else decision.verdict.reason
-    if "nan" not in reason.lower():
-        return decision, reason
-    forms = [(True, False)]
-    if "the original gives nan" in reason:
-        forms += [(False, True), (True, True)]
-    for is_careful, is_exact in forms:
-        other = rewrite_function(
-            function, ranks, holder, is_careful=is_careful, is_exact=is_exact, is_rounding=is_rounding
-        )
-        if isinstance(other, Rewrite) and other.source != found.source:
-            again = verified(function, other, holder, shapes, answers)
-            if again.function is not None:
-                return again, ""
-            reasons += "" if again.verdict is None else again.verdict.reason
-    if not any(word in found.source for word in ("isnan", "isfinite", "nan_to_num")):
-        again = verified(function, found, holder, shapes, answers, lenient=True)
-        if again.function is not None:
-            return again, ""
-        reasons += "" if again.verdict is None else again.verdict.reason
-    return decision, reasons
+    reason = reasons = ""
+    for is_rounding, version in itertools.product((False, True), _VERSIONS):
+        reason = reason if version else ""
+        is_asked = not version or ("the original gives nan" if "is_exact" in version else "nan") in reason.lower()
+        if not is_asked or (is_rounding and LARGE_NUMBERS not in reasons):
+            continue
+        lenient = "lenient" in version
+        forms = {} if lenient else dict.fromkeys(version, True)
+        made = rewrite_function(function, ranks, holder, is_rounding=is_rounding, **forms)
+        if not isinstance(made, Rewrite) or (made.source, lenient) in decisions:
+            continue
+        if lenient and any(word in made.source for word in ("isnan", "isfinite", "nan_to_num")):
+            continue
+        decision = verified(function, made, holder, shapes, answers, lenient)
+        if decision.function is not None:
+            return decision
+        decisions[made.source, lenient] = decision
+        said = "" if decision.verdict is None else decision.verdict.reason
+        reason, reasons = reason if version else said, reasons + said
+    return next(iter(decisions.values()))
 
 
 def suggested(function: Any, holder: Any = None) -> tuple[dict[str, int], Decision]:

@@ -260,10 +260,13 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
 def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     """`left symbol right` of numbers: known now, when the loss is traced, or for each step."""
     neutral = {"+": 0, "-": 0, "*": 1}.get(symbol)
-    if _is_constant(right) and right.value == neutral:
+    is_written = [isinstance(one, Known) and one.node.is_written for one in (left, right)]
+    if is_written[1] and right.value == neutral:
         return left
-    if _is_constant(left) and left.value == neutral and symbol != "-":
+    if is_written[0] and left.value == neutral and symbol != "-":
         return right
+    if symbol == "+" and is_written[1] and right.value < 0:
+        return operated(lift, "-", left, number(lift, -right.value))
     if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
         return binary(lift, symbol, left, right)
     node = lift.graph.binary(symbol, left.node, right.node)
@@ -272,13 +275,7 @@ def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     if not isinstance(left, Known) or not isinstance(right, Known):
         return Host(node)
     value = PYTHON[symbol](left.value, right.value)
-    return number(lift, value) if _is_constant(left) and _is_constant(right) else Known(value, node)
-
-
-def _is_constant(value: Any) -> bool:
-    """Whether a number is written in the function, and no variable outside of it."""
-    kinds = ("const", "negative", "binary")
-    return isinstance(value, Known) and all(part.kind in kinds for part in value.node.and_below())
+    return number(lift, value) if all(is_written) else Known(value, node)
 
 
 def negative(lift: Lifting, tensor: Tensor) -> Tensor:

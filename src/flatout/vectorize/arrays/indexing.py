@@ -121,7 +121,7 @@ def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
 
 def _moved(lift: Lifting, size: Node, by: int) -> Node:
     """A size, and as much more."""
-    moved = operated(lift, "+" if by > 0 else "-", size_of(lift, size), number(lift, abs(by)))
+    moved = operated(lift, "+", size_of(lift, size), number(lift, by))
     return lift.graph.const(max(0, moved.value)) if isinstance(moved, Known) else moved.node  # type: ignore[no-any-return]
 
 

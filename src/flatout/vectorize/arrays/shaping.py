@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from .algebra import align, binary, front, is_one, number, opened, operand, operated, size_of
+from .algebra import align, front, is_one, number, opened, operand, operated, size_of
 from .indexing import index, listing_to_tensor, positions
 from .lifted_values import (
     Axis,
@@ -318,8 +318,6 @@ def _shape(lift: Lifting, value: Any) -> Any:
 
 
 def _size(lift: Lifting, value: Any) -> Any:
-    if isinstance(value, Places):
-        return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
     if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
         return counted(lift, value.valid, value.inner)
     whole = tensor(lift, value)

@@ -130,7 +130,8 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     handler = run.handlers.get(path or "")
     if handler is not None:
         return handler(run, args, kwargs)
-    if _is_keras_loss(function.value):
+    held = function.value
+    if is_loss_wrapper(held) and getattr(held, "reduction", None) == "sum_over_batch_size":
         return mapped_call(run.lift, function, f"keras.losses.{type(function.value).__name__}", args, kwargs)
     library = library_of(path)
     is_array = library not in (None, "numpy", "math", "builtins") and canonical(str(path)) in OPERATIONS
@@ -192,11 +193,6 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return join(run.lift, how, left, right)
-
-
-def _is_keras_loss(value: Any) -> bool:
-    """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
-    return is_loss_wrapper(value) and getattr(value, "reduction", None) == "sum_over_batch_size"
 
 
 def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:

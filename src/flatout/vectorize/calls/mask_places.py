@@ -21,10 +21,6 @@ _FLATTENING = ("squeeze", "reshape", "ravel", "view", "flatten")
 _SAME = ("cast", "convert_to_tensor", "to", "long", "int", "identity", "stop_gradient", "cpu", "numpy", "detach")
 
 
-def asks_for_places(name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    return name in FUNCTIONS and len(args) == 1 and not set(kwargs) & {"x", "y"}
-
-
 def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) -> Any:
     """What a library gives for the places where a condition holds."""
     mask = tensor(lift, condition)

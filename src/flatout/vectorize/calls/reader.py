@@ -13,7 +13,17 @@ from typing import Any, Protocol
 
 from flatout.vectorize.arrays.algebra import on_host
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Method, Refused, Stream, Tensor
+from flatout.vectorize.arrays.lifted_values import (
+    Host,
+    Items,
+    Known,
+    Listing,
+    Local,
+    Method,
+    Refused,
+    Tensor,
+    WrongRank,
+)
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.shaping import tensor
 
@@ -27,41 +37,18 @@ class Reader(Protocol):
     lift: Lifting
 
     @property
-    def handlers(self) -> Mapping[str, Handler]:
-        """Functions that are no plain function of arrays, by their dotted names."""
-
-    def expression(self, node: ast.expr, scope: Any) -> Any:
-        """The lifted value of an expression, for code that only looks at it."""
-
-    def reference(self, node: ast.expr, scope: Any) -> Any:
-        """The lifted value of an expression, with the identity of what may be changed."""
-
-    def function(self, local: Local, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a function gives that is defined in the loss."""
-
-    def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a function of the user's gives, which is read in place of being called."""
-
-    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
-        """What any lifted value gives that can be called."""
-
-    def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """The list, dict or object that a call makes; None: it makes none that may be changed."""
-
-    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a method gives of a list, dict or object that the user's code made."""
-
-    def truth(self, value: Any) -> Any:
-        """A condition: True or False if known now, else a `Host` or a tensor of booleans."""
-
-    def compared(self, symbol: str, left: Any, right: Any) -> Any:
-        """`left symbol right`, perhaps of what a loop carries."""
-
-    def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
-        """What `body` gives for all steps of a loop at once."""
-
-    def made_once(self, wish: str, value: Any, node: Node) -> Known:
-        """A value that the rewrite makes once, and not at every call."""
+    def handlers(self) -> Mapping[str, Handler]: ...
+    def expression(self, node: ast.expr, scope: Any) -> Any: ...
+    def reference(self, node: ast.expr, scope: Any) -> Any: ...
+    def function(self, local: Local, args: list[Any], kwargs: dict[str, Any]) -> Any: ...
+    def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any: ...
+    def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any: ...
+    def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any: ...
+    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any: ...
+    def truth(self, value: Any) -> Any: ...
+    def compared(self, symbol: str, left: Any, right: Any) -> Any: ...
+    def each_step(self, flow: Listing, body: Callable[[], Any]) -> Any: ...
+    def made_once(self, wish: str, value: Any, node: Node) -> Known: ...
 
 
 def bound(functions: Mapping[str, Callable[..., Any]]) -> dict[str, Handler]:
@@ -104,6 +91,13 @@ def _whole(lift: Lifting, path: str, value: Any) -> Tensor:
     return made
 
 
+def _vector(lift: Lifting, path: str, value: Any) -> Any:
+    made = on_host(lift, tensor(lift, value))
+    if made.rank != 1:
+        raise WrongRank(f"{path}() of an array that is no vector.")
+    return made
+
+
 def _size(lift: Lifting, path: str, value: Any) -> Any:
     if not isinstance(value, (Known, Host)):
         raise Refused(f"{path}() with a size, or a bound, that depends on the data.", "FO108")
@@ -124,6 +118,7 @@ _DECLARED: dict[str, Callable[[Lifting, str, Any], Any]] = {
     "Tensor": lambda lift, path, value: tensor(lift, value),
     "Read": lambda lift, path, value: on_host(lift, tensor(lift, value)),
     "Whole": _whole,
+    "Vector": _vector,
     "Size": _size,
     "Plain": _plain,
 }

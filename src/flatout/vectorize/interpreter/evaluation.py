@@ -26,10 +26,8 @@ from flatout.vectorize.arrays.lifted_values import (
     Refused,
     Sum,
     Tensor,
-    Unreadable,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import calls, value_parts
 from flatout.vectorize.calls.operations import matmul
@@ -56,7 +54,7 @@ def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
             return Known(node.value, graph.const(node.value))
         case ast.Name():
             value = scope.find(node.id, graph, run.injected)
-            if isinstance(value, Unreadable):
+            if isinstance(value, Refused):
                 raise Refused(value.reason, value.code, node.lineno)
             return watched(run.lift, value)
         case ast.Tuple() | ast.List():
@@ -321,7 +319,7 @@ def _decided(run: Interpreting, is_and: bool, value: Any, rest: Callable[[], Any
     test = value if isinstance(value, (bool, Question)) else truth(run, value)
     if isinstance(test, bool):
         return rest() if test == is_and else value
-    with Masked(run.lift, test if is_and or isinstance(test, Question) else run.inverse(test)):
+    with run.lift.masked(test if is_and or isinstance(test, Question) else run.inverse(test)):
         other = rest()
     if isinstance(other, bool):
         return value if other == is_and else other

@@ -27,11 +27,9 @@ from flatout.vectorize.arrays.lifted_values import (
     Sum,
     TableRow,
     Tensor,
-    Unreadable,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Masked
-from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.arrays.reductions import FILL, sheltered
 from flatout.vectorize.calls.calls import is_log
 from flatout.vectorize.loops.loop_totals import join, masked_entries
 
@@ -101,7 +99,9 @@ class Changing(Interpreting):
             scope.variables[name] = join(self.lift, "entries", held, Splice(Listing(value, ()), slot))
             return
         is_whole = root is target.value
-        if is_whole and isinstance(held, Tensor) and held.node.kind not in HELD and not _is_shared(held, scope):
+        # Another variable that holds the same array would change with it.
+        shares = sum(getattr(one, "node", held) is getattr(held, "node", None) for one in scope.variables.values())
+        if is_whole and isinstance(held, Tensor) and held.node.kind not in HELD and shares == 1:
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:
@@ -136,7 +136,9 @@ class Changing(Interpreting):
             old, put = heap_access.entry(self, of, key), partial(heap_access.set_entry, self, of, key)
         else:
             old = self.reference(ast.parse(ast.unparse(target), mode="eval").body, scope)
-        if isinstance(old, Known) and old.node.kind in HELD and _changes_in_place(old.value):
+        # Those of a list, dict, array of NumPy or torch change the value.
+        is_in_place = isinstance(old, Known) and any(hasattr(type(old.value), name) for name in ("__iadd__", "__ior__"))
+        if is_in_place and old.node.kind in HELD:
             raise Refused(f"Something outside the function is changed: {ast.unparse(node)}", "FO303")
         value = self.expression(node.value, scope)
         if is_object(old) and isinstance(node.op, ast.Add):
@@ -186,7 +188,7 @@ class Changing(Interpreting):
         masks = (test.keep, None) if isinstance(test, Question) else (test, self.inverse(test))
         for side, mask in zip(sides, masks, strict=True):
             self.heap.restore(before)
-            with Masked(self.lift, mask):
+            with self.lift.masked(mask):
                 results.append(side())
             states.append(self.heap.snapshot())
         changed = [
@@ -199,7 +201,7 @@ class Changing(Interpreting):
             space.variables.pop(cell, None)  # Where it is refused, a loop around it sees that it changes.
             if then is None or otherwise is None:
                 label = self.heap.label(space, cell)
-                joint: Any = Unreadable(f"{label!r} has a value on one side of a branch only.", "FO202")
+                joint: Any = Refused(f"{label!r} has a value on one side of a branch only.", "FO202")
             elif isinstance(test, Question):
                 joint = answered(self, test, then, otherwise, before[space].get(cell), len(changed) == 1)
             else:
@@ -215,8 +217,8 @@ class Changing(Interpreting):
     def choose(self, condition: Any, left: Any, right: Any) -> Any:
         """What a variable is behind a branch."""
         lift = self.lift
-        if isinstance(left, Unreadable) or isinstance(right, Unreadable):
-            return left if isinstance(left, Unreadable) else right
+        if isinstance(left, Refused) or isinstance(right, Refused):
+            return left if isinstance(left, Refused) else right
         if isinstance(left, Sum) or isinstance(right, Sum):
             return self._choose_terms(condition, left, right)
         if isinstance(left, Splice):
@@ -280,7 +282,7 @@ class Changing(Interpreting):
                 inside = term.listing
                 return replace(term, listing=replace(inside, keep=both(self.lift, inside.keep, test)))
             return Splice(Listing(term, (), test))
-        neutral = number(self.lift, {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}[how])
+        neutral = number(self.lift, FILL[how])
         if isinstance(test, Host):
             return self.choose(test, term, neutral)
         part = sheltered(self.lift, test, operand(self.lift, term))
@@ -291,21 +293,12 @@ class Changing(Interpreting):
         return expressions.truth(self, value)
 
 
-def _is_shared(held: Tensor, scope: Scope) -> bool:
-    """Whether another variable holds the same array, or a part of it, and would change with it."""
-    return sum(getattr(one, "node", None) is held.node for one in scope.variables.values()) > 1
-
-
-def _changes_in_place(value: Any) -> bool:
-    """Whether `value += x` or `value |= x` changes the value, as that of a list, dict, array of NumPy or torch does."""
-    return any(hasattr(type(value), name) for name in ("__iadd__", "__ior__"))
-
-
 def _paired(run: Interpreting, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
     """What each of several variables is assigned; one with a star gets the rest."""
     stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
     if not stars:
         return list(zip(targets, _unpacked(run, value, len(targets)), strict=True))
+    value = opened(run.lift, value)
     if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
         raise Refused("Something of unknown length is assigned to several variables.")
     (at,) = stars

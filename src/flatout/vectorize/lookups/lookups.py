@@ -23,6 +23,7 @@ from flatout.vectorize.arrays.algebra import (
     shielded,
     where,
 )
+from flatout.vectorize.arrays.expression_graph import text_of
 from flatout.vectorize.arrays.indexing import gather, index, positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -37,7 +38,6 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.source_printing import text_of
 
 # Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.
 _MOST_KEYS = 4096

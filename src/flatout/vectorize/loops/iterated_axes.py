@@ -31,18 +31,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Places,
     Range,
-    Record,
     Refused,
     Several,
-    Stream,
     Tensor,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
+from flatout.vectorize.lookups.batch_frames import parts_of
 from flatout.vectorize.lookups.lookups import distinct, is_table
 
 
-def stream(lift: Lifting, value: Any) -> Stream | Items:
+def stream(lift: Lifting, value: Any) -> Listing | Items:
     """How a value is iterated: as axes, or as the few values that it is."""
     if isinstance(value, Items):
         return value
@@ -52,7 +51,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         fresh = tuple(Axis(axis.name, axis.size, axis.start) for axis in value.axes)
         labels = dict(zip(value.axes, fresh, strict=True))
         element = relabelled_value(value.element, labels)
-        return Stream(fresh, element, None if value.keep is None else relabelled(value.keep, labels))
+        return Listing(element, fresh, None if value.keep is None else relabelled(value.keep, labels))
     if isinstance(value, Tensor):
         if not value.rank:
             raise WrongRank("A number is iterated.")
@@ -60,12 +59,12 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         if valid is not None and first in valid.dims:
             value = replace(value, valid=None, is_loose=False)
             steps = stream(lift, value)
-            assert isinstance(steps, Stream)
+            assert isinstance(steps, Listing)
             return replace(steps, keep=relabelled(valid, {first: steps.axes[0]}))
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
             return range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
         axis = Axis("row", first.size)
-        return Stream((axis,), index(lift, value, [variable(lift, axis)]))
+        return Listing(index(lift, value, [variable(lift, axis)]), (axis,))
     if isinstance(value, Bag) and not value.others:
         return stream(lift, distinct(lift, value.entries))
     if isinstance(value, Several):
@@ -104,21 +103,6 @@ def _written_out(lift: Lifting, over: Any, most: int) -> Any:
     return over
 
 
-def parts_of(lift: Lifting, groups: Groups) -> Stream:
-    """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
-    listing = distinct(lift, groups.keys)
-    lift.changes.add("FO406")
-
-    def mine(column: Tensor) -> Tensor:
-        twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
-        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
-        return replace(column, valid=same, position=None)
-
-    columns = groups.columns if groups.column is None else {}
-    part = Record({name: mine(column) for name, column in columns.items()}) if columns else mine(groups.column)  # type: ignore[arg-type]
-    return Stream(listing.axes, Items((listing.element, part)), listing.keep)
-
-
 def variable(lift: Lifting, axis: Axis) -> Tensor:
     """All values of a loop's variable."""
     graph = lift.graph
@@ -131,7 +115,7 @@ def variable(lift: Lifting, axis: Axis) -> Tensor:
     return Tensor(node, (axis,), (), "int", is_host=True, position=(axis, 0))
 
 
-def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
+def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Listing:
     """The steps of a range; `most`: as many as there can be, where a bound is of the data."""
     step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
     if isinstance(value.step, Known):
@@ -159,14 +143,14 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
         keep = elementwise(lift, "greater_equal", (at, start), "bool", ">=")
     if isinstance(stop, Tensor):
         keep = both(lift, keep, elementwise(lift, "less", (at, stop), "bool", "<"))
-    return Stream((axis,), at, keep)
+    return Listing(at, (axis,), keep)
 
 
 def _steps_in(lift: Lifting, span: Known | Host) -> Node:
     return lift.graph.const(max(0, int(span.node.parts[0]))) if span.node.kind == "const" else span.node
 
 
-def backwards(flow: Stream) -> Stream:
+def backwards(flow: Listing) -> Listing:
     """The same steps, from the last to the first."""
     for axis in flow.axes:
         axis.is_reversed = not axis.is_reversed
@@ -186,7 +170,7 @@ def in_order(lift: Lifting, element: Any, axes: tuple[Axis, ...]) -> Any:
     return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None)
 
 
-def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
+def _stepping(lift: Lifting, value: Range, step: int | None) -> Listing:
     """`range(start, stop, step)`: every step-th index, as an array of indices."""
     bounds = (value.start, value.stop)
     if step is None or step < 1 or not all(isinstance(bound, (Known, Host)) for bound in bounds):
@@ -194,7 +178,7 @@ def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
     span = operated(lift, "-", operated(lift, "+", value.stop, number(lift, step - 1)), value.start)
     axis = Axis("i", _steps_in(lift, operated(lift, "//", span, number(lift, step))))
     at = operated(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
-    return Stream((axis,), replace(operated(lift, "+", at, value.start), kind="int", position=None))
+    return Listing(replace(operated(lift, "+", at, value.start), kind="int", position=None), (axis,))
 
 
 def _bound(lift: Lifting, stop: Tensor) -> Node:
@@ -205,9 +189,9 @@ def _bound(lift: Lifting, stop: Tensor) -> Node:
     return lift.graph.make("pending", object())
 
 
-def _several(lift: Lifting, value: Several) -> Stream | Items:
+def _several(lift: Lifting, value: Several) -> Listing | Items:
     if value.how == "enumerate":
-        inside, first = stream(lift, value.values[0]), value.values[1].value
+        inside, first = stream(lift, value.values[0]), value.values[1]
         if isinstance(inside, Items):
             pairs = (Items((number(lift, k), item)) for k, item in enumerate(inside.values, first))
             return Items(tuple(pairs))
@@ -216,7 +200,7 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
         at = inside.axes[0]
         count = replace(positions(lift, at), position=(at, 0) if at.start is None else None)
         count = replace(operated(lift, "+", count, number(lift, first)), kind="int")
-        return Stream(inside.axes, Items((count, inside.element)))
+        return replace(inside, element=Items((count, inside.element)))
     if value.how == "reversed":
         inside = stream(lift, value.values[0])
         if isinstance(inside, Items):
@@ -232,12 +216,12 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
     parts = [stream(lift, item) for item in value.values]
     if any(isinstance(part, Items) for part in parts):
         raise Refused("A product of lists that have no array form.", "FO103")
-    streams = [part for part in parts if isinstance(part, Stream)]
+    streams = [part for part in parts if isinstance(part, Listing)]
     joint: Tensor | None = None
     for part in streams:
         joint = both(lift, joint, part.keep)
     axes = tuple(axis for part in streams for axis in part.axes)
-    return Stream(axes, Items(tuple(part.element for part in streams)), joint)
+    return Listing(Items(tuple(part.element for part in streams)), axes, joint)
 
 
 def _is_together(values: tuple[Any, ...]) -> bool:
@@ -268,10 +252,10 @@ def _less(size: Any) -> tuple[Node, int]:
     return (size.parts[1], int(size.parts[2].parts[0])) if is_cut else (size, 0)
 
 
-def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
+def _zipped(lift: Lifting, parts: list[Listing | Items]) -> Listing | Items:
     if all(isinstance(part, Items) for part in parts):
         return Items(tuple(Items(row) for row in zip(*(part.values for part in parts), strict=False)))  # type: ignore[union-attr]
-    streams = [part for part in parts if isinstance(part, Stream)]
+    streams = [part for part in parts if isinstance(part, Listing)]
     first = streams[0]
     if len(streams) < len(parts) or any(len(part.axes) != 1 or part.keep is not None for part in streams):
         raise Refused("zip() of lists of which the lengths depend on the data, or are not known to agree.", "FO108")
@@ -285,7 +269,7 @@ def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
             _must_agree(lift, axis.size, other.size)
         element = part.element if other.start is axis.start else _counted_from(lift, part.element, other, axis)
         elements.append(relabelled_value(element, {other: axis}))
-    return Stream(first.axes, Items(tuple(elements)))
+    return Listing(Items(tuple(elements)), first.axes)
 
 
 def _counted_from(lift: Lifting, element: Any, own: Axis, other: Axis) -> Any:
@@ -312,7 +296,7 @@ def _is_named(node: Node) -> bool:
     return node.kind == "name" or (node.kind == "attribute" and _is_named(node.parts[0]))
 
 
-def _static(lift: Lifting, value: Known) -> Stream | Items:
+def _static(lift: Lifting, value: Known) -> Listing | Items:
     content = value.value
     if isinstance(content, (list, tuple, np.ndarray)) and len(content):
         try:
@@ -326,7 +310,7 @@ def _static(lift: Lifting, value: Known) -> Stream | Items:
                 size = rows.inner[0].size
             axis = Axis("item", size)
             element = relabelled(replace(rows, inner=rows.inner[1:]), {rows.inner[0]: axis})
-            return Stream((axis,), element)
+            return Listing(element, (axis,))
         return opened(lift, Known(list(content), value.node))  # type: ignore[no-any-return]
     if getattr(content, "shape", ()) and hasattr(content, "dtype") and not is_table(value):
         return stream(lift, operand(lift, value))

@@ -33,15 +33,12 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Refused,
     Splice,
-    Stream,
     Sum,
     Tensor,
-    Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.arrays.reductions import FILL, reduce, sheltered
 from flatout.vectorize.reading.function_source import loaded, stored
 
 from .iterated_axes import in_order
@@ -58,15 +55,15 @@ def carried(lift: Lifting, value: Any, name: str) -> Any:
     return Sum(name, begin=value)
 
 
-def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Listing) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
     before = opened(lift, before) if isinstance(after, Items) else before
     if isinstance(before, Items) and isinstance(after, Items) and len(before.values) == len(after.values):
         pairs = enumerate(zip(before.values, after.values, strict=True))
         parts = [finished(lift, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
-        return next((part for part in parts if isinstance(part, Unreadable)), Items(tuple(parts)))
+        return next((part for part in parts if isinstance(part, Refused)), Items(tuple(parts)))
     if not isinstance(after, Sum) or after.name != name or after.entry is not None:
-        return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
+        return Refused(f"{name!r} is read behind a loop that gives it a new value at every step.", "FO106")
     if after.how is None:
         return before
     if after.how == "list":
@@ -83,15 +80,12 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
     return join(lift, after.how, before, term)
 
 
-_IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
-
-
-def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
+def over_axes(lift: Lifting, how: str, term: Tensor, flow: Listing) -> Tensor:
     """One term of a sum (product, maximum) over all steps of a loop."""
     if term.valid is not None:
         raise Refused("A selection of elements is added up over a loop.", "FO108")
     if flow.keep is not None:
-        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, _IDENTITY[how]))
+        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, FILL[how]))
         term = replace(kept, inner=term.inner, is_host=term.is_host)
     over = tuple(axis for axis in flow.axes if axis in term.dims)
     if how == "sum":
@@ -122,7 +116,7 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
 
 
-def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+def _filled(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A list behind a loop that filled it."""
     from .keyed_terms import joined
 
@@ -148,7 +142,7 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     return joined(lift, [before, filled])
 
 
-def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """An array or list behind a loop that set its entries, those of every step, perhaps under conditions."""
     for term in after.terms:
         if len(flow.axes) != 1 or flow.axes[0] not in term.slot or flow.axes[0].start is not None:
@@ -231,7 +225,7 @@ def _recurrence(total: Sum) -> Refused:
     return Refused(f"{total.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
 
 
-def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | None:
+def steady(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any, Any] | None:
     """A total that grows by the same number at every step: before the step's own, after it, and behind the loop."""
     before, term = total.begin, total.terms[0]
     if total.how not in _FUNCTIONS or len(total.terms) > 1 or not isinstance(term, (Known, Host)):
@@ -253,7 +247,7 @@ def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | No
     return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
 
 
-def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:
+def advanced(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any]:
     """The total at every step of a loop, and the one behind it."""
     how, term = str(total.how), total.terms[0]
     for more in total.terms[1:]:
@@ -280,4 +274,4 @@ def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
     until = elementwise(lift, "less_equal", (positions(lift, other), positions(lift, axis)), "bool", "<=")
     lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
     twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
-    return over_axes(lift, how, twin, Stream((other,), twin, until))
+    return over_axes(lift, how, twin, Listing(twin, (other,), until))

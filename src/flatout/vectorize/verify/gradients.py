@@ -55,7 +55,8 @@ def value_and_gradient(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if backend() == "jax":
-            return _jax(function, arrays, wrt, compiled, quick)
+            found = jax_compiled(function, arrays, wrt, is_quick=not compiled) if quick or compiled else None
+            return by_steps(function, arrays, wrt) if found is None else found
         return (
             _tensorflow(function, arrays, wrt, compiled) if backend() == "tensorflow" else _torch(function, arrays, wrt)
         )
@@ -94,12 +95,6 @@ def on_device(arrays: Arrays) -> dict[str, Any]:
     from keras import ops
 
     return {name: ops.convert_to_tensor(value) for name, value in arrays.items()}
-
-
-def _jax(function: Any, arrays: Arrays, wrt: str | None, compiled: bool, quick: bool) -> Answer:
-    """What a loss gives: compiled as `fit` compiles it, or quickly if that can be done, or each operation by itself."""
-    found = jax_compiled(function, arrays, wrt, is_quick=not compiled) if quick or compiled else None
-    return by_steps(function, arrays, wrt) if found is None else found
 
 
 def jax_compiled(function: Any, arrays: Arrays, wrt: str | None, is_quick: bool) -> Answer | None:

@@ -33,9 +33,8 @@ import numpy as np
 from flatout.base import disk_cache
 from flatout.pysource.library_functions import code_names
 
-from .rewrites import Rewrite
 from .trial_inputs import Recipe
-from .verification import Verdict
+from .verification import Rewrite, Verdict
 
 _MOST_KEPT = 2000
 _VARIABLES = ("XLA_FLAGS", "TF_XLA_FLAGS", "NVIDIA_TF32_OVERRIDE", "TF_ENABLE_ONEDNN_OPTS")

@@ -54,7 +54,7 @@ def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes
     if isinstance(found, NoRewrite):
         decision, refusal = Decision(None, found), found
     else:
-        decision = _of_arrays(function, ranks, holder, shapes)
+        decision = _of_arrays(function, found, ranks, holder, shapes)
         if decision.function is not None:
             return decision
         refusal = NoRewrite("", decision.reason.code, hints=found.hints)
@@ -67,7 +67,7 @@ def _decide(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes
     return replace(again, reason=found) if isinstance(found, NoRewrite) else decision
 
 
-def _of_arrays(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
+def _of_arrays(function: Any, found: Rewrite, ranks: Mapping[str, int], holder: Any, shapes: Shapes | None) -> Decision:
     """Verify the array form, in one version after the other, as far as they answer what was said against others."""
     decisions: dict[tuple[str, bool], Decision] = {}
     answers: dict[Any, Any] = {}
@@ -78,8 +78,8 @@ def _of_arrays(function: Any, ranks: Mapping[str, int], holder: Any, shapes: Sha
         if not is_asked or (is_rounding and LARGE_NUMBERS not in reasons):
             continue
         lenient = "lenient" in version
-        forms = {} if lenient else dict.fromkeys(version, True)
-        made = rewrite_function(function, ranks, holder, is_rounding=is_rounding, **forms)
+        forms = dict.fromkeys([*(() if lenient else version), *(["is_rounding"] if is_rounding else [])], True)
+        made = rewrite_function(function, ranks, holder, **forms) if forms else found
         if not isinstance(made, Rewrite) or (made.source, lenient) in decisions:
             continue
         if lenient and any(word in made.source for word in ("isnan", "isfinite", "nan_to_num")):

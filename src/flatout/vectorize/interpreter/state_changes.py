@@ -89,7 +89,7 @@ class Changing(Interpreting):
     def _assign_entry(self, target: ast.Subscript, value: Any, scope: Scope) -> None:
         root = target.value if isinstance(target.value, ast.Name) else target.value.value  # type: ignore[attr-defined]
         name = root.id
-        held = scope.variables.get(name)
+        held: Any = scope.variables.get(name)
         if isinstance(value, Sum) and value.entry is not None:
             keys = expressions.array_place(self, target, scope)
             heap_access.change(self, scope.nonlocals.get(name, scope), name, keys[1] if keys else (), value)
@@ -98,10 +98,9 @@ class Changing(Interpreting):
         if isinstance(held, Sum) and slot:
             scope.variables[name] = join(self.lift, "entries", held, Splice(Listing(value, ()), slot))
             return
-        is_whole = root is target.value
+        is_own = root is target.value and isinstance(held, Tensor) and held.node.kind not in HELD
         # Another variable that holds the same array would change with it.
-        shares = sum(getattr(one, "node", held) is getattr(held, "node", None) for one in scope.variables.values())
-        if is_whole and isinstance(held, Tensor) and held.node.kind not in HELD and shares == 1:
+        if is_own and sum(getattr(one, "node", None) is held.node for one in scope.variables.values()) == 1:
             mask = None if isinstance(target.slice, (ast.Slice, ast.Tuple)) else self.expression(target.slice, scope)
             chosen = None if mask is None else masked_entries(self.lift, held, mask, value)
             if chosen is not None:

@@ -194,7 +194,10 @@ def test_what_any_backend_holds_is_rewritten(loss: Any) -> None:
     quick = flatout.vectorize(loss)
     assert quick.applied, quick.reason
     guess = np.random.default_rng(1).normal(size=(6, 3)).astype("float32")
-    assert_same_loss(quick, loss, {"y_true": _DATA["clock in 32 bits"], "y_pred": guess})
+    # jax itself takes no whole number beyond 32 bits beside a tensor.
+    is_beyond = loss in (signed, squares) and keras.backend.backend() == "jax"
+    numbers = _DATA["small" if is_beyond else "clock in 32 bits"]
+    assert_same_loss(quick, loss, {"y_true": numbers, "y_pred": guess})
 
 
 @pytest.mark.backend("tensorflow", "torch")

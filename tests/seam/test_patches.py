@@ -344,7 +344,7 @@ def test_threads_that_verify_losses_on_jax_and_one_that_only_uses_jax() -> None:
     import jax
     import jax.numpy as jnp
 
-    from flatout.vectorize.verify.jax_programs import by_steps
+    from flatout.vectorize.verify.gradients import by_steps
 
     names = ("__array__", "__float__", "__int__", "__index__", "item", "tolist")
     before = {name: vars(jax.core.Tracer)[name] for name in names}

@@ -16,7 +16,7 @@ import flatout
 from flatout.vectorize.decide import verified
 from flatout.vectorize.rewrite import rewrite_function
 from flatout.vectorize.verify import trial_inputs as inputs
-from flatout.vectorize.verify.rewrites import Rewrite
+from flatout.vectorize.verify.verification import Rewrite
 
 pytestmark = pytest.mark.slow
 

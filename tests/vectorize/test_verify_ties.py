@@ -11,8 +11,7 @@ from same_loss import assert_same_loss
 
 import flatout
 from flatout.vectorize.verify.gradients import value_and_gradient
-from flatout.vectorize.verify.rewrites import Rewrite
-from flatout.vectorize.verify.verification import find_recipes, verify
+from flatout.vectorize.verify.verification import Rewrite, find_recipes, verify
 
 
 def overlap_metric(y_true, y_pred):

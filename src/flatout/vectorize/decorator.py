@@ -113,7 +113,7 @@ class Vectorized:
         Args:
             measure: Whether to measure, which runs the original on a batch of 64.
         """
-        from .explanation import explain
+        from .decide import explain
 
         return explain(self.__name__, self._answer(), self.original, measure)
 

@@ -9,43 +9,25 @@ import types
 from collections.abc import Mapping
 from typing import Any
 
+from flatout.pysource.trees import defaults
 from flatout.vectorize.arrays.algebra import front
-from flatout.vectorize.arrays.expression_graph import Node
+from flatout.vectorize.arrays.expression_graph import Node, Printer, text_of
 from flatout.vectorize.arrays.lifted_values import Axis, Host, Known, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.source_printing import Printer, text_of
 from flatout.vectorize.interpreter.heap import read
 from flatout.vectorize.interpreter.interpreter import Interpreter
-from flatout.vectorize.interpreter.scopes import Scope, outside_of
+from flatout.vectorize.interpreter.scopes import Scope, outside_of, scope_of
 from flatout.vectorize.mapping.mapped_loop import map_samples
 from flatout.vectorize.reading.function_source import tree_of
 from flatout.vectorize.verify.gradients import backend, widest_integers
-from flatout.vectorize.verify.rewrites import NoRewrite, Rewrite
+from flatout.vectorize.verify.verification import NoRewrite, Rewrite
 
 _log = logging.getLogger("flatout")
 
 
-def rewrite_function(
-    function: Any,
-    ranks: Mapping[str, int],
-    holder: Any = None,
-    *,
-    is_careful: bool = False,
-    is_exact: bool = False,
-    is_rounding: bool = False,
-) -> Rewrite | NoRewrite:
-    """Rewrite a function for arrays of the given ranks.
-
-    Args:
-        function: A plain function.
-        ranks: The rank of every parameter that is an array.
-        holder: The object that `self` is, for the function of a method.
-        is_careful: Keep NaN in padding out of the gradient; costs an operation for every array that is read.
-        is_exact: Let the mean of nothing be NaN, as it is in the original, and not 0.
-        is_rounding: Let whole numbers of the data be floats, which have no bound, where their last digits do not count.
-    """
+def rewrite_function(function: Any, ranks: Mapping[str, int], holder: Any = None, **forms: bool) -> Rewrite | NoRewrite:
+    """Rewrite a plain function for arrays of the given ranks, in a form of `Lifting`; `holder` is what `self` is."""
     try:
-        forms = {"is_careful": is_careful, "is_exact": is_exact, "is_rounding": is_rounding}
         return _rewrite(function, ranks, holder, forms)
     except Refused as refused:
         is_rank = isinstance(refused, WrongRank)
@@ -77,9 +59,7 @@ def map_function(function: Any, ranks: Mapping[str, int], holder: Any, refusal: 
 
 def array_parameters(tree: Any) -> list[str]:
     """The parameters that are arrays: those without a default, less `self`."""
-    spec = tree.args
-    count = len(spec.args) - len(spec.defaults)
-    return [arg.arg for arg in spec.args[:count] if arg.arg not in ("self", "cls")]
+    return [arg.arg for arg in tree.args.args if arg.arg not in ("self", "cls", *defaults(tree))]
 
 
 def candidate_ranks(parameters: list[str]) -> list[dict[str, int]]:
@@ -96,7 +76,7 @@ def candidate_ranks(parameters: list[str]) -> list[dict[str, int]]:
 
 def _rewrite(function: Any, ranks: Mapping[str, int], holder: Any, forms: dict[str, bool]) -> Rewrite:
     tree: Any = tree_of(function)
-    scope = Scope(outside=outside_of(function))
+    scope = scope_of(function)
     arrays = [parameter for parameter in array_parameters(tree) if parameter in ranks]
     lift = Lifting(arrays[1] if len(arrays) > 1 else None, integers=widest_integers(), **forms)
     run = Interpreter(lift, function.__globals__)
@@ -149,20 +129,18 @@ def _bind(lift: Lifting, tree: Any, scope: Scope, arrays: list[str], ranks: Mapp
             if holder is None:
                 raise Refused("A method is rewritten by way of its object: vectorize(loss_object).")
             scope.variables[arg.arg] = Known(holder, graph.name(arg.arg))
-    optional = list(zip(spec.args[len(spec.args) - len(spec.defaults) :], spec.defaults, strict=True))
-    optional += [(arg, default) for arg, default in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if default]
-    for arg, default in optional:
+    for name, default in defaults(tree).items():
         try:
             value = ast.literal_eval(default)
         except ValueError as error:
-            raise Refused(f"The default of {arg.arg!r} is no constant.") from error
-        node = graph.name(arg.arg)
+            raise Refused(f"The default of {name!r} is no constant.") from error
+        node = graph.name(name)
         is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
         if is_number:
             lift.numbers[node] = value
         else:
-            lift.guards.append((graph.binary("==", node, graph.const(value)), True))
-        scope.variables[arg.arg] = Host(node) if is_number else Known(value, node)
+            lift.stays(node, value)
+        scope.variables[name] = Host(node) if is_number else Known(value, node)
 
 
 def _returned(lift: Lifting, result: Any) -> Node:

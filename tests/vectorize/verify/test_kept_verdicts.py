@@ -25,8 +25,8 @@ import flatout
 from flatout.base import disk_cache
 from flatout.vectorize import decide
 from flatout.vectorize.verify import kept_verdicts
-from flatout.vectorize.verify.code_digest import NoDigest, digest
-from flatout.vectorize.verify.rewrites import Rewrite
+from flatout.vectorize.verify.kept_verdicts import NoDigest, digest
+from flatout.vectorize.verify.verification import Rewrite
 
 _HEADER = "import enum, functools, types\nimport numpy as np\nimport pandas as pd\nfrom keras import ops\n"
 # Pairs of sources that define `f`, of which a proof for one is none for the other.

@@ -21,17 +21,17 @@ def rows(y_true, y_pred):
 
 def test_a_slip_in_a_quick_program_costs_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where it contradicts the rewrite as `fit` compiles it, jax is asked step by step."""
-    from flatout.vectorize.verify import jax_programs
+    from flatout.vectorize.verify import gradients
     from flatout.vectorize.verify.trial_inputs import Recipe
     from flatout.vectorize.verify.verification import verify
 
-    right = jax_programs.quick_answer
+    right = gradients.jax_compiled
 
-    def slip(function: Any, arrays: Any, wrt: Any) -> Any:
-        found = right(function, arrays, wrt)
-        return found if found is None else (1.5 * found[0], found[1])
+    def slip(function: Any, arrays: Any, wrt: Any, is_quick: bool) -> Any:
+        found = right(function, arrays, wrt, is_quick)
+        return found if found is None or not is_quick else (1.5 * found[0], found[1])
 
-    monkeypatch.setattr(jax_programs, "quick_answer", slip)
+    monkeypatch.setattr(gradients, "jax_compiled", slip)
     assert flatout.vectorize(rows).applied
 
     def wrong(y_true, y_pred):

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from .exact_comparisons import refuse_remainder
-from .expression_graph import FUNCTIONS, Node
+from . import exact_numbers as exact
+from .expression_graph import FUNCTIONS, PYTHON, Node
 from .lifted_values import Axis, Host, Items, Known, Listing, Record, Refused, Tensor
 from .lifting import Lifting, Made
-from .whole_numbers import COMPARISONS, as_given, integers_for, refuse_rounded, rounded_again, whole_constant
 
 
 def operand(lift: Lifting, value: Any) -> Tensor:
@@ -37,7 +36,7 @@ def operand(lift: Lifting, value: Any) -> Tensor:
 
 def constant_array(lift: Lifting, content: np.ndarray, node: Node) -> Tensor:
     """A NumPy array that the loss closes over, as a tensor of 32 bits, or more for whole numbers that need them."""
-    whole = integers_for(lift, content) if content.dtype.kind in "iu" else ""
+    whole = exact.integers_for(lift, content) if content.dtype.kind in "iu" else ""
     dtype, kind = {"f": ("float32", "float"), "b": ("bool", "bool")}.get(content.dtype.kind, (whole, "int"))
     inner = tuple(Axis("d", lift.graph.const(int(size))) for size in content.shape)
     made = lift.graph.call("ops.convert_to_tensor", node, dtype=lift.graph.const(dtype))
@@ -184,12 +183,12 @@ def elementwise(
 ) -> Tensor:
     """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
-    if symbol in COMPARISONS:
-        tensors = as_given(lift, [_without_stop(tensor) for tensor in tensors])
+    if symbol in exact.COMPARISONS:
+        tensors = exact.as_given(lift, [_without_stop(tensor) for tensor in tensors])
     if lift.rounded:
-        refuse_rounded(lift, symbol, tensors)
+        exact.refuse_rounded(lift, symbol, tensors)
     if any(tensor.kind == "int" and tensor.is_host for tensor in tensors):
-        tensors = [whole_constant(lift, tensor) for tensor in tensors]
+        tensors = [exact.whole_constant(lift, tensor) for tensor in tensors]
     arrays = [tensor for tensor in tensors if tensor.kind != "number"]
     nodes, pattern, renamed = align(lift, tensors)
     if symbol and not any(tensor.is_host for tensor in arrays) and symbol not in ("&", "|", "^"):
@@ -205,7 +204,7 @@ def elementwise(
         return elementwise(lift, function, [replace(named(part), valid=None) for part in parts], kind, symbol)
 
     lift.made.setdefault(node, Made(pattern.dims, tuple(renamed), again))
-    if lift.rounded and rounded_again(lift, function, tensors):
+    if lift.rounded and exact.rounded_again(lift, function, tensors):
         lift.rounded.add(node)
     is_series = any(tensor.is_series for tensor in tensors)
     is_blurred = symbol in ("+", "-", "*", "/") and any(tensor.is_wide or tensor.is_blurred for tensor in tensors)
@@ -223,17 +222,17 @@ def _without_stop(tensor: Tensor) -> Tensor:
 def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     """An operator between two values, of which at least one is a tensor."""
     a, b = operand(lift, left), operand(lift, right)
-    if symbol in COMPARISONS or symbol in ("&", "|", "^"):
+    if symbol in exact.COMPARISONS or symbol in ("&", "|", "^"):
         kind = "bool"
     elif symbol == "/" or "float" in (a.kind, b.kind):
         kind = "float"
     else:
         kind = a.kind if b.kind in (a.kind, "number") else b.kind if a.kind == "number" else "any"
     if symbol == "-" and lift.is_rounding and {a.node, b.node} <= lift.wholes.keys():
-        difference = cast(lift, elementwise(lift, "subtract", as_given(lift, [a, b]), "any", "-"), "float32")
+        difference = cast(lift, elementwise(lift, "subtract", exact.as_given(lift, [a, b]), "any", "-"), "float32")
         lift.rounded.add(difference.node)
         return difference
-    outgrows = _may_outgrow(lift, symbol, a, b, left, right)
+    outgrows = exact.may_outgrow(lift, symbol, a, b)
     if symbol == "**" and b.kind == "int":
         lift.sized_by(b)
     if outgrows:
@@ -242,7 +241,7 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
     if symbol in ("//", "%"):
         for tensor in (a, b):
             lift.exact(tensor)
-        refuse_remainder(a, right)
+        exact.refuse_remainder(a, lift.numbers.get(b.node))
     if symbol in ("/", "//", "%") and b.kind != "number":
         b = shielded(lift, b) if lift.carries_gradient(a.node) or lift.carries_gradient(b.node) else b
     if symbol in ("-", "+", "*") and "bool" in (a.kind, b.kind):
@@ -253,24 +252,30 @@ def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
         lift.rounded.add(result.node)
     place, by = (a.position, right) if a.position else (b.position if symbol == "+" else None, left)
     if symbol in ("+", "-") and place and isinstance(by, Known) and isinstance(by.value, int):
+        lift.stays(by.node, by.value)
         result = replace(result, position=(place[0], place[1] + (by.value if symbol == "+" else -by.value)))
     return result
 
 
-def _may_outgrow(lift: Lifting, symbol: str, a: Tensor, b: Tensor, left: Any, right: Any) -> bool:
-    """Whether whole numbers, which have no bound in Python, may soon need more bits than there are: `i**4`, `2**i`."""
-    if not {a.kind, b.kind} <= {"int", "number"} or "int" not in (a.kind, b.kind):
-        return False
-    known = [one.value if isinstance(one, Known) else None for one in (left, right)]
-    # A position is no larger than the batch; what the data hold may be.
-    is_free = all(t.is_host and t.position is None for t in (a, b) if t.kind == "int")
-    if symbol == "**":
-        return b.kind == "int" or known[1] not in ((0, 1) if is_free else (0, 1, 2))
-    if symbol != "*":
-        return False
-    # A multiple of a position by this, or more, leaves 32 bits at a batch that is not unheard of.
-    large = 2**15 if lift.integers == "int32" or not is_free else 2**31
-    return (is_free and a.kind == b.kind) or any(isinstance(one, int) and abs(one) >= large for one in known)
+def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
+    """`left symbol right` of numbers: known now, when the loss is traced, or for each step."""
+    neutral = {"+": 0, "-": 0, "*": 1}.get(symbol)
+    is_written = [isinstance(one, Known) and one.node.is_written for one in (left, right)]
+    if is_written[1] and right.value == neutral:
+        return left
+    if is_written[0] and left.value == neutral and symbol != "-":
+        return right
+    if symbol == "+" and is_written[1] and right.value < 0:
+        return operated(lift, "-", left, number(lift, -right.value))
+    if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
+        return binary(lift, symbol, left, right)
+    node = lift.graph.binary(symbol, left.node, right.node)
+    if symbol == "+" and left.node.kind == "binary" and left.node.parts[::2] == ("-", right.node):
+        node = left.node.parts[1]  # (n - 1) + 1
+    if not isinstance(left, Known) or not isinstance(right, Known):
+        return Host(node)
+    value = PYTHON[symbol](left.value, right.value)
+    return number(lift, value) if all(is_written) else Known(value, node)
 
 
 def negative(lift: Lifting, tensor: Tensor) -> Tensor:
@@ -349,12 +354,21 @@ def number(lift: Lifting, value: float | int) -> Known:
     return Known(value, lift.graph.make("const", 'float("nan")') if is_nan else lift.graph.const(value))
 
 
-def known_items(lift: Lifting, listed: Known) -> list[Known]:
-    """The entries of a list or tuple that is known now, with how the source says each."""
-    graph = lift.graph
-    if listed.node.kind in ("tuple", "list"):
-        return [Known(item, node) for item, node in zip(listed.value, listed.node.parts[0], strict=True)]
-    return [Known(item, graph.index(listed.node, (graph.const(k),))) for k, item in enumerate(listed.value)]
+def size_of(lift: Lifting, node: Node) -> Known | Host:
+    """A length as a number: known now, or when the loss is traced."""
+    return number(lift, int(node.parts[0])) if node.kind == "const" else Host(node)
+
+
+def opened(lift: Lifting, value: Any) -> Any:
+    """A list or tuple that is known now, as its values, with how the source says each; anything else as it is."""
+    if not isinstance(value, Known) or not isinstance(value.value, (list, tuple)):
+        return value
+    graph, node = lift.graph, value.node
+    if node.kind == "const":
+        return Items(tuple(number(lift, item) for item in value.value), isinstance(value.value, list))
+    is_written = node.kind in ("tuple", "list")
+    nodes = node.parts[0] if is_written else [graph.index(node, (graph.const(k),)) for k in range(len(value.value))]
+    return Items(tuple(map(Known, value.value, nodes)), isinstance(value.value, list))
 
 
 def as_constant(lift: Lifting, value: Any) -> Any:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import cast, elementwise, number, operand, placed, running, where
+from .algebra import binary, both, cast, elementwise, number, operand, operated, placed, running, size_of, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting, Made
-from .ragged import ragged
 
 
 def index(lift: Lifting, tensor: Tensor, items: list[Any]) -> Tensor:
@@ -75,7 +74,7 @@ def _sliced(lift: Lifting, tensor: Tensor, place: int, item: slice) -> Tensor:
         one_row = _one_row(item)
         if one_row is not None:
             return _with_new(lift, _picked(lift, tensor, place, one_row), place)
-        return ragged(lift, tensor, axis, item)
+        return _ragged(lift, tensor, axis, item)
     if item.start is None and item.stop is None and isinstance(item.step, Known) and item.step.value == -1:
         behind = lift.graph.const(tensor.dims.index(axis) - len(tensor.dims))
         return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=behind), position=None)
@@ -114,18 +113,16 @@ def _length(lift: Lifting, axis: Axis, bounds: tuple[Any, ...]) -> Node | None:
     first, last = (0 if bound is None else bound.value for bound in (start, stop))
     if first < 0 or last > 0 or (stop is not None and last == 0):
         return None
+    for bound in (start, stop):
+        if bound is not None:
+            lift.stays(bound.node, bound.value)
     return _moved(lift, axis.size, last - first)
 
 
 def _moved(lift: Lifting, size: Node, by: int) -> Node:
     """A size, and as much more."""
-    if not by:
-        return size
-    if size.kind == "const":
-        return lift.graph.const(max(0, int(size.parts[0]) + by))
-    if size.kind == "binary" and size.parts[0] == "-" and size.parts[2] is lift.graph.const(by):
-        return size.parts[1]  # type: ignore[no-any-return]
-    return lift.graph.binary("+" if by > 0 else "-", size, lift.graph.const(abs(by)))
+    moved = operated(lift, "+", size_of(lift, size), number(lift, by))
+    return lift.graph.const(max(0, moved.value)) if isinstance(moved, Known) else moved.node  # type: ignore[no-any-return]
 
 
 def _one_row(item: slice) -> Tensor | None:
@@ -273,3 +270,45 @@ def listing_to_tensor(lift: Lifting, listing: Listing) -> Tensor:
     inner = (*listing.axes, *element.inner)
     loose = element.is_loose or len(listing.axes) > 1
     return replace(element, inner=inner, valid=valid, is_loose=loose, position=None, domain=None)
+
+
+def _ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
+    """A slice whose bounds depend on the data: all elements stay, with a mask that says which exist."""
+    if item.step is not None:
+        raise Refused("A slice with a step has a bound that depends on the data.", "FO108")
+    lift.changes.add("FO108")
+    mask: Tensor | None = None
+    for bound, symbol in ((item.start, ">="), (item.stop, "<")):
+        if bound is None:
+            continue
+        bound = operand(lift, bound)
+        lift.learn("count", bound, axis.size)
+        if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
+            bound = _from_the_end(lift, bound, axis)
+        mask = both(lift, mask, binary(lift, symbol, positions(lift, axis), bound))
+    assert mask is not None
+    start, stop = (None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop))
+    lift.slices[mask.node] = start, stop
+    return replace(tensor, valid=replace(mask, inner=()), position=None)
+
+
+def _from_the_end(lift: Lifting, bound: Tensor, axis: Axis) -> Tensor:
+    """A bound of a slice, of which Python counts a negative one from the end."""
+    assert axis.size is not None
+    below = binary(lift, "<", bound, number(lift, 0))
+    behind = binary(lift, "+", bound, Host(axis.size))
+    return replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
+
+
+def positions(lift: Lifting, axis: Axis) -> Tensor:
+    """0, 1, 2, ... along a dimension."""
+    if axis.size is None:
+        raise Refused("The length of a dimension is not known.", "FO108")
+    return Tensor(lift.graph.call("ops.arange", axis.size), (axis,), (), "int", is_host=True)
+
+
+def steps_of(lift: Lifting, size: Node) -> Node:
+    """How many steps a loop takes: `range(2, n)` takes none where `n - 2` is negative."""
+    if size.kind == "binary" and size.parts[0] == "-":
+        return lift.graph.call("max", size, lift.graph.const(0))
+    return size

@@ -17,7 +17,10 @@ _serial = itertools.count()
 
 
 class Refused(Exception):
-    """The code cannot be lifted, or is not equal to its array form; carries what the user is told."""
+    """The code cannot be lifted, or is not equal to its array form; carries what the user is told.
+
+    As the value of a variable: it must not be read, and why.
+    """
 
     def __init__(self, reason: str, code: str = "FO101", line: int | None = None):
         super().__init__(reason)
@@ -79,11 +82,12 @@ class Tensor(_Value):
         return tuple(axis for axis in self.dims if axis not in self.inner)
 
 
-# How the functions that handle calls declare what they take beside lifted values, see `calls.signatures`: an array
-# whatever it was given as; one that is no selection; one as the user's code reads it on the host; a number that is
-# known when the loss is traced; and a constant, as its value.
+# How the functions that handle calls declare what they take beside lifted values, see `calls.reader`: an array
+# whatever it was given as; one that is no selection; one as the user's code reads it on the host, and a vector so read;
+# a number that is known when the loss is traced; and a constant, as its value.
 Whole: TypeAlias = Tensor
 Read: TypeAlias = Tensor
+Vector: TypeAlias = Tensor
 Size: TypeAlias = "Host | Known"
 Plain: TypeAlias = Any
 
@@ -125,18 +129,10 @@ class Several(_Value):
 
 
 class Listing(_Value):
-    """A list that a loop filled: one element for each step of `axes`, where `keep` holds."""
+    """A list that a loop filled, or what a loop runs over: one element for each step of `axes`, where `keep` holds."""
 
     element: Any
     axes: tuple[Axis, ...]
-    keep: Tensor | None = None
-
-
-class Stream(_Value):
-    """An iteration that becomes axes: what the loop's variable is, and for which steps it runs."""
-
-    axes: tuple[Axis, ...]
-    element: Any
     keep: Tensor | None = None
 
 
@@ -198,22 +194,15 @@ class Terms(_Value):
 
 
 class Question(_Value):
-    """A condition on what a loop carries, as the step finds it.
+    """A condition on what a loop carries, as the step finds it."""
 
-    Attributes:
-        carried: What it asks about.
-        symbol: `"<"`, `">"` and their like: how `value` compares with it; `"is"`, `"is not"`: whether there is nothing
-            yet; `"in"` and `"not in"`: whether it holds a key.
-        value: That of the step.
-        keep: What must be true, too.
-        is_open: Whether it is true as well where there is nothing yet.
-    """
-
-    carried: Sum
+    carried: Sum  # What it asks about.
+    # `"<"`, `">"` and their like: how `value` compares with it; `"is"`, `"is not"`: whether there is nothing yet;
+    # `"in"` and `"not in"`: whether it holds a key.
     symbol: str
-    value: Any = None
-    keep: Tensor | None = None
-    is_open: bool = False
+    value: Any = None  # That of the step.
+    keep: Tensor | None = None  # What must be true, too.
+    is_open: bool = False  # Whether it is true as well where there is nothing yet.
 
 
 class TableRow(_Value):
@@ -268,13 +257,6 @@ class Places(_Value):
 
     mask: Tensor
     dimension: int | None = None
-
-
-class Unreadable(_Value):
-    """A variable that must not be read: why."""
-
-    reason: str
-    code: str = "FO106"
 
 
 class Method(_Value):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,9 +34,8 @@ class Lifting:
         self.graph = ExpressionGraph()
         self.is_rounding = is_rounding  # Whether whole numbers of the data are floats: no digit is lost at the front.
         self.integers = integers  # The widest that the backend has.
-        self.is_careful = (
-            is_careful  # Whether what arrays hold where a statement does not run is kept out: it may be NaN.
-        )
+        # Whether what arrays hold where a statement does not run is kept out: it may be NaN.
+        self.is_careful = is_careful
         self.is_exact = is_exact  # Whether the mean of no element at all is NaN, as it is in the original, and not 0.
         self.masks: list[Tensor] = []  # Conditions under which the statement runs, of each enclosing loop or branch.
         self.notes: list[str] = []  # What the user shall know about the rewrite.
@@ -49,12 +49,21 @@ class Lifting:
         self.numbers: dict[Node, Any] = {}  # The constants that take part in the arithmetic.
         self.stable: set[Node] = set()  # Sorts that promise the order of equal entries.
         self.slices: dict[Node, tuple[Node | None, Node | None]] = {}  # The bounds of the slice that a mask stands for.
-        self.made: dict[Node, Made] = {}  # How arrays were computed, see `safe_where`.
-        # How an entry of a table is looked up again, rounded for a comparison, see `exact_comparisons`.
+        self.made: dict[Node, Made] = {}  # How arrays were computed, see `reductions`.
+        # How an entry of a table is looked up again, rounded for a comparison, see `exact_numbers`.
         self.entries: dict[Node, Callable[[str], Tensor]] = {}
         self._mapped = 0
         self._gradient_of = gradient_of
         self._depends: dict[Node, bool] = {}
+
+    @contextlib.contextmanager
+    def masked(self, condition: Any) -> Iterator[None]:
+        """Statements that run where a condition holds."""
+        outer, self.masks = self.masks, [*self.masks, *([condition] if isinstance(condition, Tensor) else [])]
+        try:
+            yield
+        finally:
+            self.masks = outer
 
     def note(self, text: str) -> None:
         if text not in self.notes:
@@ -64,6 +73,17 @@ class Lifting:
         """Keep what was learned of the values of a parameter, if these are its entries."""
         if of.domain:
             self.hints.append((kind, of.domain, *what))
+
+    def guard(self, condition: Node, truth: bool = True) -> None:
+        """Let the rewrite hold only while a condition is what it is now."""
+        if (condition, truth) not in self.guards:
+            self.guards.append((condition, truth))
+
+    def stays(self, node: Node, value: Any) -> None:
+        """Let the rewrite hold only while an expression has the value that it has now."""
+        if not node.is_written:
+            number = value.item() if hasattr(value, "item") else value
+            self.guard(self.graph.binary("==", node, self.graph.const(number)))
 
     def sized_by(self, value: Any) -> None:
         """Keep that the original takes as many steps or digits as a value says: large ones would take it for ever."""
@@ -99,17 +119,3 @@ class Lifting:
                 found = any(self.carries_gradient(part) for part in node.inputs())
             self._depends[node] = found
         return self._depends[node]
-
-
-class Masked:
-    """Statements that run where a condition holds."""
-
-    def __init__(self, lift: Lifting, condition: Any):
-        self._lift = lift
-        self._conditions = [condition] if isinstance(condition, Tensor) else []
-
-    def __enter__(self) -> None:
-        self._lift.masks += self._conditions
-
-    def __exit__(self, *_: Any) -> None:
-        del self._lift.masks[len(self._lift.masks) - len(self._conditions) :]

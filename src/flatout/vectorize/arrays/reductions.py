@@ -1,19 +1,23 @@
-"""Reductions of lifted tensors; elements that do not exist do not count."""
+"""Reductions of lifted tensors; elements that do not exist do not count.
+
+Nor may they reach a gradient: `where(mask, square(t - p), 0)` has the right value and, where `t` is NaN, the gradient 0
+times NaN. With what is left out replaced at its source, before the arithmetic, the gradient is right, too: `where(mask,
+square(where(mask, t, 1) - where(mask, p, 1)), 0)`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .algebra import binary, both, cast, elementwise, named, not_, number, where
+from .algebra import binary, both, cast, elementwise, named, not_, number, relabelled, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting, Made
-from .safe_where import sheltered
 
 # Stands for minus infinity where a maximum must not see an element: infinities turn gradients into NaN.
 _LOWEST = -1e30
-_FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
+FILL = {"sum": 0.0, "mean": 0.0, "prod": 1.0, "max": _LOWEST, "logsumexp": _LOWEST, "min": -_LOWEST}
 
 
 def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdims: bool = False) -> Tensor:
@@ -22,7 +26,7 @@ def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         return tensor
     if tensor.is_series:
         tensor = replace(tensor, is_series=False)
-        if how in _FILL and tensor.kind in ("float", "any"):
+        if how in FILL and tensor.kind in ("float", "any"):
             missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
             tensor = replace(tensor, valid=both(lift, tensor.valid, not_(lift, missing)))
     if tensor.is_loose and not set(tensor.inner) <= set(over):
@@ -71,12 +75,12 @@ def _masked(lift: Lifting, how: str, tensor: Tensor, valid: Tensor, over: Sequen
         off = elementwise(lift, "square", (binary(lift, "-", named(bare), named(mean)),), "float")
         spread = _masked(lift, "mean", replace(off, inner=bare.inner), valid, over, keepdims)
         return elementwise(lift, "sqrt", (spread,), "float") if how == "std" else spread
-    if how not in _FILL:
+    if how not in FILL:
         raise Refused(f"ops.{how} of a selection of elements has no masked form here.", "FO108")
     if how in ("sum", "mean") and bare.kind == "bool":
         bare = cast(lift, bare, "float32")
     is_counted = bare.kind == "int" and how in ("sum", "prod")  # A float would make floats of whole numbers.
-    fill = int(_FILL[how]) if is_counted else _FILL[how]
+    fill = int(FILL[how]) if is_counted else FILL[how]
     kept = where(lift, valid, named(sheltered(lift, valid, bare)), number(lift, fill))
     kept = replace(kept, inner=bare.inner)
     if how != "mean":
@@ -103,3 +107,47 @@ def counted(lift: Lifting, keep: Tensor, axes: Sequence[Axis]) -> Tensor:
         if axis not in whole.dims:
             total = binary(lift, "*", total, Host(axis.size))  # type: ignore[arg-type]
     return replace(total, is_host=True)
+
+
+def sheltered(lift: Lifting, mask: Tensor, tensor: Tensor) -> Tensor:
+    """The same tensor where `mask` holds, and what comes of ones elsewhere."""
+    if not lift.is_careful or not lift.carries_gradient(tensor.node):
+        return tensor
+    condition = replace(named(mask), valid=None)
+    done: dict[tuple[Node, tuple[int, ...]], Tensor] = {}
+
+    def has_mask(part: Tensor) -> bool:
+        return set(condition.dims) <= set(part.dims)
+
+    def chosen(part: Tensor) -> Tensor:
+        return replace(where(lift, condition, named(part), number(lift, 1.0)), inner=part.inner)
+
+    def again(part: Tensor) -> Tensor:
+        if not _may_be_nan(part) or not has_mask(part):
+            return part
+        key = part.node, tuple(axis.serial for axis in part.dims)
+        if key not in done:
+            done[key] = made_again(part)
+        return replace(part, node=done[key].node, dims=done[key].dims)
+
+    def made_again(tensor: Tensor) -> Tensor:
+        made = lift.made.get(tensor.node)
+        if made is not None:
+            # Behind an index the same array goes by other names.
+            labels = dict(zip(made.dims, tensor.dims, strict=True))
+            parts = [relabelled(part, labels) for part in made.parts]
+            told = [has_mask(part) for part in parts if _may_be_nan(part)]
+            if any(told):
+                found = made.again([again(part) for part in parts], labels)
+                # An array that the mask cannot be told for stays as it is, and what comes of it is replaced.
+                return found if all(told) else chosen(found)
+        node = tensor.node
+        is_chosen = node.kind == "call" and node.parts[0] == "ops.where" and node.parts[1][0] is condition.node
+        return tensor if is_chosen else chosen(tensor)
+
+    found = again(tensor)
+    return replace(tensor, node=found.node, dims=found.dims)
+
+
+def _may_be_nan(part: Tensor) -> bool:
+    return part.kind not in ("number", "bool", "int") and part.node.kind != "const" and bool(part.dims)

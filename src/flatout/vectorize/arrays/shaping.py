@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
-from .algebra import align, binary, front, is_one, number, operand
-from .indexing import index, listing_to_tensor
+from .algebra import align, front, is_one, number, opened, operand, operated, size_of
+from .indexing import index, listing_to_tensor, positions
 from .lifted_values import (
     Axis,
     Host,
@@ -25,7 +27,6 @@ from .lifted_values import (
     WrongRank,
 )
 from .lifting import Lifting
-from .ragged import positions
 from .reductions import counted, reduce
 
 
@@ -63,17 +64,11 @@ def at_axis(lift: Lifting, x: Tensor, axis: Plain, indices: Any) -> Tensor:
 
 def sizes_of(lift: Lifting, *given: Any) -> tuple[Any, ...]:
     """Sizes that are given one by one, or as one tuple; all are known when the loss is traced."""
-    sizes = _listed(lift, *given)
+    first = opened(lift, given[0]) if given else None
+    sizes = (*first.values, *given[1:]) if isinstance(first, Items) else given
     if any(not isinstance(size, (Known, Host)) for size in sizes):
         raise Refused("An array is made, or reshaped, with a size that depends on the data.", "FO108")
     return sizes
-
-
-def _listed(lift: Lifting, *given: Any) -> tuple[Any, ...]:
-    first = given[0] if given else None
-    if isinstance(first, Known) and isinstance(first.value, (tuple, list)):
-        return (*(number(lift, size) for size in first.value), *given[1:])
-    return (*first.values, *given[1:]) if isinstance(first, Items) else given
 
 
 def stack(lift: Lifting, x: Any, axis: Plain = 0, **rest: Any) -> Tensor:
@@ -171,10 +166,10 @@ def flatten(lift: Lifting, x: Tensor, shape: Any = None, *more: Any) -> Tensor:
     sizes = () if shape is None else sizes_of(lift, shape, *more)
     if not sizes or (len(sizes) == 1 and isinstance(sizes[0], Known) and sizes[0].value == -1):
         return x if x.rank == 1 else replace(x, is_loose=True)
-    return _reshaped(lift, x, [number(lift, size.value) if isinstance(size, Known) else size for size in sizes])
+    return _reshaped(lift, x, sizes)
 
 
-def _reshaped(lift: Lifting, x: Tensor, sizes: list[Any]) -> Tensor:
+def _reshaped(lift: Lifting, x: Tensor, sizes: tuple[Any, ...]) -> Tensor:
     """The inner dimensions in another shape; those of loops stay in front."""
     if x.valid is not None or x.is_loose:
         raise Refused("A selection is reshaped.", "FO108")
@@ -261,7 +256,7 @@ def split(lift: Lifting, x: Tensor, sections: Any, axis: Plain = None, *, is_siz
         cuts = [number(lift, cut) for cut in (list(itertools.accumulate(asked))[:-1] if is_size else asked)]
     elif asked == (1 if is_size else None):
         if not is_size and sections.node is not over.size:
-            lift.guards.append((graph.binary("==", sections.node, over.size), True))
+            lift.guard(graph.binary("==", sections.node, over.size))
         loop = Axis("part", over.size)
         row = at_axis(lift, x, axis, replace(positions(lift, loop), position=(loop, 0)))
         return Listing(index(lift, row, [*[slice(None)] * x.inner.index(over), None]), (loop,))
@@ -274,7 +269,7 @@ def split(lift: Lifting, x: Tensor, sections: Any, axis: Plain = None, *, is_siz
         cuts = [number(lift, each * k) for k in range(1, asked)]
     else:
         count = graph.const(asked)
-        lift.guards.append((graph.binary("==", graph.binary("%", over.size, count), graph.const(0)), True))
+        lift.stays(graph.binary("%", over.size, count), 0)
         one = graph.binary("//", over.size, count)
         cuts = [Host(one if k == 1 else graph.binary("*", graph.const(k), one)) for k in range(1, asked)]
     bounds = itertools.pairwise([None, *cuts, None])
@@ -296,19 +291,14 @@ def narrow(lift: Lifting, x: Tensor, axis: Plain, start: Any, length: Any) -> Te
 
 def sliced(lift: Lifting, x: Tensor, start_indices: Any, shape: Any) -> Tensor:
     """`tf.slice(x, begin, size)` and `ops.slice`; a size of -1 is the rest."""
-    parts = zip(_listed(lift, start_indices), _listed(lift, shape), strict=True)
-    return index(lift, x, [_part(lift, *pair) for pair in parts])
+    starts, sizes = (opened(lift, given).values for given in (start_indices, shape))
+    return index(lift, x, [_part(lift, *pair) for pair in zip(starts, sizes, strict=True)])
 
 
 def _part(lift: Lifting, start: Any, length: Any) -> slice:
-    is_first = isinstance(start, Known) and start.value == 0
-    if isinstance(length, Known) and length.value == -1:
-        return slice(None if is_first else start, None)
-    if isinstance(start, Known) and isinstance(length, Known):
-        return slice(start, number(lift, start.value + length.value))
-    if isinstance(start, (Known, Host)) and isinstance(length, (Known, Host)):
-        return slice(start, length if is_first else Host(lift.graph.binary("+", start.node, length.node)))
-    return slice(start, binary(lift, "+", start, length))
+    first = None if isinstance(start, Known) and start.node is lift.graph.const(0) else start
+    is_rest = isinstance(length, Known) and length.value == -1
+    return slice(first, None if is_rest else operated(lift, "+", start, length))
 
 
 def shape(lift: Lifting, value: Tensor) -> Items:
@@ -317,13 +307,7 @@ def shape(lift: Lifting, value: Tensor) -> Items:
     if value.is_loose or chosen not in ((), value.inner[:1]):
         raise Refused("The shape of a selection depends on the data.", "FO108")
     first = [] if value.valid is None or not chosen else [counted(lift, value.valid, chosen)]
-    return Items((*first, *(_number_of(axis.size) for axis in value.inner[len(first) :])))
-
-
-def _number_of(node: Any) -> Any:
-    if node.kind == "const":
-        return Known(int(node.parts[0]), node)
-    return Host(node)
+    return Items((*first, *(size_of(lift, axis.size) for axis in value.inner[len(first) :])))  # type: ignore[arg-type]
 
 
 def _shape(lift: Lifting, value: Any) -> Any:
@@ -334,16 +318,11 @@ def _shape(lift: Lifting, value: Any) -> Any:
 
 
 def _size(lift: Lifting, value: Any) -> Any:
-    if isinstance(value, Places):
-        return binary(lift, "*", counted(lift, value.mask, value.mask.inner), number(lift, value.mask.rank))
     if isinstance(value, Tensor) and value.valid is not None and set(value.valid.dims) & set(value.inner):
         return counted(lift, value.valid, value.inner)
     whole = tensor(lift, value)
     sizes = shape(lift, replace(whole, is_loose=False) if whole.valid is None else whole).values
-    total = sizes[0]
-    for size in sizes[1:]:
-        total = Host(lift.graph.binary("*", total.node, size.node))
-    return total
+    return functools.reduce(partial(operated, lift, "*"), sizes)
 
 
 def _rank(lift: Lifting, x: Tensor) -> Known:

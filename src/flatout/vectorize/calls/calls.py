@@ -14,7 +14,7 @@ from typing import Any
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
 from flatout.pysource.spellings import canonical
 from flatout.seam.keras_names import is_loss_wrapper, public_path
-from flatout.vectorize.arrays.algebra import as_constant, known_items, on_host, whole
+from flatout.vectorize.arrays.algebra import as_constant, on_host, opened, whole
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
 from flatout.vectorize.arrays.lifted_values import (
     Items,
@@ -32,7 +32,6 @@ from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.loops.loop_totals import join
 
 from . import methods
-from .constants import constant
 from .mapped_calls import mapped_call
 from .operations import OPERATIONS, array_function
 from .reader import Reader
@@ -77,11 +76,9 @@ def _positional(run: Reader, node: ast.expr, scope: Any, is_read: bool) -> list[
     """What an argument gives a function: one value, or, with a star, those of a list of known length."""
     if not isinstance(node, ast.Starred):
         return [run.reference(node, scope) if is_read else run.expression(node, scope)]
-    several = run.expression(node.value, scope)
+    several = opened(run.lift, run.expression(node.value, scope))
     if isinstance(several, Items):
         return list(several.values)
-    if isinstance(several, Known) and isinstance(several.value, (list, tuple)):
-        return list(known_items(run.lift, several))
     raise Refused("A call with a varying number of arguments.")
 
 
@@ -133,13 +130,14 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     handler = run.handlers.get(path or "")
     if handler is not None:
         return handler(run, args, kwargs)
-    if _is_keras_loss(function.value):
+    held = function.value
+    if is_loss_wrapper(held) and getattr(held, "reduction", None) == "sum_over_batch_size":
         return mapped_call(run.lift, function, f"keras.losses.{type(function.value).__name__}", args, kwargs)
     library = library_of(path)
     is_array = library not in (None, "numpy", "math", "builtins") and canonical(str(path)) in OPERATIONS
     is_static = all(isinstance(as_constant(run.lift, value), Known) for value in (*args, *kwargs.values()))
     if is_static and not _is_users(function.value) and not is_array:
-        return constant(run, function, path, args, kwargs)
+        return methods.constant(run, function, path, args, kwargs)
     if library == "math" or library == "numpy":
         args = [on_host(run.lift, value) for value in args]
         kwargs = {name: on_host(run.lift, value) for name, value in kwargs.items()}
@@ -166,7 +164,7 @@ def _opened(lift: Lifting, function: Known) -> Partial:
         Known(getattr(function.value, name), lift.graph.make("attribute", function.node, name))
         for name in ("func", "args", "keywords")
     )
-    return Partial(held, tuple(known_items(lift, args)), _entries(lift, words))
+    return Partial(held, opened(lift, args).values, _entries(lift, words))
 
 
 def _entries(lift: Lifting, table: Known) -> dict[str, Known]:
@@ -195,11 +193,6 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return join(run.lift, how, left, right)
-
-
-def _is_keras_loss(value: Any) -> bool:
-    """Whether a value is an object of one of Keras' own losses, with its usual reduction."""
-    return is_loss_wrapper(value) and getattr(value, "reduction", None) == "sum_over_batch_size"
 
 
 def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:

@@ -6,29 +6,30 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, cast, elementwise, known_items, number, on_host, relabelled, where
-from flatout.vectorize.arrays.along_axis import ordered
+from flatout.vectorize.arrays.algebra import binary, cast, elementwise, number, on_host, opened, relabelled, where
+from flatout.vectorize.arrays.indexing import positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
     Items,
     Known,
+    Listing,
     Partial,
     Plain,
     Read,
     Refused,
     Size,
-    Stream,
     Tensor,
+    Vector,
     Whole,
     WrongRank,
 )
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import axis_of, tensor
 from flatout.vectorize.lookups import batch_frames as frames
 from flatout.vectorize.lookups.lookups import edges_below
 
+from .operations import ordered
 from .reader import Reader, bound
 
 
@@ -51,13 +52,11 @@ def _bisect(run: Reader, a: Any, x: Read, *, right: bool) -> Any:
     return edges_below(run.lift, a, x, right, nan_is_last=not right)
 
 
-def _roc_auc(run: Reader, y_true: Read, y_score: Read) -> Any:
+def _roc_auc(run: Reader, y_true: Vector, y_score: Vector) -> Any:
     """Area under the ROC curve: the share of pairs (positive, negative) in the right order; a tie counts half."""
     lift = run.lift
     lift.changes.add("FO205")
     truth, score = y_true, y_score
-    if truth.rank != 1 or score.rank != 1:
-        raise WrongRank("roc_auc_score() of arrays that are no vectors.")
     lift.learn("value", truth, 1)
     lift.learn("value", truth, 0)
     rows, columns = truth.inner[0], Axis("other", truth.inner[0].size)
@@ -79,10 +78,8 @@ def _roc_auc(run: Reader, y_true: Read, y_score: Read) -> Any:
     return replace(elementwise(lift, "divide", (top, total), "float", "/"), is_host=True)
 
 
-def _series(run: Reader, data: Read) -> Any:
+def _series(run: Reader, data: Vector) -> Any:
     """`pandas.Series(x)` of a vector: its values, to be mapped or reduced."""
-    if data.rank != 1:
-        raise WrongRank("A Series of an array that is no vector.")
     run.lift.changes.add("FO205")
     return replace(data, is_series=True)
 
@@ -94,7 +91,7 @@ def _along_axis(run: Reader, func1d: Any, axis: Plain, arr: Whole) -> Any:
     at = arr.inner.index(own)
     others = tuple(one for one in arr.inner if one is not own)
     vector = replace(on_host(run.lift, arr), inner=(own,), position=None)
-    result = tensor(run.lift, run.each_step(Stream(others, vector), lambda: run.call(func1d, [vector])))
+    result = tensor(run.lift, run.each_step(Listing(vector, others), lambda: run.call(func1d, [vector])))
     if result.valid is not None or not set(others) <= set(result.dims):
         raise Refused("numpy.apply_along_axis() of a function that does not depend on its vector.", "FO205")
     return replace(result, inner=(*others[:at], *result.inner, *others[at:]), is_host=True, position=None)
@@ -120,8 +117,7 @@ def _bincount(run: Reader, x: Whole, weights: Tensor | None = None, minlength: S
 
 def _select(run: Reader, condlist: Any, choicelist: Any, default: Any = None) -> Any:
     """`numpy.select(conditions, choices, default)`: the first condition that holds decides."""
-    if isinstance(choicelist, Known) and isinstance(choicelist.value, (list, tuple)):
-        choicelist = Items(tuple(known_items(run.lift, choicelist)))
+    choicelist = opened(run.lift, choicelist)
     if not isinstance(condlist, Items) or not isinstance(choicelist, Items):
         raise Refused("numpy.select() of lists that are not written out.", "FO205")
     run.lift.changes.add("FO205")
@@ -143,16 +139,14 @@ def _each(run: Reader, function: Any, *arrays: Read) -> Any:
     run.lift.changes.add("FO205")
     # Every dimension is that of a loop while the function is read: it sees one entry.
     entries = [replace(relabelled(array, dict(zip(array.inner, shape, strict=False))), inner=()) for array in arrays]
-    result = tensor(run.lift, run.each_step(Stream(shape, entries), lambda: run.call(function, entries)))
+    result = tensor(run.lift, run.each_step(Listing(entries, shape), lambda: run.call(function, entries)))
     if result.rank or not set(shape) <= set(result.dims):
         raise Refused("numpy.vectorize() of a function that does not give a number for each entry.", "FO205")
     return replace(result, inner=shape, is_host=True)
 
 
-def _intersection(run: Reader, ar1: Read, ar2: Read) -> Any:
+def _intersection(run: Reader, ar1: Vector, ar2: Vector) -> Any:
     """`numpy.intersect1d(a, b)`, of which the size is asked."""
-    if ar1.rank != 1 or ar2.rank != 1:
-        raise Refused("numpy.intersect1d() of other than two vectors.", "FO205")
     return Bag(ar1, (ar2,))
 
 

@@ -194,13 +194,9 @@ def _tried(
         if isinstance(value, Known):
             return value.value
         drawn = np.random.default_rng(0).uniform(0.5, 1.0, (size,) * (value.rank if look is None else 2))
-        dtype = whole if value.kind == "int" else _dtype(value)
+        dtype = {"int": whole, "bool": "bool"}.get(value.kind, "float32")
         array = (np.ones_like(drawn) if value.kind == "int" else drawn).astype(dtype)
         return on_device({"x": array if look is None else look(array)})["x"]
 
     with outside_tracing():
         return function(*map(stand_in, args), **{key: stand_in(value) for key, value in kwargs.items()})
-
-
-def _dtype(value: Tensor) -> str:
-    return {"int": "int32", "bool": "bool"}.get(value.kind, "float32")

@@ -10,20 +10,15 @@ from typing import Any
 
 from flatout.pysource.library_functions import library_of
 from flatout.vectorize.arrays.algebra import cast
-from flatout.vectorize.arrays.indexing import select
+from flatout.vectorize.arrays.indexing import positions, select
 from flatout.vectorize.arrays.lifted_values import Items, Known, Places, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.shaping import tensor
 
 FUNCTIONS = ("where", "nonzero", "flatnonzero", "argwhere")
 # They make one row of a column of indices, or change its type.
 _FLATTENING = ("squeeze", "reshape", "ravel", "view", "flatten")
 _SAME = ("cast", "convert_to_tensor", "to", "long", "int", "identity", "stop_gradient", "cpu", "numpy", "detach")
-
-
-def asks_for_places(name: str, args: list[Any], kwargs: dict[str, Any]) -> bool:
-    return name in FUNCTIONS and len(args) == 1 and not set(kwargs) & {"x", "y"}
 
 
 def places_of(lift: Lifting, path: str, condition: Any, kwargs: dict[str, Any]) -> Any:

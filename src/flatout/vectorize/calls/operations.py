@@ -8,24 +8,33 @@ from functools import partial
 from typing import Any
 
 from flatout.pysource.spellings import canonical, keywords
-from flatout.vectorize.arrays import along_axis, shaping
-from flatout.vectorize.arrays.algebra import binary, cast, elementwise, front, guarded, number, relabelled, where
-from flatout.vectorize.arrays.along_axis import along, ordered
+from flatout.vectorize.arrays import shaping
+from flatout.vectorize.arrays.algebra import (
+    binary,
+    cast,
+    elementwise,
+    front,
+    guarded,
+    negative,
+    number,
+    relabelled,
+    where,
+)
 from flatout.vectorize.arrays.expression_graph import FUNCTIONS
-from flatout.vectorize.arrays.indexing import gather, index
+from flatout.vectorize.arrays.indexing import gather, index, positions
 from flatout.vectorize.arrays.lifted_values import Axis, Items, Places, Plain, Refused, Size, Tensor, Whole, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.shaping import SHAPES, axes_of, split, tensor
+from flatout.vectorize.arrays.shaping import SHAPES, axes_of, axis_of, split, tensor
 
 from . import mask_places
-from .signatures import called
+from .reader import called
 
 
 def array_function(lift: Lifting, path: str, args: list[Any], kwargs: dict[str, Any]) -> Any:
     """What a library's function, or method, of arrays gives; None: it is not known here."""
     name = canonical(path)
-    if mask_places.asks_for_places(name, args, kwargs):
+    if name in mask_places.FUNCTIONS and len(args) == 1 and not set(kwargs) & {"x", "y"}:
         return mask_places.places_of(lift, path, args[0], kwargs)
     if any(isinstance(value, Places) for value in (*args, *kwargs.values())) and name not in SHAPES:
         return mask_places.function_of_places(lift, name, args, kwargs)
@@ -41,12 +50,9 @@ def apply(lift: Lifting, name: str, args: list[Any], kwargs: dict[str, Any]) -> 
 
 
 def _unary(lift: Lifting, x: Tensor, *, how: str, kind: str | None) -> Tensor:
-    result = elementwise(lift, how, (x,), kind or (x.kind if x.kind != "number" else "any"))
+    given = guarded(lift, x) if how in _EDGED else x
+    result = elementwise(lift, how, (given,), kind or (x.kind if x.kind != "number" else "any"))
     return replace(result, is_host=x.is_host, position=None)
-
-
-def _edged(lift: Lifting, x: Tensor, *, how: str) -> Tensor:
-    return replace(elementwise(lift, how, (guarded(lift, x),), "float"), is_host=x.is_host)
 
 
 def _operator(lift: Lifting, x: Tensor, x2: Tensor, *, symbol: str) -> Any:
@@ -208,6 +214,86 @@ def _take_of_torch(lift: Lifting, x: Tensor, axis: Plain, indices: Tensor, *, al
     return (_take_along if along else _take)(lift, x, indices, axis)
 
 
+def along(lift: Lifting, x: Whole, axis: Plain = None, *, how: str, kind: str | None = None) -> Tensor:
+    """`ops.how(x, axis)`, of which the result is of a kind, or of that of `x`."""
+    if axis is None and how in ("cumsum", "cumprod", "flip", "normalize") and x.rank != 1:
+        raise WrongRank(f"ops.{how} without an axis flattens the array.")
+    if not x.rank:
+        raise WrongRank(f"ops.{how} of a number.")
+    place = lift.graph.const(x.dims.index(axis_of(x, axis, -1)) - len(x.dims))
+    node = lift.graph.call(f"ops.{how}", x.node, axis=place)
+    return replace(x, node=node, kind=kind or x.kind, position=None, domain=None, is_distinct=False)
+
+
+def ordered(
+    lift: Lifting,
+    x: Whole,
+    axis: Plain = None,
+    order: Plain = None,
+    stable: Plain = False,
+    *,
+    how: str,
+    descending: Plain = False,
+    direction: Plain = None,
+    kind: Plain = None,
+) -> Tensor:
+    """`sort` or `argsort`; what `order` is, is torch's `descending`, TensorFlow's `direction` or NumPy's `kind`."""
+    lift.exact(x)
+    is_falling = descending or order is True or "DESCENDING" in (order, direction)
+    if how == "sort":
+        rising = along(lift, x, axis, how=how)
+        return along(lift, rising, -1 if axis is None else axis, how="flip") if is_falling else rising
+    made = along(lift, negative(lift, x) if is_falling else x, axis, how=how, kind="int")
+    # Whether it promises to leave equal entries in their order, as `ops.argsort` does on every backend.
+    if stable or {"stable", "mergesort"} & {order, kind}:
+        lift.stable.add(made.node)
+    else:
+        lift.is_tie_sensitive = True
+    return replace(made, is_distinct=True)
+
+
+def cumulative_logsumexp(lift: Lifting, x: Whole, axis: Plain = None, reverse: Plain = False) -> Tensor:
+    """`log(cumsum(exp(x)))`: for every place the logsumexp of those up to it, or from it on."""
+    over = axis_of(x, axis)
+    twin = Axis("twin", over.size)
+    seen = binary(lift, ">=" if reverse else "<=", positions(lift, twin), positions(lift, over))
+    terms = replace(relabelled(x, {over: twin}), valid=seen, position=None, domain=None)
+    return replace(reduce(lift, "logsumexp", terms, (twin,)), inner=x.inner, valid=None, kind="float")
+
+
+def top_k(lift: Lifting, x: Whole, k: Size, *more: Any, **rest: Any) -> Items:
+    """The largest entries along the last axis, and their places."""
+    x = front(lift, x)
+    both = lift.graph.call("ops.top_k", x.node, k.node)
+    fresh = Axis("top", k.node)
+    dims, inner = (*x.dims[:-1], fresh), (*x.inner[:-1], fresh)
+    lift.is_tie_sensitive = True
+    parts = (lift.graph.index(both, (lift.graph.const(n),)) for n in range(2))
+    values, places = (
+        Tensor(node, dims, inner, kind, x.is_host) for node, kind in zip(parts, (x.kind, "int"), strict=True)
+    )
+    return Items((values, replace(places, is_distinct=True)))
+
+
+def norm(
+    lift: Lifting, x: Tensor, ord: Plain = None, axis: Plain = None, keepdims: Plain = False, p: Plain = None
+) -> Tensor:
+    over = axes_of(x, axis)
+    if (p if ord is None else ord) not in (2, None, "euclidean", "fro"):
+        raise Refused("A norm other than the Euclidean one is not known here.")
+    if len(over) == 1 and x.valid is None and not x.is_loose and not lift.masks:
+        # As it stands, with the library's own slope at 0: 0 in torch, NaN elsewhere.
+        return replace(reduce(lift, "norm", x, over, keepdims), kind="float")
+    squares = elementwise(lift, "square", (x,), x.kind)
+    total = reduce(lift, "sum", squares, axes_of(squares, axis), keepdims)
+    if not lift.is_careful:
+        return replace(elementwise(lift, "sqrt", (guarded(lift, total),), "float"), is_host=x.is_host)
+    # With a slope of 0 at 0, as that of torch's norm is.
+    nonzero = binary(lift, "!=", total, number(lift, 0.0))  # NaN stays NaN.
+    safe = elementwise(lift, "sqrt", (where(lift, nonzero, total, number(lift, 1.0)),), "float")
+    return replace(where(lift, nonzero, safe, number(lift, 0.0)), is_host=x.is_host)
+
+
 # What libraries call an argument that has one name here.
 _WORDS = {
     "indices_or_sections": "sections", "chunks": "sections", "split_size_or_sections": "sections",
@@ -230,7 +316,7 @@ _REDUCTIONS = ("sum", "mean", "max", "min", "prod", "any", "all", "logsumexp", "
 OPERATIONS: dict[str, Callable[..., Any]] = {
     **SHAPES,
     **{name: partial(_unary, how=name, kind=kind) for kind, names in _UNARY.items() for name in names},
-    **{name: partial(_edged, how=name) for name in _EDGED},
+    **{name: partial(_unary, how=name, kind="float") for name in _EDGED},
     **{name: partial(_reduction, how=name) for name in _REDUCTIONS},
     **{function: partial(_operator, symbol=symbol) for symbol, function in FUNCTIONS.items()},
     **{name: partial(_pair, how=name) for name in ("maximum", "minimum")},
@@ -239,7 +325,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     **{name: partial(along, how=name, kind="float") for name in ("softmax", "log_softmax", "normalize")},
     **{name: partial(ordered, how=name) for name in ("sort", "argsort")},
     "torch.max": partial(_extreme_of_torch, how="max"), "torch.min": partial(_extreme_of_torch, how="min"),
-    "torch.sort": _sort_of_torch, "matmul": matmul, "dot": matmul, "norm": along_axis.norm, "clip": _clip,
+    "torch.sort": _sort_of_torch, "matmul": matmul, "dot": matmul, "norm": norm, "clip": _clip,
     "cast": _cast, "convert_to_tensor": _convert, "where": _where, "masked_fill": _masked_fill,
     "stack": shaping.stack, "concatenate": shaping.concatenate, "expand_dims": shaping.expand,
     "squeeze": shaping.squeeze, "transpose": shaping.transpose, "swapaxes": shaping.swap,
@@ -247,8 +333,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "one_hot": _one_hot, "take": _take, "take_along_axis": _take_along, "linspace": shaping.linspace,
     "gather": partial(_take, axis=0),
     "index_select": partial(_take_of_torch, along=False), "gather_along": partial(_take_of_torch, along=True),
-    "boolean_mask": _masked, "top_k": along_axis.top_k,
-    "cumulative_logsumexp": along_axis.cumulative_logsumexp,
+    "boolean_mask": _masked, "top_k": top_k,
+    "cumulative_logsumexp": cumulative_logsumexp,
     "zeros": partial(shaping.filled, how="zeros"), "ones": partial(shaping.filled, how="ones"),
     "arange": shaping.arange, "eye": shaping.eye, "unstack": shaping.unstack,
     "as_float": partial(_as, kind="float"), "as_int": partial(_as, kind="int"), "count_nonzero": _count_nonzero,

@@ -17,13 +17,13 @@ from flatout.vectorize.arrays.algebra import (
     number,
     on_host,
     operand,
+    operated,
     relabelled,
     where,
     whole,
 )
-from flatout.vectorize.arrays.along_axis import ordered
-from flatout.vectorize.arrays.exact_comparisons import fits, note_blurred
-from flatout.vectorize.arrays.indexing import gather, index, listing_to_tensor
+from flatout.vectorize.arrays.exact_numbers import fits, note_blurred
+from flatout.vectorize.arrays.indexing import gather, index, listing_to_tensor, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
@@ -34,19 +34,15 @@ from flatout.vectorize.arrays.lifted_values import (
     Places,
     Plain,
     Range,
-    Read,
-    Record,
     Refused,
     Several,
     Size,
-    Stream,
     Tensor,
-    Unreadable,
+    Vector,
     Whole,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import steps_of
 from flatout.vectorize.arrays.reductions import counted, reduce
 from flatout.vectorize.arrays.shaping import shape, tensor
 from flatout.vectorize.lookups.lookups import distinct, members
@@ -54,6 +50,7 @@ from flatout.vectorize.loops.iterated_axes import stream
 from flatout.vectorize.loops.loop_totals import join, over_axes
 
 from . import operations
+from .operations import ordered
 from .reader import Handler, Reader, bound
 
 
@@ -98,10 +95,6 @@ def _bool(run: Reader, x: Any) -> Any:
     return number(run.lift, condition) if isinstance(condition, bool) else condition
 
 
-def _abs(run: Reader, x: Any) -> Any:
-    return operations.apply(run.lift, "abs", [x], {})
-
-
 def _len(run: Reader, value: Any) -> Any:
     lift = run.lift
     match value:
@@ -115,13 +108,11 @@ def _len(run: Reader, value: Any) -> Any:
             return shape(lift, value).values[0]
         case Range() | Listing():
             flow = stream(run.lift, value)
-            assert isinstance(flow, Stream)
+            assert isinstance(flow, Listing)
             if flow.keep is not None:
                 return counted(lift, flow.keep, flow.axes)
-            node, *more = (steps_of(lift, axis.size) for axis in flow.axes)  # type: ignore[arg-type]
-            for size in more:
-                node = lift.graph.binary("*", node, size)
-            return Host(node)
+            sizes = (Host(steps_of(lift, axis.size)) for axis in flow.axes)  # type: ignore[arg-type]
+            return functools.reduce(partial(operated, lift, "*"), sizes)
         case Bag():
             return members(lift, value.entries, value.others)
         case Places():
@@ -146,8 +137,7 @@ def _reducing(
         return _extreme_by(run, how, key, value)
     begin = more[0] if more else start
     if isinstance(value, (Range, Several)):
-        flow = stream(run.lift, value)
-        value = flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+        value = stream(run.lift, value)
     if isinstance(value, Items):
         values = value.values if begin is None else (begin, *value.values)
         return functools.reduce(lambda total, item: join(run.lift, how, total, item), values)
@@ -171,7 +161,7 @@ def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
         return reduce(run.lift, how, stacked, stacked.inner)
     if element.kind == "bool":
         element = cast(run.lift, element, "float32")
-    return over_axes(run.lift, how, element, Stream(listing.axes, element, listing.keep))
+    return over_axes(run.lift, how, element, listing)
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:
@@ -225,7 +215,7 @@ def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
     return cast(lift, best, "int32")
 
 
-def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Stream, Tensor]:
+def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Listing, Tensor]:
     """What is ordered, and the numbers that order it, as a vector."""
     flow = stream(run.lift, value)
     if isinstance(flow, Items) or flow.keep is not None or len(flow.axes) != 1:
@@ -251,37 +241,28 @@ def picked(lift: Lifting, element: Any, axis: Axis, at: Tensor) -> Any:
     return changed(element, gathered)
 
 
-def _set(run: Reader, values: Any = None) -> Any:
+def _set(run: Reader, values: Vector | None = None) -> Any:
     if values is None:
         raise Refused("A set that is filled in a loop.")
-    entries = on_host(run.lift, tensor(run.lift, values))
-    if entries.rank != 1:
-        raise WrongRank(f"A set of an array of rank {entries.rank}.")
-    return Bag(entries)
+    return Bag(values)
 
 
-def _dict(run: Reader, *args: Any, **words: Any) -> Any:
-    """`dict(zip(keys, values))` of constants, and `dict(table)`."""
+def _dict(run: Reader, value: Any) -> Any:
+    """`dict(zip(keys, values))` of constants, and `dict(table)`; others are objects, see `heap`."""
     graph = run.lift.graph
-    if not args and all(isinstance(value, Known) for value in words.values()):
-        made = graph.make("calling", graph.name("dict"), (), tuple((key, value.node) for key, value in words.items()))
-        return Known({key: value.value for key, value in words.items()}, made)
-    if not args:
-        return Record(dict(words))
-    (value, *_) = args
     if isinstance(value, Several) and value.how == "zip" and all(isinstance(one, Known) for one in value.values):
         pairs = graph.call("zip", *(one.node for one in value.values))
         value = Known(list(zip(*(one.value for one in value.values), strict=False)), pairs)
-    if not isinstance(value, Known) or len(args) != 1 or words:
+    if not isinstance(value, Known):
         raise Refused("A dict is made of other than constants.")
     return Known(dict(value.value), graph.call("dict", value.node))
 
 
-def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
+def _distinct(run: Reader, values: Vector, return_counts: Plain = False) -> Any:
     """The values that occur in an array: every entry that has none like it before it. Their order is not kept."""
     lift = run.lift
-    if values.rank != 1 or values.valid is not None:
-        raise WrongRank("unique() of an array that is no vector.")
+    if values.valid is not None:
+        raise Refused("unique() of a selection of elements has no masked form here.", "FO108")
     lift.changes.add("FO107")
     lift.learn("whole", values)
     found = distinct(lift, values)
@@ -293,15 +274,15 @@ def _distinct(run: Reader, values: Read, return_counts: Plain = False) -> Any:
     return Items((found, Listing(number_of, found.axes, found.keep)))
 
 
-def _distinct_and_places(run: Reader, x: Read, *rest: Any, **words: Any) -> Any:
+def _distinct_and_places(run: Reader, x: Vector, *rest: Any, **words: Any) -> Any:
     """`tf.unique(x)`: the values, and for every entry the place of its own, which has no array form here."""
-    places = Unreadable("The places that tf.unique() gives depend on the order of the values.", "FO107")
+    places = Refused("The places that tf.unique() gives depend on the order of the values.", "FO107")
     return Items((_distinct(run, x), places))
 
 
-def _quantile(run: Reader, a: Whole, q: Size, *, share: float = 1) -> Any:
-    """`percentile(x, q)` and `quantile(x, q)` of a whole array."""
-    graph = run.lift.graph
+def _quantile(run: Reader, a: Whole, q: Size | None = None, *, share: float = 1) -> Any:
+    """`percentile(x, q)`, `quantile(x, q)` and `median(x)` of a whole array."""
+    graph, q = run.lift.graph, number(run.lift, 0.5) if q is None else q
     values = front(run.lift, on_host(run.lift, a))
     if values.axes and values.rank != 1:
         raise Refused("A percentile of several dimensions in a loop.", "FO205")
@@ -311,16 +292,13 @@ def _quantile(run: Reader, a: Whole, q: Size, *, share: float = 1) -> Any:
     return Tensor(node, values.axes, (), "float", is_host=True)
 
 
-def _median(run: Reader, a: Whole) -> Any:
-    return _quantile(run, a, number(run.lift, 0.5))
-
-
 def _leaves(run: Reader, *args: Any, **words: Any) -> Any:
     raise Refused("A call leaves the graph (py_function, numpy_function).", "FO204")
 
 
 _PYTHON: dict[str, Callable[..., Any]] = {
-    "float": _float, "int": _int, "abs": _abs, "len": _len, "set": _set, "sorted": _sorted,
+    "float": _float, "int": _int, "len": _len, "set": _set, "sorted": _sorted,
+    "abs": lambda run, x: operations.apply(run.lift, "abs", [x], {}),
     **{how: partial(_reducing, how=how) for how in ("sum", "max", "min", "any", "all")},
 }  # fmt: skip
 HANDLERS = {f"builtins.{name}": _of_python(name, function) for name, function in _PYTHON.items()} | bound({
@@ -328,6 +306,6 @@ HANDLERS = {f"builtins.{name}": _of_python(name, function) for name, function in
     **dict.fromkeys(("tensorflow.add_n", "tensorflow.math.add_n"), partial(_reducing, how="sum")),
     "tensorflow.TensorArray": lambda run, *args, **words: Items((), True),
     "numpy.unique": _distinct, "torch.unique": _distinct, "tensorflow.unique": _distinct_and_places,
-    "numpy.percentile": partial(_quantile, share=100), "numpy.quantile": _quantile, "numpy.median": _median,
+    "numpy.percentile": partial(_quantile, share=100), "numpy.quantile": _quantile, "numpy.median": _quantile,
     "tensorflow.py_function": _leaves, "tensorflow.numpy_function": _leaves,
 })  # fmt: skip

@@ -127,15 +127,12 @@ def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:
 def _item(run: Reader, node: ast.expr, scope: Any) -> Any:
     if isinstance(node, ast.Slice):
         bounds = (node.lower, node.upper, node.step)
-        return slice(*(None if bound is None else _none(run.expression(bound, scope)) for bound in bounds))
+        values = [None if bound is None else run.expression(bound, scope) for bound in bounds]
+        return slice(*(None if getattr(value, "value", value) is None else value for value in values))
     value = run.expression(node, scope)
     if isinstance(value, Known) and value.value in (None, Ellipsis) and not hasattr(value.value, "shape"):
         return value.value
     return value
-
-
-def _none(value: Any) -> Any:
-    return None if isinstance(value, Known) and value.value is None else value
 
 
 def pick(lift: Lifting, value: Any, items: list[Any], is_tuple: bool) -> Any:
@@ -336,8 +333,8 @@ def column_of_row(lift: Lifting, row: TableRow, column: Any) -> Tensor:
 def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     """`item in group`."""
     if isinstance(item, Known) and isinstance(group, Known):
-        is_in = (item.value in group.value) != negate
-        return Known(is_in, lift.graph.const(is_in))
+        symbol = "not in" if negate else "in"
+        return Known((item.value in group.value) != negate, lift.graph.binary(symbol, item.node, group.node))
     if isinstance(group, Known) and isinstance(item, Tensor):
         content = list(group.value)
         if not content or not all(isinstance(entry, (int, float, np.number)) for entry in content):

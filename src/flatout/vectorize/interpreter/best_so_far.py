@@ -6,12 +6,11 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays import exact_comparisons
+from flatout.vectorize.arrays import exact_numbers
 from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Question, Refused, Stream, Sum, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Question, Refused, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.arrays.reductions import reduce, sheltered
 from flatout.vectorize.calls import python_calls
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
@@ -125,7 +124,7 @@ def _bare(value: Tensor) -> Tensor:
     return replace(value, node=node)
 
 
-def best_step(run: Interpreting, before: Any, after: Sum, flow: Stream) -> Any:
+def best_step(run: Interpreting, before: Any, after: Sum, flow: Listing) -> Any:
     """What goes with the best step of a loop, if that is better than what was there before."""
     lift, how = run.lift, str(after.how).removeprefix("arg")
     term = after.terms[0] if flow.keep is None else when_best(run, flow.keep, how, after.terms[0])
@@ -142,5 +141,5 @@ def best_step(run: Interpreting, before: Any, after: Sum, flow: Stream) -> Any:
     if isinstance(begin, Known) and begin.value is None:
         return picked
     symbol = "<" if how == "min" else ">"
-    is_better = binary(lift, *exact_comparisons.compared(lift, symbol, best, begin))
+    is_better = binary(lift, *exact_numbers.compared(lift, symbol, best, begin))
     return run.choose(is_better, picked, before)

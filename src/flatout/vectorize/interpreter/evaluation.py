@@ -8,8 +8,9 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays import exact_comparisons as wide
-from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, number, operand
+from flatout.vectorize.arrays import exact_numbers as wide
+from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, number, opened, operand
+from flatout.vectorize.arrays.expression_graph import PYTHON
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -25,20 +26,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Refused,
     Sum,
     Tensor,
-    Unreadable,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Masked
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.calls import calls, value_parts
 from flatout.vectorize.calls.operations import matmul
 from flatout.vectorize.lookups.lookups import is_series
-from flatout.vectorize.loops.iterated_axes import PYTHON
-from flatout.vectorize.loops.loop_totals import join, opened
+from flatout.vectorize.loops.loop_totals import join
 
 from . import best_so_far, heap_access
-from .comprehensions import comprehension, dictionary
 from .heap import Interpreting, constant_key, is_object, read
+from .library_loops import comprehension, dictionary
 from .scopes import Scope, watched
 
 SYMBOLS: dict[type, str] = {
@@ -56,7 +54,7 @@ def evaluate(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
             return Known(node.value, graph.const(node.value))
         case ast.Name():
             value = scope.find(node.id, graph, run.injected)
-            if isinstance(value, Unreadable):
+            if isinstance(value, Refused):
                 raise Refused(value.reason, value.code, node.lineno)
             return watched(run.lift, value)
         case ast.Tuple() | ast.List():
@@ -278,8 +276,10 @@ def _comparison(run: Interpreting, op: ast.cmpop, left: Any, right: Any) -> Any:
         if isinstance(right, Known) and right.value is None:
             if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
                 return Question(left, "is" if isinstance(op, ast.Is) else "is not")
-            same = isinstance(left, Known) and left.value is None
-            return number(lift, same == isinstance(op, ast.Is))
+            is_same, symbol = isinstance(op, ast.Is), "is" if isinstance(op, ast.Is) else "is not"
+            if not isinstance(left, Known):
+                return number(lift, not is_same)
+            return Known((left.value is None) == is_same, lift.graph.binary(symbol, left.node, right.node))
         raise Refused("Objects are compared by identity.")
     if isinstance(op, (ast.In, ast.NotIn)):
         return value_parts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
@@ -295,6 +295,8 @@ def compared(run: Interpreting, symbol: str, left: Any, right: Any) -> Any:
     for value in (left, right):
         if isinstance(value, Sum):
             raise Refused(f"A branch on {value.name!r}, which a loop carries from step to step.", "FO106")
+    if isinstance(left, Tensor) or isinstance(right, Tensor):
+        left, right = wide.as_known(lift, left), wide.as_known(lift, right)
     for one, other in ((left, right), (right, left)):
         if isinstance(one, Tensor) and one.domain and isinstance(other, Known):
             lift.hints.append(("value", one.domain, other.value))
@@ -317,7 +319,7 @@ def _decided(run: Interpreting, is_and: bool, value: Any, rest: Callable[[], Any
     test = value if isinstance(value, (bool, Question)) else truth(run, value)
     if isinstance(test, bool):
         return rest() if test == is_and else value
-    with Masked(run.lift, test if is_and or isinstance(test, Question) else run.inverse(test)):
+    with run.lift.masked(test if is_and or isinstance(test, Question) else run.inverse(test)):
         other = rest()
     if isinstance(other, bool):
         return value if other == is_and else other
@@ -355,7 +357,7 @@ def truth(run: Interpreting, value: Any) -> Any:
     if isinstance(value, Known):
         known = bool(value.value)
         if value.node.kind != "const":
-            lift.guards.append((value.node, known))
+            lift.guard(value.node, known)
         return known
     if isinstance(value, Items):
         return bool(value.values)

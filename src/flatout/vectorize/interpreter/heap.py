@@ -28,7 +28,6 @@ from flatout.vectorize.arrays.lifted_values import (
     Refused,
     Sum,
     Terms,
-    Unreadable,
 )
 from flatout.vectorize.calls import calls
 from flatout.vectorize.calls.reader import Reader
@@ -166,7 +165,7 @@ def is_blank(value: Any) -> bool:
 def load(run: Interpreting, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
     """What a cell holds, for the one of many objects that has these keys."""
     value = held.variables.get(cell)
-    if isinstance(value, Unreadable):
+    if isinstance(value, Refused):
         raise Refused(value.reason, value.code)
     if isinstance(value, Sum) and value.entry is None and keys:
         return Sum(value.name, entry=(held, cell, keys))

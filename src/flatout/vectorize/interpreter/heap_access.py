@@ -6,7 +6,7 @@ import types
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.algebra import number, opened, operated
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
     EACH,
@@ -27,8 +27,8 @@ from flatout.vectorize.arrays.lifted_values import (
 )
 from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import operated, stream
-from flatout.vectorize.loops.loop_totals import join, opened
+from flatout.vectorize.loops.iterated_axes import stream
+from flatout.vectorize.loops.loop_totals import join
 
 from .heap import Interpreting, all_terms, constant_key, is_carried, keys_of, load, read, split, write
 
@@ -40,10 +40,13 @@ def entry(run: Interpreting, of: Any, key: Any) -> Any:
         return _place(run, held, keys, key)
     if held.kind != "dict":
         raise Refused("An object is indexed.")
+    return _of(run, held, constant_key(key)[0], keys) if _has(held, key) else _keyed(run, held, keys, key)
+
+
+def _has(held: Mutable, key: Any) -> bool:
+    """Whether a dict has an entry under a key that is known now."""
     known = constant_key(key)
-    if known is not None and known[0] in held.variables:
-        return _of(run, held, known[0], keys)
-    return _keyed(run, held, keys, key)
+    return known is not None and known[0] in held.variables
 
 
 def _of(run: Interpreting, held: Mutable, cell: Any, keys: tuple[Any, ...]) -> Any:
@@ -105,7 +108,8 @@ def set_entry(run: Interpreting, of: Any, key: Any, value: Any) -> None:
     if held.kind != "dict":
         raise Refused("An entry of an object is set.", "FO303")
     known = constant_key(key)
-    if known is not None and not keys and (known[0] in held.variables or not _is_entry_of(value, held)):
+    is_own = isinstance(value, Sum) and value.entry is not None and value.entry[0] is held
+    if known is not None and not keys and (known[0] in held.variables or not is_own):
         if EACH in held.variables and all_terms(held) and known[0] not in held.variables:
             raise Refused("A dict is filled by constants and by values of the data.", "FO106")
         held.variables[known[0]] = value
@@ -120,10 +124,6 @@ def set_entry(run: Interpreting, of: Any, key: Any, value: Any) -> None:
         _set_object(run, held, (*keys, key), value)
     else:
         change(run, held, EACH, (*keys, key), value)
-
-
-def _is_entry_of(value: Any, held: Mutable) -> bool:
-    return isinstance(value, Sum) and value.entry is not None and value.entry[0] is held
 
 
 def _set_object(run: Interpreting, held: Mutable, keys: tuple[Any, ...], value: Any) -> None:
@@ -260,18 +260,11 @@ def extend(run: Interpreting, of: Any, added: Any) -> None:
         held.variables[CONTENT] = Items((*content.values, *added.values), True)
     elif isinstance(content, (Items, Listing)) and isinstance(added, (Items, Listing)):
         held.variables[CONTENT] = keyed_terms.joined(run.lift, [content, added])
-    elif isinstance(content, Sum) and content.how in (None, "list"):
-        held.variables[CONTENT] = _grown(content, added)
+    elif isinstance(content, Sum) and content.how in (None, "list") and isinstance(added, (Items, Listing)):
+        terms = added.values if isinstance(added, Items) else (Splice(added),)
+        held.variables[CONTENT] = Sum(content.name, "list", (*content.terms, *terms))
     else:
         raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")
-
-
-def _grown(content: Sum, added: Any) -> Sum:
-    if isinstance(added, Items):
-        return Sum(content.name, "list", (*content.terms, *added.values))
-    if isinstance(added, Listing):
-        return Sum(content.name, "list", (*content.terms, Splice(added)))
-    raise Refused(f"The list {content.name!r} is filled in a way that has no array form.", "FO106")
 
 
 def _sort(run: Interpreting, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -286,27 +279,23 @@ def _sort(run: Interpreting, held: Mutable, keys: tuple[Any, ...], kwargs: dict[
 def _get(run: Interpreting, of: Any, args: list[Any]) -> Any:
     held, keys = split(of)  # type: ignore[misc]
     key, *rest = args
-    known = constant_key(key)
-    if known is not None and known[0] in held.variables:
-        return _of(run, held, known[0], keys)
+    if _has(held, key):
+        return entry(run, of, key)
     constant = any(cell != EACH for cell in held.variables)
     if EACH in held.variables and not constant and rest:
         first = read(run, rest[0])
         if (isinstance(first, Known) and first.value == 0) or (isinstance(first, Items) and not first.values):
             return _keyed(run, held, keys, key)
         raise Refused("A dict is read with get() and a default that is not nothing.", "FO401")
-    if known is not None or (not held.variables and run.loops):
+    if constant_key(key) is not None or (not held.variables and run.loops):
         return rest[0] if rest else Known(None, run.lift.graph.const(None))
     return methods.method(run, read(run, of), "get", [key, *(read(run, one) for one in rest)], {})
 
 
 def _setdefault(run: Interpreting, of: Any, args: list[Any]) -> Any:
-    held, keys = split(of)  # type: ignore[misc]
+    held, _ = split(of)  # type: ignore[misc]
     key, first = args
-    known = constant_key(key)
-    if known is not None and known[0] in held.variables:
-        return _of(run, held, known[0], keys)
-    if EACH not in held.variables or not isinstance(held.variables[EACH], Mutable):
+    if not _has(held, key) and not isinstance(held.variables.get(EACH), Mutable):
         set_entry(run, of, key, first)
     return entry(run, of, key)
 
@@ -354,8 +343,7 @@ def contains(run: Interpreting, key: Any, group: Any, negate: bool) -> Any:
     if parts is None or parts[0].kind != "dict":
         return None
     held, keys = parts
-    known = constant_key(key)
-    if known is not None and known[0] in held.variables:
+    if _has(held, key):
         return number(run.lift, not negate)
     if is_carried(held):
         return Question(Sum(held.label), "not in" if negate else "in")

@@ -8,22 +8,22 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from flatout.pysource.trees import defaults
 from flatout.vectorize.arrays.algebra import detached
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Local, Method, Refused, Stream, Tensor
-from flatout.vectorize.arrays.lifting import Lifting, Masked
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Method, Refused, Tensor
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.calls import calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
 from flatout.vectorize.reading.function_source import check_decorators
 
 from . import evaluation as expressions
 from . import heap, heap_access
-from .assigning import Assigning
-from .branches import Branching
 from .heap import Heap, read
 from .library_loops import HANDLERS as LOOPS
 from .loop_statements import for_statement, while_statement
 from .scopes import Scope, as_local
+from .state_changes import Changing
 
 _DEEPEST = 12
 # The list of what a generator has yielded, as a variable of it.
@@ -38,9 +38,10 @@ class _Returned(Exception):
         self.value = value
 
 
-class Interpreter(Assigning, Branching):
+class Interpreter(Changing):
     """Runs the statements of a function on lifted values."""
 
+    # Functions that are no plain function of arrays, by their dotted names.
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
@@ -84,14 +85,13 @@ class Interpreter(Assigning, Branching):
         names = [arg.arg for arg in spec.args]
         if spec.vararg:
             scope.variables[spec.vararg.arg] = Items(tuple(args[len(names) :]))
-        defaults = dict(zip(names[len(names) - len(spec.defaults) :], spec.defaults, strict=True))
-        defaults.update({a.arg: d for a, d in zip(spec.kwonlyargs, spec.kw_defaults, strict=True) if d is not None})
+        by_default = defaults(local.tree)
         given = {**dict(zip(names, args, strict=False)), **kwargs}
         for name in (*names, *(arg.arg for arg in spec.kwonlyargs)):
             if name in given:
                 scope.variables[name] = given[name]
-            elif name in defaults:
-                scope.variables[name] = self.expression(defaults[name], local.scope)
+            elif name in by_default:
+                scope.variables[name] = self.expression(by_default[name], local.scope)
             else:
                 raise Refused(f"{local.label!r} is called without its argument {name!r}.")
 
@@ -239,23 +239,28 @@ class Interpreter(Assigning, Branching):
         return expressions.evaluate(self, node, scope)
 
     def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a function of the user's gives, which is read in place of being called."""
         return self.function(as_local(function, function.__globals__ is self.globals), args, kwargs)
 
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
+        """What any lifted value gives that can be called."""
         return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
 
     def compared(self, symbol: str, left: Any, right: Any) -> Any:
+        """`left symbol right`, perhaps of what a loop carries."""
         return expressions.compared(self, symbol, left, right)
 
-    def each_step(self, flow: Stream, body: Callable[[], Any]) -> Any:
+    def each_step(self, flow: Listing, body: Callable[[], Any]) -> Any:
+        """What `body` gives for all steps of a loop at once."""
         self.loops += 1
         try:
-            with Masked(self.lift, flow.keep):
+            with self.lift.masked(flow.keep):
                 return body()
         finally:
             self.loops -= 1
 
     def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
+        """What a method gives of a list, dict or object that the user's code made."""
         return heap_access.method(self, function.of, function.name, args, kwargs)
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -265,6 +270,7 @@ class Interpreter(Assigning, Branching):
         return heap.made_by(self, path, args, kwargs)
 
     def made_once(self, wish: str, value: Any, node: Node) -> Known:
+        """A value that the rewrite makes once, and not at every call."""
         name = f"_{wish}_{len(self.injected)}"
         self.injected[name] = value
         self.hoisted[name] = node

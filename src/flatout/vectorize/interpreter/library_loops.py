@@ -1,4 +1,4 @@
-"""What Python and libraries offer to loop by: `range`, `zip`, `map`, `reduce`, `scan`, `fori_loop`, `cond`.
+"""What Python and libraries offer to loop by: comprehensions, `range`, `zip`, `map`, `reduce`, `scan`, `fori_loop`.
 
 What is a loop or branch of its own is written here as the Python that it stands for, and read like the loss.
 """
@@ -9,30 +9,95 @@ import ast
 import inspect
 import itertools
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
+from flatout.vectorize.arrays.algebra import number, opened
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
+    CONTENT,
     Items,
     Known,
     Listing,
     Local,
+    Mutable,
     Partial,
+    Plain,
     Range,
+    Record,
     Refused,
     Several,
     Tensor,
 )
 from flatout.vectorize.calls.reader import bound
 from flatout.vectorize.loops.iterated_axes import few_steps, stream
-from flatout.vectorize.loops.loop_totals import opened
+from flatout.vectorize.loops.loop_totals import MOST_UNROLLED
 
-from .heap import Interpreting, read
+from .heap import Interpreting, is_blank, read
 from .scopes import Scope, as_local
 
 # Choices of a few constants are written out, up to this many.
 _MOST_WRITTEN = 24
+# The list or dict that a comprehension fills, as a variable of the loop that it is.
+_FILLED = "<filled>"
+# The keys that a dict gets, where they are a few constants.
+_STEPS = "<steps>"
+
+
+def comprehension(run: Interpreting, node: Any, scope: Scope) -> Any:
+    """`[f(i) for i in range(n) if c(i)]`: a list that a loop fills."""
+    append = ast.Attribute(ast.Name(_FILLED, ast.Load()), "append", ast.Load())
+    made = run.heap.make("list", Items((), True))
+    before = _filled(run, made, ast.Expr(ast.Call(append, [node.elt], [])), node, scope)
+    content = made.variables[CONTENT]
+    element = content.element if isinstance(content, Listing) else None
+    if not isinstance(element, Mutable):
+        return content
+    # Of objects that are made here, one stands for all of them.
+    is_plain = isinstance(node, ast.ListComp) and len(node.generators) == 1 and not node.generators[0].ifs
+    if not is_plain or element in before or element.kind == "object" or not is_blank(element):
+        return read(run, content)
+    element.is_many = True
+    return content
+
+
+def _filled(run: Interpreting, made: Mutable, filling: ast.stmt, node: Any, scope: Scope) -> Any:
+    """Run a comprehension as a loop that fills a list or dict; returns the state before it."""
+    # The steps of a dict around this one are not its own.
+    inside = replace(scope, variables={**scope.variables, _FILLED: made, _STEPS: None})
+    run.heap.add(inside)
+    first = node.generators[0]
+    if made.kind == "dict" and len(node.generators) == 1 and not first.ifs:
+        inside.variables[_STEPS] = few_steps(run.lift, iterated(run, first.iter, inside), MOST_UNROLLED)
+    for one in reversed(node.generators):
+        if one.ifs:
+            filling = ast.If(one.ifs[0] if len(one.ifs) == 1 else ast.BoolOp(ast.And(), one.ifs), [filling], [])
+        is_few = inside.variables.get(_STEPS) is not None
+        filling = ast.For(one.target, ast.Name(_STEPS, ast.Load()) if is_few else one.iter, [filling], [])
+    before = run.heap.snapshot()
+    run.statement(ast.fix_missing_locations(ast.copy_location(filling, node)), inside)
+    if any(space not in (made, inside) for space, _ in run.heap.changed(before)):
+        raise Refused("A comprehension changes what it does not make.", "FO303")
+    return before
+
+
+def iterated(run: Interpreting, node: ast.expr, scope: Scope) -> Any:
+    """What a loop runs over; a list of a few objects as these objects, a dict as its keys."""
+    over = run.reference(node, scope)
+    if isinstance(over, Mutable) and isinstance(over.variables.get(CONTENT), Items):
+        return over.variables[CONTENT]
+    over = read(run, over)
+    if isinstance(over, Record):
+        return Items(tuple(Known(key, run.lift.graph.const(key)) for key in over.columns))
+    return over
+
+
+def dictionary(run: Interpreting, node: ast.DictComp, scope: Scope) -> Mutable:
+    """`{key: f(k) for k, key in enumerate(names)}`: over a few constants, or as what is set under keys of the data."""
+    made = run.heap.make("dict")
+    entry = ast.Subscript(ast.Name(_FILLED, ast.Load()), node.key, ast.Store())
+    _filled(run, made, ast.Assign([entry], node.value), node, scope)
+    return made
 
 
 def _folded(fn: Any, elems: Any, initializer: Any = None) -> Any:
@@ -104,30 +169,21 @@ def _reading(function: Callable[..., Any], code: str = "") -> Callable[..., Any]
             given = inspect.signature(function).bind(*args, **kwargs).arguments
         except TypeError as error:
             raise Refused(f"A loop as a function with arguments that are not known here: {error}.") from error
-        if not code:
-            return _as_written(run, function, given)
-        for name in {"elems", "xs"} & given.keys():  # Several arrays are read side by side.
+        for name in {"elems", "xs"} & given.keys() if code else ():  # Several arrays are read side by side.
             given[name] = Several("zip", given[name].values) if isinstance(given[name], Items) else given[name]
-        return _of_library(run, code, as_local(function, is_same_module=False), given)
+        return _as_written(run, as_local(function, is_same_module=False), given, code)
 
     return handler
 
 
-def _of_library(run: Interpreting, code: str, local: Local, given: dict[str, Any]) -> Any:
-    changes = set(run.lift.changes)
-    made = _stacked(run, _read(run, local, given))
-    run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
-    return made
-
-
-def _as_written(run: Interpreting, function: Callable[..., Any], given: dict[str, Any]) -> Any:
-    return _read(run, as_local(function, is_same_module=False), given)
-
-
-def _read(run: Interpreting, local: Local, given: dict[str, Any]) -> Any:
+def _as_written(run: Interpreting, local: Local, given: dict[str, Any], code: str = "") -> Any:
     for node in ast.walk(local.tree):
         node.lineno = None  # type: ignore[attr-defined]  # A reason is given with the line of the loss.
-    return run.function(local, [], given)
+    changes, made = set(run.lift.changes), run.function(local, [], given)
+    if code:
+        made = _stacked(run, made)
+        run.lift.changes = {*changes, *(run.lift.changes - {"FO101"}), code}
+    return made
 
 
 def _stacked(run: Interpreting, made: Any) -> Any:
@@ -146,8 +202,8 @@ def _stacked(run: Interpreting, made: Any) -> Any:
 def _map(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     function, *values = args
     if len(values) == 1:
-        return _as_written(run, _mapped, {"f": function, "xs": values[0]})
-    return _as_written(run, _starmapped, {"function": function, "rows": Several("zip", tuple(values))})
+        return _reading(_mapped)(run, [function, *values], {})
+    return _reading(_starmapped)(run, [function, Several("zip", tuple(values))], {})
 
 
 def _map_rows(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
@@ -168,22 +224,19 @@ def _while(run: Interpreting, args: list[Any], kwargs: dict[str, Any]) -> Any:
     names = ", ".join(variables)
     text = f"while cond({names}):\n        {names} = body({names})\n    return {names}"
     tree: Any = ast.parse(f"def while_loop(cond, body, {names}):\n    {text}").body[0]
-    return _of_library(run, "FO105", Local(tree, Scope(), "while_loop"), {**given, **variables})
+    return _as_written(run, Local(tree, Scope(), "while_loop"), {**given, **variables}, "FO105")
 
 
 def _range(run: Interpreting, start: Any, stop: Any = None, step: Any = None) -> Range:
     return Range(number(run.lift, 0), start) if stop is None else Range(start, stop, step)
 
 
-def _enumerate(run: Interpreting, iterable: Any, start: Any = None) -> Several:
-    start = number(run.lift, 0) if start is None else start
-    if not isinstance(start, Known) or not isinstance(start.value, int):
-        raise Refused("enumerate() with a start that depends on the data.")
+def _enumerate(run: Interpreting, iterable: Any, start: Plain = 0) -> Several:
     return Several("enumerate", (iterable, start))
 
 
-def _product(run: Interpreting, *iterables: Any, repeat: Any = None) -> Several:
-    return Several("product", iterables * (1 if repeat is None else int(repeat.value)))
+def _product(run: Interpreting, *iterables: Any, repeat: Plain = 1) -> Several:
+    return Several("product", iterables * repeat)
 
 
 def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
@@ -191,7 +244,7 @@ def _choices(how: str, of_two: Callable[..., Any]) -> Callable[..., Any]:
 
     def function(run: Interpreting, iterable: Any, r: Any = None) -> Any:
         if isinstance(r, Known) and r.value == 2:
-            return _as_written(run, of_two, {"iterable": iterable})
+            return _reading(of_two)(run, [iterable], {})
         steps = few_steps(run.lift, iterable, _MOST_WRITTEN) if r is None or isinstance(r, Known) else None
         if steps is not None:
             made = getattr(itertools, how)(steps.values, *([] if r is None else [r.value]))
@@ -209,24 +262,17 @@ def _indices(run: Interpreting, *shape: Any) -> Several:
     return Several("product", tuple(Range(number(run.lift, 0), size) for size in sizes))
 
 
-def _list(run: Interpreting, iterable: Any = None) -> Any:
-    if iterable is None:
-        return Items((), True)
+def _list(run: Interpreting, iterable: Any) -> Any:
     if isinstance(iterable, Known):
         return Known(list(iterable.value), run.lift.graph.call("list", iterable.node))
     if isinstance(iterable, (Items, Listing, Tensor)):
         return iterable
-    flow = stream(run.lift, iterable)
-    return flow if isinstance(flow, Items) else Listing(flow.element, flow.axes, flow.keep)
+    return stream(run.lift, iterable)
 
 
 def _slice(run: Interpreting, *bounds: Any) -> Any:
     """`slice(a, b)`, as an index that is written `a:b`."""
     return slice(*(None if isinstance(one, Known) and one.value is None else one for one in bounds))
-
-
-def _partial(run: Interpreting, function: Any, *args: Any, **kwargs: Any) -> Partial:
-    return Partial(function, args, kwargs)
 
 
 HANDLERS: dict[str, Callable[..., Any]] = {
@@ -242,11 +288,13 @@ HANDLERS: dict[str, Callable[..., Any]] = {
     "keras.ops.map": _map_rows, "tensorflow.map_fn": _map_rows, "keras.ops.vectorized_map": _map_rows,
     "tensorflow.vectorized_map": _map_rows,
     **bound({
-        "builtins.slice": _slice, "functools.partial": _partial, "builtins.range": _range, "tensorflow.range": _range,
+        "builtins.slice": _slice, "builtins.range": _range, "tensorflow.range": _range,
+        "functools.partial": lambda run, function, *args, **kwargs: Partial(function, args, kwargs),
         "builtins.zip": lambda run, *iterables, strict=None: Several("zip", iterables),
         "builtins.reversed": lambda run, sequence: Several("reversed", (sequence,)),
         "builtins.enumerate": _enumerate, "builtins.list": _list, "builtins.tuple": _list, "numpy.ndindex": _indices,
-        "itertools.product": _product, "itertools.combinations": _choices("combinations", _combined),
+        "itertools.product": _product,
+        "itertools.combinations": _choices("combinations", _combined),
         "itertools.permutations": _choices("permutations", _permuted),
     }),
 }  # fmt: skip

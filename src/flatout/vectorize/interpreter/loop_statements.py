@@ -6,8 +6,8 @@ import ast
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import number
-from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.algebra import number, operated
+from flatout.vectorize.arrays.indexing import index, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
     EACH,
@@ -21,17 +21,14 @@ from flatout.vectorize.arrays.lifted_values import (
     Question,
     Range,
     Refused,
-    Stream,
     Sum,
     Tensor,
     Terms,
-    Unreadable,
     WrongRank,
 )
-from flatout.vectorize.arrays.lifting import Lifting, Masked
-from flatout.vectorize.arrays.ragged import steps_of
+from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.loops import keyed_terms
-from flatout.vectorize.loops.iterated_axes import few_steps, operated, range_of, stream
+from flatout.vectorize.loops.iterated_axes import few_steps, range_of, stream
 from flatout.vectorize.loops.loop_totals import (
     MOST_UNROLLED,
     advanced,
@@ -44,9 +41,9 @@ from flatout.vectorize.loops.loop_totals import (
 from flatout.vectorize.reading.function_source import stored
 
 from .best_so_far import best_step
-from .comprehensions import iterated
 from .evaluation import condition
 from .heap import HELD, Interpreting, Snapshot, Space, read
+from .library_loops import iterated
 from .scopes import Scope
 
 
@@ -66,13 +63,14 @@ def while_statement(run: Interpreting, node: ast.While, scope: Scope) -> None:
         run.lift.graph.names = names
     body = node.body
     if stored(body[0]) == {name} and name not in stored(*body[1:]):  # The others see the next value.
-        begin, stop, body = _moved(run.lift, begin, step), _moved(run.lift, stop, step), body[1:]
+        begin, stop = (operated(run.lift, "+", bound, number(run.lift, step)) for bound in (begin, stop))
+        body = body[1:]
     steps = Range(begin, stop, None if step == 1 else number(run.lift, step))
     loop(run, steps, ast.Name(name, ast.Store()), body, scope)
     if isinstance(begin, Known) and begin.value == 0 and step == 1 and isinstance(stop, Host):
         scope.variables[name] = Host(steps_of(run.lift, stop.node))
     else:
-        scope.variables[name] = Unreadable(f"The counter {name!r} is read behind its loop.")
+        scope.variables[name] = Refused(f"The counter {name!r} is read behind its loop.", "FO106")
 
 
 def _counted(run: Interpreting, node: ast.While, scope: Scope) -> tuple[str, Any, Any, int]:
@@ -104,14 +102,10 @@ def _counted(run: Interpreting, node: ast.While, scope: Scope) -> tuple[str, Any
         raise refused
     step = after.position[1]
     if asked.symbol == (">=" if step > 0 else "<="):
-        stop = _moved(lift, stop, 1 if step > 0 else -1)
+        stop = operated(lift, "+", stop, number(lift, 1 if step > 0 else -1))
     elif asked.symbol != (">" if step > 0 else "<") and not (asked.symbol == "!=" and abs(step) == 1):
         raise refused
     return name, begin, stop, step
-
-
-def _moved(lift: Lifting, bound: Any, by: int) -> Any:
-    return operated(lift, "+" if by > 0 else "-", bound, number(lift, abs(by)))
 
 
 def _number(value: Any) -> Any:
@@ -129,7 +123,7 @@ def loop(run: Interpreting, over: Any, target: ast.expr, body: list[ast.stmt], s
     before = run.heap.snapshot()
     try:
         flow = stream(run.lift, over)
-        if isinstance(flow, Stream):
+        if isinstance(flow, Listing):
             _Loop(run, target, body, scope).lift(flow, over)
             return
     except WrongRank:
@@ -159,7 +153,7 @@ class _Loop:
         self._rebound: set[tuple[Space, Any]] = set()
         self._running = changed_once(body)
 
-    def lift(self, flow: Stream, over: Any) -> None:
+    def lift(self, flow: Listing, over: Any) -> None:
         run, before = self._run, self._before
         if is_pending(flow):
             self._settle(flow)  # It shows which array the variable indexes.
@@ -178,7 +172,7 @@ class _Loop:
             elif cell in held or (space, cell) in targets:
                 held[cell] = self._new_behind(held.get(cell), space, label, flow)
 
-    def _behind(self, before: Any, after: Any, label: str, flow: Stream) -> Any:
+    def _behind(self, before: Any, after: Any, label: str, flow: Listing) -> Any:
         run = self._run
         if isinstance(after, Sum) and after.how in ("argmin", "argmax"):
             return best_step(run, before, after, flow)
@@ -186,15 +180,15 @@ class _Loop:
         is_list = isinstance(before, Mutable) and isinstance(made, (Items, Listing))  # `rows = rows + [x]`
         return run.heap.make("list", made) if is_list else made
 
-    def _new_behind(self, value: Any, space: Space, label: str, flow: Stream) -> Any:
+    def _new_behind(self, value: Any, space: Space, label: str, flow: Listing) -> Any:
         """A cell that was not there before a loop, behind it."""
         if isinstance(value, Sum) and value.how in ("sums", "lists", "sets"):
             return keyed_terms.finished(self._run.lift, None, value, flow)
         if isinstance(space, Mutable) and isinstance(value, Mutable):
-            return Unreadable(f"{label!r} is made anew at every step of a loop.")
+            return Refused(f"{label!r} is made anew at every step of a loop.", "FO106")
         return _outlived(self._run.lift, value, label, flow)
 
-    def _settle(self, flow: Stream) -> dict[str, Any]:
+    def _settle(self, flow: Listing) -> dict[str, Any]:
         """Read the body with all that it changes carried from step to step; returns running totals behind the loop.
 
         Which cells those are comes to light as it is read: it is read again until nothing else is changed.
@@ -225,7 +219,7 @@ class _Loop:
                 else:
                     self._carried.add((space, cell))
 
-    def _pass(self, flow: Stream) -> dict[str, Any]:
+    def _pass(self, flow: Listing) -> dict[str, Any]:
         """The body, once, for all steps; returns what running totals are behind the loop."""
         run, scope, totals = self._run, self._scope, {}
         for space, cell in self._carried:
@@ -239,7 +233,7 @@ class _Loop:
                 scope.variables[name], later[at], totals[name] = numbers
         run.loops += 1
         try:
-            with Masked(run.lift, flow.keep):
+            with run.lift.masked(flow.keep):
                 for at, statement in enumerate(self._body):
                     name, is_read_before = self._running.get(at, ("", True))
                     if at in later:
@@ -258,11 +252,11 @@ class _Loop:
         """Let a cell be carried from step to step; one that holds an object is not, unless it is given another one."""
         value, label = space.variables.get(cell), self._run.heap.label(space, cell)
         is_kept = isinstance(value, Mutable) and (space, cell) not in self._rebound
-        if cell in space.variables and not isinstance(value, (Local, Unreadable)) and not is_kept:
+        if cell in space.variables and not isinstance(value, (Local, Refused)) and not is_kept:
             is_variable = isinstance(space, Scope)
             space.variables[cell] = carried(self._run.lift, value, label) if is_variable else Sum(label, begin=value)
         elif cell not in space.variables and isinstance(space, Mutable):
-            unreadable = Unreadable(f"{label!r} is carried from one step to the next.")
+            unreadable = Refused(f"{label!r} is carried from one step to the next.", "FO106")
             space.variables[cell] = Sum(label) if cell == EACH else unreadable
 
     def _tried(self, statement: ast.stmt, name: str) -> Any:
@@ -302,11 +296,11 @@ def _check_shared(before: Any, after: Any, held: dict[Any, Any]) -> None:
         raise Refused(f"Entries of {after.name!r} are changed, which another variable holds, too.", "FO106")
 
 
-def is_pending(flow: Stream) -> bool:
+def is_pending(flow: Listing) -> bool:
     return any(axis.size is not None and axis.size.kind == "pending" for axis in flow.axes)
 
 
-def _bounded(lift: Lifting, flow: Stream, over: Any) -> Stream:
+def _bounded(lift: Lifting, flow: Listing, over: Any) -> Listing:
     """The steps of a range with a bound from the data, as all steps that an array allows and a mask."""
     (pending,) = flow.axes
     if is_pending(flow) or not isinstance(over, Range):
@@ -320,7 +314,7 @@ def _bounded(lift: Lifting, flow: Stream, over: Any) -> Stream:
     return range_of(lift, over, size)
 
 
-def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:
+def _outlived(lift: Lifting, value: Any, name: str, flow: Listing) -> Any:
     """A variable of one step, behind the loop: that of the last step."""
     if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
         return value
@@ -330,7 +324,7 @@ def _outlived(lift: Lifting, value: Any, name: str, flow: Stream) -> Any:
     is_plain = axis is not None and axis.size is not None and flow.keep is None and not axis.is_reversed
     if is_plain and isinstance(value, Tensor) and value.valid is None and axis in value.dims and not lift.masks:
         return _last(lift, value, axis)  # type: ignore[arg-type]
-    return Unreadable(f"{name!r} is read behind a loop: the value of the last step.")
+    return Refused(f"{name!r} is read behind a loop: the value of the last step.", "FO106")
 
 
 def _last(lift: Lifting, value: Tensor, axis: Axis) -> Any:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import collections
+import contextlib
 import hashlib
 import types
 from collections.abc import Mapping
@@ -11,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.expression_graph import ExpressionGraph
+from flatout.vectorize.arrays.expression_graph import ExpressionGraph, fresh_name
 from flatout.vectorize.arrays.lifted_values import Known, Local, Refused
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.reading.function_source import tree_of
@@ -21,21 +23,15 @@ _PLAIN = frozenset((bool, int, float, str, type(None)))
 
 @dataclass(eq=False)
 class Scope:
-    """The variables of one function, with the scope around it.
+    """The variables of one function, with the scope around it."""
 
-    Attributes:
-        variables: What was assigned.
-        parent: The function around it, or None.
-        outside: Global and closure variables, as objects.
-        is_root: Whether the rewritten source is executed with `outside` as its globals.
-    """
-
-    variables: dict[str, Any] = field(default_factory=dict)
-    parent: Scope | None = None
-    outside: Mapping[str, Any] = field(default_factory=dict)
-    is_root: bool = True
+    variables: dict[str, Any] = field(default_factory=dict)  # What was assigned.
+    parent: Scope | None = None  # The function around it, or None.
+    outside: Mapping[str, Any] = field(default_factory=dict)  # Global and closure variables, as objects.
+    is_root: bool = True  # Whether the rewritten source is executed with `outside` as its globals.
     # The variables of scopes around it that it changes, and whose they are.
     nonlocals: dict[str, Scope] = field(default_factory=dict)
+    function: Any = None  # Whose globals and closure `outside` is.
 
     def find(self, name: str, graph: ExpressionGraph, injected: dict[str, Any]) -> Any:
         scope: Scope | None = self
@@ -51,8 +47,8 @@ class Scope:
         else:
             raise Refused(f"The name {name!r} is not known.", "FO303")
         is_read_now = isinstance(value, (types.FunctionType, type)) or not top.is_root
-        if is_read_now and isinstance(top.outside, Outside) and not isinstance(value, types.ModuleType):
-            graph.pins.append((top.outside.function, name, value))
+        if is_read_now and not isinstance(value, types.ModuleType):
+            graph.pins.append((top.function, name, value))
         if top.is_root:
             return Known(value, graph.name(name))
         if value is None or isinstance(value, (bool, int, float, str)):
@@ -62,31 +58,14 @@ class Scope:
 
 def _inject(name: str, value: Any, injected: dict[str, Any]) -> str:
     """A name in the rewritten source for an object of another module."""
-    chosen, number = name, 2
-    while chosen in injected and injected[chosen] is not value:
-        chosen, number = f"{name}_{number}", number + 1
+    chosen = fresh_name(name, {one for one, held in injected.items() if held is not value})
     injected[chosen] = value
     return chosen
 
 
-class Outside(dict[str, Any]):
-    """The globals of a function, and what it closes over, as they are now."""
-
-    def __init__(self, function: types.FunctionType):
-        super().__init__(function.__globals__)
-        self.function = function
-
-
 def is_still(function: types.FunctionType, name: str, value: Any) -> bool:
     """Whether a name that a function reads outside means what it did."""
-    if name in function.__code__.co_freevars:
-        cell = (function.__closure__ or ())[function.__code__.co_freevars.index(name)]
-        try:
-            now = cell.cell_contents
-        except ValueError:  # It was deleted.
-            return False
-    else:
-        now = function.__globals__.get(name)
+    now = outside_of(function).get(name)
     is_plain = isinstance(value, (bool, int, float, str)) and type(now) is type(value)
     return now is value or (is_plain and bool(now == value))
 
@@ -118,11 +97,7 @@ def digest_of(value: Any) -> str:
 def watched(lift: Lifting, value: Any) -> Any:
     """A value, of which the rewrite holds as long as its outline stays the same if it is a container."""
     if isinstance(value, Known) and value.node.kind in ("name", "attribute") and _is_container(value.value):
-        guard = lift.graph.binary(
-            "==", lift.graph.call("digest_of", value.node), lift.graph.const(digest_of(value.value))
-        )
-        if (guard, True) not in lift.guards:
-            lift.guards.append((guard, True))
+        lift.stays(lift.graph.call("digest_of", value.node), digest_of(value.value))
     return value
 
 
@@ -131,19 +106,22 @@ def _is_container(value: Any) -> bool:
     return is_pandas or isinstance(value, (Mapping, list, tuple, set, frozenset, np.ndarray))
 
 
-def outside_of(function: types.FunctionType) -> dict[str, Any]:
-    """The globals of a function, and what it closes over."""
-    names = Outside(function)
+def outside_of(function: types.FunctionType) -> Mapping[str, Any]:
+    """What a function closes over, and its globals."""
+    cells = {}
     for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
-        try:
-            names[name] = cell.cell_contents
-        except ValueError:
-            continue  # Not assigned yet.
-    return names
+        with contextlib.suppress(ValueError):  # Not assigned yet, or deleted.
+            cells[name] = cell.cell_contents
+    return collections.ChainMap(cells, function.__globals__)
+
+
+def scope_of(function: types.FunctionType, is_root: bool = True) -> Scope:
+    """What is around a function."""
+    return Scope(outside=outside_of(function), is_root=is_root, function=function)
 
 
 def as_local(function: Any, is_same_module: bool) -> Local:
     """A function of the user's, ready to be read in place of being called."""
     tree = tree_of(function)
-    scope = Scope(outside=outside_of(function), is_root=is_same_module and not function.__closure__)
+    scope = scope_of(function, is_same_module and not function.__closure__)
     return Local(tree, scope, getattr(function, "__name__", "helper"))

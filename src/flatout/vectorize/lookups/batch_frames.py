@@ -47,8 +47,6 @@ def method_of(lift: Lifting, of: Record | Groups, name: str, args: list[Any], kw
             return _groups(lift, of.columns[args[0].value], of.columns)
         if name == "merge" and args and is_frame(args[0]):
             return _merged(lift, of, args[0], dict(zip(("right", "how", "on"), args, strict=False)) | kwargs)
-        if name == "__getitem__":
-            return column_of(of, args[0])
         if name in ("items", "values", "keys") and not args:
             return _listed(lift, of, name)
         raise Refused(f"A DataFrame of the batch is used by .{name}().", "FO205")
@@ -108,12 +106,26 @@ def _groups(lift: Lifting, keys: Tensor, columns: dict[str, Any]) -> Groups:
     return Groups(keys, columns)
 
 
+def parts_of(lift: Lifting, groups: Groups) -> Listing:
+    """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
+    listing = distinct(lift, groups.keys)
+    lift.changes.add("FO406")
+
+    def mine(column: Tensor) -> Tensor:
+        twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
+        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
+        return replace(column, valid=same, position=None)
+
+    columns = groups.columns if groups.column is None else {}
+    part = Record({name: mine(column) for name, column in columns.items()}) if columns else mine(groups.column)  # type: ignore[arg-type]
+    return replace(listing, element=Items((listing.element, part)))
+
+
 def _reduced(lift: Lifting, groups: Groups, how: str) -> Tensor:
     """One number for each group."""
-    listing = distinct(lift, groups.keys)
     column = groups.keys if groups.column is None else groups.column
-    twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
-    same = binary(lift, "==", replace(twin, inner=()), listing.element)
+    listing = parts_of(lift, replace(groups, column=column))
+    same = listing.element.values[1].valid
     if how != "size" and column.kind in ("float", "any"):  # pandas leaves out what is missing.
         there = not_(lift, elementwise(lift, "isnan", (column,), "bool"))
         same = both(lift, same, replace(there, inner=())) or same

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays import exact_comparisons as wide
+from flatout.vectorize.arrays import exact_numbers as wide
 from flatout.vectorize.arrays.algebra import (
     as_constant,
     binary,
@@ -23,7 +23,8 @@ from flatout.vectorize.arrays.algebra import (
     shielded,
     where,
 )
-from flatout.vectorize.arrays.indexing import gather, index
+from flatout.vectorize.arrays.expression_graph import text_of
+from flatout.vectorize.arrays.indexing import gather, index, positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Choice,
@@ -36,9 +37,7 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.source_printing import text_of
 
 # Keys that are not 0, 1, 2, ... are compared with all of the table's; beyond this many that costs more than it saves.
 _MOST_KEYS = 4096

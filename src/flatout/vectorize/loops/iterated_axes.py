@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, number, operand, relabelled, relabelled_value
+from flatout.vectorize.arrays.algebra import (
+    both,
+    elementwise,
+    number,
+    opened,
+    operand,
+    operated,
+    relabelled,
+    relabelled_value,
+    size_of,
+)
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.indexing import index
+from flatout.vectorize.arrays.indexing import index, positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Bag,
@@ -22,26 +31,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Places,
     Range,
-    Record,
     Refused,
     Several,
-    Stream,
     Tensor,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
+from flatout.vectorize.lookups.batch_frames import parts_of
 from flatout.vectorize.lookups.lookups import distinct, is_table
 
-PYTHON: dict[str, Any] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "//": operator.floordiv,
-    "%": operator.mod, "**": operator.pow, "@": operator.matmul, "&": operator.and_, "|": operator.or_,
-    "^": operator.xor, "<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge, "==": operator.eq,
-    "!=": operator.ne,
-}  # fmt: skip
 
-
-def stream(lift: Lifting, value: Any) -> Stream | Items:
+def stream(lift: Lifting, value: Any) -> Listing | Items:
     """How a value is iterated: as axes, or as the few values that it is."""
     if isinstance(value, Items):
         return value
@@ -51,7 +51,7 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         fresh = tuple(Axis(axis.name, axis.size, axis.start) for axis in value.axes)
         labels = dict(zip(value.axes, fresh, strict=True))
         element = relabelled_value(value.element, labels)
-        return Stream(fresh, element, None if value.keep is None else relabelled(value.keep, labels))
+        return Listing(element, fresh, None if value.keep is None else relabelled(value.keep, labels))
     if isinstance(value, Tensor):
         if not value.rank:
             raise WrongRank("A number is iterated.")
@@ -59,12 +59,12 @@ def stream(lift: Lifting, value: Any) -> Stream | Items:
         if valid is not None and first in valid.dims:
             value = replace(value, valid=None, is_loose=False)
             steps = stream(lift, value)
-            assert isinstance(steps, Stream)
+            assert isinstance(steps, Listing)
             return replace(steps, keep=relabelled(valid, {first: steps.axes[0]}))
         if value.node.kind == "call" and value.node.parts[0] == "ops.arange" and len(value.node.parts[1]) == 1:
             return range_of(lift, Range(number(lift, 0), Host(value.node.parts[1][0])))
         axis = Axis("row", first.size)
-        return Stream((axis,), index(lift, value, [variable(lift, axis)]))
+        return Listing(index(lift, value, [variable(lift, axis)]), (axis,))
     if isinstance(value, Bag) and not value.others:
         return stream(lift, distinct(lift, value.entries))
     if isinstance(value, Several):
@@ -88,34 +88,19 @@ def few_steps(lift: Lifting, over: Any, most: int) -> Items | None:
 
 
 def _written_out(lift: Lifting, over: Any, most: int) -> Any:
-    graph = lift.graph
     match over:
         case Several():
             return Several(over.how, tuple(_written_out(lift, value, most) for value in over.values))
         case Range(start=Known(), stop=Known(), step=Known() | None):
             numbers = range(over.start.value, over.stop.value, over.step.value if over.step else 1)
+            for bound in filter(None, (over.start, over.stop, over.step) if len(numbers) < most else ()):
+                lift.stays(bound.node, bound.value)
             return Items(tuple(number(lift, k) for k in numbers[:most]))
         case Known(value=list() | tuple() | np.ndarray()):
-            first = enumerate(over.value[:most])
-            return Items(tuple(Known(item, graph.index(over.node, (graph.const(k),))) for k, item in first))
+            return opened(lift, Known(list(over.value[:most]), over.node))
         case Known(value=Mapping()):
             return Items(tuple(number(lift, key) for key in list(over.value)[:most]))
     return over
-
-
-def parts_of(lift: Lifting, groups: Groups) -> Stream:
-    """`for key, part in frame.groupby(name)`: all entries of every column, with a mask."""
-    listing = distinct(lift, groups.keys)
-    lift.changes.add("FO406")
-
-    def mine(column: Tensor) -> Tensor:
-        twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
-        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
-        return replace(column, valid=same, position=None)
-
-    columns = groups.columns if groups.column is None else {}
-    part = Record({name: mine(column) for name, column in columns.items()}) if columns else mine(groups.column)  # type: ignore[arg-type]
-    return Stream(listing.axes, Items((listing.element, part)), listing.keep)
 
 
 def variable(lift: Lifting, axis: Axis) -> Tensor:
@@ -125,19 +110,16 @@ def variable(lift: Lifting, axis: Axis) -> Tensor:
     if axis.start is None:
         node = graph.call("ops.arange", axis.size)
     else:
-        stop = operated(lift, "+", _bound_of(lift, axis.size), _bound_of(lift, axis.start))
+        stop = operated(lift, "+", size_of(lift, axis.size), size_of(lift, axis.start))
         node = graph.call("ops.arange", axis.start, stop.node)
     return Tensor(node, (axis,), (), "int", is_host=True, position=(axis, 0))
 
 
-def _bound_of(lift: Lifting, node: Node) -> Known | Host:
-    known = _known(node)
-    return Host(node) if known is None else number(lift, known)
-
-
-def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
+def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Listing:
     """The steps of a range; `most`: as many as there can be, where a bound is of the data."""
     step = 1 if value.step is None else value.step.value if isinstance(value.step, Known) else None
+    if isinstance(value.step, Known):
+        lift.stays(value.step.node, step)
     if step == -1:
         first, last = (operated(lift, "+", bound, number(lift, 1)) for bound in (value.stop, value.start))
         return backwards(range_of(lift, Range(first, last)))
@@ -149,13 +131,11 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
     if not isinstance(start, (Known, Host, Tensor)) or not isinstance(stop, (Known, Host, Tensor)):
         raise Refused("A range has a bound that is no number.")
     begin = number(lift, 0) if isinstance(start, Tensor) else start
-    first = None if isinstance(begin, Known) and begin.value == 0 else begin.node
+    first = None if begin.node is lift.graph.const(0) else begin.node
     if isinstance(stop, Tensor):
         size = most or _bound(lift, stop)
-    elif isinstance(begin, Known) and isinstance(stop, Known) and stop.node.kind == "const":
-        size = lift.graph.const(max(0, stop.value - begin.value))
     else:
-        size = stop.node if first is None else lift.graph.binary("-", stop.node, first)
+        size = _steps_in(lift, operated(lift, "-", stop, begin))
     axis = Axis("i", size, first)
     at = variable(lift, axis)
     keep: Tensor | None = None
@@ -163,26 +143,14 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Stream:
         keep = elementwise(lift, "greater_equal", (at, start), "bool", ">=")
     if isinstance(stop, Tensor):
         keep = both(lift, keep, elementwise(lift, "less", (at, stop), "bool", "<"))
-    return Stream((axis,), at, keep)
+    return Listing(at, (axis,), keep)
 
 
-def operated(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
-    """`left symbol right` of numbers: known now, when the loss is traced, or for each step."""
-    if isinstance(left, Known) and isinstance(right, Known):
-        return number(lift, PYTHON[symbol](left.value, right.value))
-    if isinstance(left, Tensor) or isinstance(right, Tensor):
-        return binary(lift, symbol, left, right)
-    if not isinstance(left, (Known, Host)) or not isinstance(right, (Known, Host)):
-        raise Refused("A range has a bound that is no number.")
-    if isinstance(right, Known) and right.value == 0 and symbol in ("+", "-"):
-        return left
-    node = left.node
-    if symbol == "+" and node.kind == "binary" and node.parts[0] == "-" and node.parts[2] is right.node:
-        return Host(node.parts[1])  # (n - 1) + 1
-    return Host(lift.graph.binary(symbol, node, right.node))
+def _steps_in(lift: Lifting, span: Known | Host) -> Node:
+    return lift.graph.const(max(0, int(span.node.parts[0]))) if span.node.kind == "const" else span.node
 
 
-def backwards(flow: Stream) -> Stream:
+def backwards(flow: Listing) -> Listing:
     """The same steps, from the last to the first."""
     for axis in flow.axes:
         axis.is_reversed = not axis.is_reversed
@@ -202,18 +170,15 @@ def in_order(lift: Lifting, element: Any, axes: tuple[Axis, ...]) -> Any:
     return replace(tensor, node=lift.graph.call("ops.flip", tensor.node, axis=at), position=None)
 
 
-def _stepping(lift: Lifting, value: Range, step: int | None) -> Stream:
+def _stepping(lift: Lifting, value: Range, step: int | None) -> Listing:
     """`range(start, stop, step)`: every step-th index, as an array of indices."""
     bounds = (value.start, value.stop)
     if step is None or step < 1 or not all(isinstance(bound, (Known, Host)) for bound in bounds):
         raise Refused("A range has a step that is no positive constant, or bounds from the data.")
-    graph = lift.graph
     span = operated(lift, "-", operated(lift, "+", value.stop, number(lift, step - 1)), value.start)
-    size = graph.const(max(0, span.value // step)) if isinstance(span, Known) else None
-    axis = Axis("i", size or graph.binary("//", span.node, graph.const(step)))
-    at = binary(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
-    at = at if isinstance(value.start, Known) and value.start.value == 0 else binary(lift, "+", at, value.start)
-    return Stream((axis,), replace(at, kind="int", position=None))
+    axis = Axis("i", _steps_in(lift, operated(lift, "//", span, number(lift, step))))
+    at = operated(lift, "*", replace(variable(lift, axis), position=None), number(lift, step))
+    return Listing(replace(operated(lift, "+", at, value.start), kind="int", position=None), (axis,))
 
 
 def _bound(lift: Lifting, stop: Tensor) -> Node:
@@ -224,9 +189,9 @@ def _bound(lift: Lifting, stop: Tensor) -> Node:
     return lift.graph.make("pending", object())
 
 
-def _several(lift: Lifting, value: Several) -> Stream | Items:
+def _several(lift: Lifting, value: Several) -> Listing | Items:
     if value.how == "enumerate":
-        inside, first = stream(lift, value.values[0]), value.values[1].value
+        inside, first = stream(lift, value.values[0]), value.values[1]
         if isinstance(inside, Items):
             pairs = (Items((number(lift, k), item)) for k, item in enumerate(inside.values, first))
             return Items(tuple(pairs))
@@ -234,9 +199,8 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
             raise Refused("A selection is enumerated; its numbers depend on the data.", "FO108")
         at = inside.axes[0]
         count = replace(positions(lift, at), position=(at, 0) if at.start is None else None)
-        if first:
-            count = replace(binary(lift, "+", count, number(lift, first)), kind="int")
-        return Stream(inside.axes, Items((count, inside.element)))
+        count = replace(operated(lift, "+", count, number(lift, first)), kind="int")
+        return replace(inside, element=Items((count, inside.element)))
     if value.how == "reversed":
         inside = stream(lift, value.values[0])
         if isinstance(inside, Items):
@@ -252,12 +216,12 @@ def _several(lift: Lifting, value: Several) -> Stream | Items:
     parts = [stream(lift, item) for item in value.values]
     if any(isinstance(part, Items) for part in parts):
         raise Refused("A product of lists that have no array form.", "FO103")
-    streams = [part for part in parts if isinstance(part, Stream)]
+    streams = [part for part in parts if isinstance(part, Listing)]
     joint: Tensor | None = None
     for part in streams:
         joint = both(lift, joint, part.keep)
     axes = tuple(axis for part in streams for axis in part.axes)
-    return Stream(axes, Items(tuple(part.element for part in streams)), joint)
+    return Listing(Items(tuple(part.element for part in streams)), axes, joint)
 
 
 def _is_together(values: tuple[Any, ...]) -> bool:
@@ -288,10 +252,10 @@ def _less(size: Any) -> tuple[Node, int]:
     return (size.parts[1], int(size.parts[2].parts[0])) if is_cut else (size, 0)
 
 
-def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
+def _zipped(lift: Lifting, parts: list[Listing | Items]) -> Listing | Items:
     if all(isinstance(part, Items) for part in parts):
         return Items(tuple(Items(row) for row in zip(*(part.values for part in parts), strict=False)))  # type: ignore[union-attr]
-    streams = [part for part in parts if isinstance(part, Stream)]
+    streams = [part for part in parts if isinstance(part, Listing)]
     first = streams[0]
     if len(streams) < len(parts) or any(len(part.axes) != 1 or part.keep is not None for part in streams):
         raise Refused("zip() of lists of which the lengths depend on the data, or are not known to agree.", "FO108")
@@ -303,21 +267,18 @@ def _zipped(lift: Lifting, parts: list[Stream | Items]) -> Stream | Items:
             raise Refused("zip() of arrays that are not known to have the same length.")
         if other.size is not axis.size:
             _must_agree(lift, axis.size, other.size)
-        element = part.element if other.start is axis.start else _counted_from(part.element, other, axis)
+        element = part.element if other.start is axis.start else _counted_from(lift, part.element, other, axis)
         elements.append(relabelled_value(element, {other: axis}))
-    return Stream(first.axes, Items(tuple(elements)))
+    return Listing(Items(tuple(elements)), first.axes)
 
 
-def _counted_from(element: Any, own: Axis, other: Axis) -> Any:
+def _counted_from(lift: Lifting, element: Any, own: Axis, other: Axis) -> Any:
     """The variable of a range, as so much more than that of a range of the same length with another start."""
-    starts = [0 if axis.start is None else _known(axis.start) for axis in (own, other)]
-    if not isinstance(element, Tensor) or element.position != (own, 0) or None in starts:
+    starts = [lift.graph.const(0) if axis.start is None else axis.start for axis in (own, other)]
+    away = operated(lift, "-", *(size_of(lift, start) for start in starts))
+    if not isinstance(element, Tensor) or element.position != (own, 0) or not isinstance(away, Known):
         raise Refused("zip() of ranges that begin at different places.")
-    return replace(element, position=(own, starts[0] - starts[1]))  # type: ignore[operator]
-
-
-def _known(node: Node) -> int | None:
-    return int(node.parts[0]) if node.kind == "const" else None
+    return replace(element, position=(own, away.value))
 
 
 def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:
@@ -327,7 +288,7 @@ def _must_agree(lift: Lifting, size: Node | None, other: Node | None) -> None:
         counted = node is not None and node.kind == "call" and node.parts[0] == "len" and _is_named(node.parts[1][0])
         if not known and not counted:
             raise Refused("zip() of arrays that are not known to have the same length.")
-    lift.guards.append((lift.graph.binary("==", size, other), True))  # type: ignore[arg-type]
+    lift.guard(lift.graph.binary("==", size, other))  # type: ignore[arg-type]
 
 
 def _is_named(node: Node) -> bool:
@@ -335,7 +296,7 @@ def _is_named(node: Node) -> bool:
     return node.kind == "name" or (node.kind == "attribute" and _is_named(node.parts[0]))
 
 
-def _static(lift: Lifting, value: Known) -> Stream | Items:
+def _static(lift: Lifting, value: Known) -> Listing | Items:
     content = value.value
     if isinstance(content, (list, tuple, np.ndarray)) and len(content):
         try:
@@ -349,9 +310,8 @@ def _static(lift: Lifting, value: Known) -> Stream | Items:
                 size = rows.inner[0].size
             axis = Axis("item", size)
             element = relabelled(replace(rows, inner=rows.inner[1:]), {rows.inner[0]: axis})
-            return Stream((axis,), element)
-        items = (Known(item, lift.graph.index(value.node, (lift.graph.const(k),))) for k, item in enumerate(content))
-        return Items(tuple(items))
+            return Listing(element, (axis,))
+        return opened(lift, Known(list(content), value.node))  # type: ignore[no-any-return]
     if getattr(content, "shape", ()) and hasattr(content, "dtype") and not is_table(value):
         return stream(lift, operand(lift, value))
     raise Refused(f"A loop runs over a {type(content).__name__}.")

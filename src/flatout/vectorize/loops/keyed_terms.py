@@ -15,11 +15,13 @@ from flatout.vectorize.arrays.algebra import (
     elementwise,
     front,
     number,
+    opened,
     operand,
+    operated,
     relabelled,
     where,
 )
-from flatout.vectorize.arrays.indexing import index, listing_to_tensor
+from flatout.vectorize.arrays.indexing import index, listing_to_tensor, positions
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
@@ -28,19 +30,17 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Refused,
     Splice,
-    Stream,
     Sum,
     Tensor,
     Terms,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions
 from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import stack
 
-from .iterated_axes import operated, stream, variable
-from .loop_totals import join, opened, over_axes
+from .iterated_axes import stream, variable
+from .loop_totals import join, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16
@@ -60,7 +60,7 @@ def are_same(one: Any, other: Any) -> bool:
     return one is other
 
 
-def finished(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A cell behind a loop that left terms in it."""
     parts = []
     for term in after.terms:
@@ -95,7 +95,7 @@ def value_at(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
         return _last_of(lift, terms, keys)
     matching = [found for part in terms.parts if (found := _matching(lift, part, keys)) is not None]
     if terms.kind == "lists":
-        return joined(lift, [Listing(flow.element, flow.axes, flow.keep) for flow in matching])
+        return joined(lift, matching)
     total: Any = number(lift, 0.0) if terms.base is None else terms.base
     for flow in matching:
         value = operand(lift, flow.element)
@@ -104,15 +104,15 @@ def value_at(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     return total
 
 
-def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Stream | None:
+def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Listing | None:
     """The values of one part of the terms, and where they have these keys; None: nowhere."""
     flow = stream(lift, part)
-    assert isinstance(flow, Stream)
+    assert isinstance(flow, Listing)
     *own, value = flow.element.values
     same = equal(lift, Items(tuple(own)), Items(keys))
     if same is False:
         return None
-    return Stream(flow.axes, value, flow.keep if same is True else both(lift, flow.keep, same))
+    return Listing(value, flow.axes, flow.keep if same is True else both(lift, flow.keep, same))
 
 
 def equal(lift: Lifting, one: Any, other: Any) -> Any:
@@ -145,7 +145,7 @@ def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")
-    stacked = _stacked(lift, Listing(flow.element, flow.axes))
+    stacked = _stacked(lift, replace(flow, keep=None))
     (fresh,) = flow.axes
     if flow.keep is None or fresh not in flow.keep.dims:
         return index(lift, stacked, [number(lift, -1)])
@@ -184,7 +184,7 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
     key = part.element.values[0]
     if isinstance(key, Tensor) and key.position is not None and key.position[0] is axis:
         return part
-    twin = _matching(lift, Listing(part.element, part.axes, part.keep), (key,))
+    twin = _matching(lift, part, (key,))
     if twin is None or twin.keep is None:
         raise Refused("An entry is set under the same key at every step.", "FO106")
     (other,) = twin.axes

@@ -15,16 +15,16 @@ from flatout.vectorize.arrays.algebra import (
     both,
     cast,
     elementwise,
-    known_items,
     named,
     number,
+    opened,
     operand,
+    operated,
     relabelled,
     relabelled_value,
     where,
 )
-from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.indexing import listing_to_tensor
+from flatout.vectorize.arrays.indexing import listing_to_tensor, positions, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
     Host,
@@ -33,49 +33,37 @@ from flatout.vectorize.arrays.lifted_values import (
     Listing,
     Refused,
     Splice,
-    Stream,
     Sum,
     Tensor,
-    Unreadable,
     WrongRank,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.arrays.ragged import positions, steps_of
-from flatout.vectorize.arrays.reductions import reduce
-from flatout.vectorize.arrays.safe_where import sheltered
+from flatout.vectorize.arrays.reductions import FILL, reduce, sheltered
 from flatout.vectorize.reading.function_source import loaded, stored
 
-from .iterated_axes import in_order, operated
+from .iterated_axes import in_order
 
 # A loop over constants that cannot become an axis is written out, up to this many steps.
 MOST_UNROLLED = 16
 
 
-def opened(lift: Lifting, value: Any) -> Any:
-    """A list or tuple that is known now, as its values; anything else as it is."""
-    if isinstance(value, Known) and isinstance(value.value, (list, tuple)):
-        return Items(tuple(number(lift, one) for one in value.value), isinstance(value.value, list))
-    return value
-
-
 def carried(lift: Lifting, value: Any, name: str) -> Any:
     """A variable as the body of a loop sees it: what it was, to be joined with terms; a tuple part by part."""
-    if isinstance(value, Known) and isinstance(value.value, tuple):
-        value = Items(tuple(known_items(lift, value)))
-    if isinstance(value, Items) and not value.is_list:
-        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(value.values)))
+    parts = opened(lift, value)
+    if isinstance(parts, Items) and not parts.is_list:
+        return Items(tuple(carried(lift, one, f"{name} ({k})") for k, one in enumerate(parts.values)))
     return Sum(name, begin=value)
 
 
-def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) -> Any:
+def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Listing) -> Any:
     """A variable behind a loop, given what it was before the loop and what the body made of it."""
     before = opened(lift, before) if isinstance(after, Items) else before
     if isinstance(before, Items) and isinstance(after, Items) and len(before.values) == len(after.values):
         pairs = enumerate(zip(before.values, after.values, strict=True))
         parts = [finished(lift, old, new, f"{name} ({k})", flow) for k, (old, new) in pairs]
-        return next((part for part in parts if isinstance(part, Unreadable)), Items(tuple(parts)))
+        return next((part for part in parts if isinstance(part, Refused)), Items(tuple(parts)))
     if not isinstance(after, Sum) or after.name != name or after.entry is not None:
-        return Unreadable(f"{name!r} is read behind a loop that gives it a new value at every step.")
+        return Refused(f"{name!r} is read behind a loop that gives it a new value at every step.", "FO106")
     if after.how is None:
         return before
     if after.how == "list":
@@ -92,34 +80,23 @@ def finished(lift: Lifting, before: Any, after: Any, name: str, flow: Stream) ->
     return join(lift, after.how, before, term)
 
 
-_IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -1e30, "min": 1e30}
-
-
-def over_axes(lift: Lifting, how: str, term: Tensor, flow: Stream) -> Tensor:
+def over_axes(lift: Lifting, how: str, term: Tensor, flow: Listing) -> Tensor:
     """One term of a sum (product, maximum) over all steps of a loop."""
     if term.valid is not None:
         raise Refused("A selection of elements is added up over a loop.", "FO108")
     if flow.keep is not None:
-        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, _IDENTITY[how]))
+        kept = where(lift, flow.keep, named(sheltered(lift, flow.keep, term)), number(lift, FILL[how]))
         term = replace(kept, inner=term.inner, is_host=term.is_host)
     over = tuple(axis for axis in flow.axes if axis in term.dims)
     if how == "sum":
         for axis in flow.axes:
             if axis not in term.dims:
                 assert axis.size is not None
-                term = operand(lift, _times(lift, term, axis.size))
+                one = Known(lift.numbers.get(term.node), term.node) if term.kind == "number" else term
+                term = operand(lift, operated(lift, "*", one, Host(steps_of(lift, axis.size))))
     elif len(over) < len(flow.axes) and how == "prod":
         raise Refused("A product of equal factors over a loop is not known here.")
     return reduce(lift, how, term, over)
-
-
-def _times(lift: Lifting, term: Tensor, size: Node) -> Any:
-    size = steps_of(lift, size)
-    if term.node.kind == "const" and term.node.parts[0] in ("1", "1.0"):
-        return Host(size)
-    if term.kind == "number":
-        return Host(lift.graph.binary("*", term.node, size))
-    return binary(lift, "*", term, Host(size))
 
 
 def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
@@ -130,18 +107,16 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
         return replace(left, how=how, terms=(*left.terms, right))
     if isinstance(left, Known) and (left.value is None or (how == "sum" and left.value == 0)):
         return right  # None: the first step has nothing to join.
-    if isinstance(left, (Known, Host)) and isinstance(right, (Known, Host)) and how in ("sum", "prod"):
-        return Host(lift.graph.binary({"sum": "+", "prod": "*"}[how], left.node, right.node))
     if isinstance(left, Known) and not isinstance(left.value, (int, float)):
         raise Refused("A variable that a loop carries starts as something that is no number.", "FO106")
     if how == "sum" and isinstance(right, Tensor) and right.node.kind == "negative":
         return binary(lift, "-", left, replace(right, node=right.node.parts[0]))
     if how in ("sum", "prod"):
-        return binary(lift, {"sum": "+", "prod": "*"}[how], left, right)
+        return operated(lift, {"sum": "+", "prod": "*"}[how], left, right)
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
 
 
-def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+def _filled(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A list behind a loop that filled it."""
     from .keyed_terms import joined
 
@@ -167,7 +142,7 @@ def _filled(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
     return joined(lift, [before, filled])
 
 
-def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Stream) -> Any:
+def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """An array or list behind a loop that set its entries, those of every step, perhaps under conditions."""
     for term in after.terms:
         if len(flow.axes) != 1 or flow.axes[0] not in term.slot or flow.axes[0].start is not None:
@@ -250,7 +225,7 @@ def _recurrence(total: Sum) -> Refused:
     return Refused(f"{total.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
 
 
-def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | None:
+def steady(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any, Any] | None:
     """A total that grows by the same number at every step: before the step's own, after it, and behind the loop."""
     before, term = total.begin, total.terms[0]
     if total.how not in _FUNCTIONS or len(total.terms) > 1 or not isinstance(term, (Known, Host)):
@@ -266,19 +241,13 @@ def steady(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any, Any] | No
 
     def after(steps: Any) -> Any:
         if total.how == "prod":
-            return _joined(lift, "*", before, operated(lift, "**", term, steps))
-        return _joined(lift, "+", before, _joined(lift, "*", term, steps))
+            return operated(lift, "*", before, operated(lift, "**", term, steps))
+        return operated(lift, "+", before, operated(lift, "*", term, steps))
 
     return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
 
 
-def _joined(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
-    if isinstance(left, Known) and left.value == {"*": 1, "+": 0}.get(symbol):
-        return right
-    return operated(lift, symbol, left, right)
-
-
-def advanced(lift: Lifting, total: Sum, flow: Stream) -> tuple[Any, Any]:
+def advanced(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any]:
     """The total at every step of a loop, and the one behind it."""
     how, term = str(total.how), total.terms[0]
     for more in total.terms[1:]:
@@ -305,4 +274,4 @@ def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
     until = elementwise(lift, "less_equal", (positions(lift, other), positions(lift, axis)), "bool", "<=")
     lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
     twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
-    return over_axes(lift, how, twin, Stream((other,), twin, until))
+    return over_axes(lift, how, twin, Listing(twin, (other,), until))

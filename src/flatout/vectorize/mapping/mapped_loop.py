@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
+from flatout.vectorize.arrays.expression_graph import fresh_name
 from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.interpreter.scopes import outside_of
 from flatout.vectorize.reading.function_source import check_decorators, loaded, stored, tree_of
@@ -36,12 +37,8 @@ def map_samples(
 ) -> str:
     """The source of a function with its loop over the samples as a map, or `Refused`.
 
-    Args:
-        tree: The function.
-        arrays: Its parameters that are arrays, with their ranks.
-        names: What the function's global and closure variables are.
-        ops_name: How the source says `keras.ops`.
-        first: The import that this needs, or nothing.
+    `arrays` has the ranks of its parameters, `names` what its global and closure variables are; the source says
+    `keras.ops` by `ops_name`, for which it needs the import `first`, or none.
     """
     body = [part for statement in tree.body for part in _with_loops(copy.deepcopy(statement), arrays, tree)]
     found = [at for at, one in enumerate(body) if isinstance(one, ast.For) and _samples(one, arrays, tree) is not None]
@@ -197,15 +194,10 @@ class _Naming(ast.NodeTransformer):
         if not is_row or not isinstance(first, ast.Name) or first.id != self._counter:
             return node
         array = node.value.id  # type: ignore[attr-defined]
-        one = ast.Name(self.names.setdefault(array, self._fresh(f"row_of_{array}")), ast.Load())
+        one = ast.Name(self.names.setdefault(array, fresh_name(f"row_of_{array}", self._taken)), ast.Load())
         if not rest:
             return one
         return ast.Subscript(one, rest[0] if len(rest) == 1 else ast.Tuple(rest, ast.Load()), ast.Load())
-
-    def _fresh(self, wish: str) -> str:
-        while wish in self._taken:
-            wish += "_"
-        return wish
 
 
 class _Filled(ast.NodeTransformer):

@@ -46,7 +46,11 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
         return tree
     check_decorators(tree)
     _give_defaults(tree, function)
-    return _simplified(tree)
+    for node in ast.walk(tree):
+        for side in ("body", "orelse"):
+            if isinstance(getattr(node, side, None), list):
+                setattr(node, side, _with_defaults(getattr(node, side)))
+    return ast.fix_missing_locations(_Simplifying().visit(tree))  # type: ignore[no-any-return]
 
 
 @functools.lru_cache(maxsize=16)
@@ -110,15 +114,6 @@ def loaded(*nodes: ast.AST) -> set[str]:
     return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
-def _simplified(tree: ast.FunctionDef) -> ast.FunctionDef:
-    """A function without those statements, where they have a simpler form; others stay as they are."""
-    for node in ast.walk(tree):
-        for side in ("body", "orelse"):
-            if isinstance(getattr(node, side, None), list):
-                setattr(node, side, _with_defaults(getattr(node, side)))
-    return ast.fix_missing_locations(_Simplifying().visit(tree))  # type: ignore[no-any-return]
-
-
 def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:
     """`w = table.get(key)` and `if w is None: w = 1.0` is `w = table.get(key, 1.0)`."""
     made: list[ast.stmt] = []
@@ -142,6 +137,8 @@ _INDEXERS = (".loc", ".iloc", ".at", ".iat")
 
 
 class _Simplifying(ast.NodeTransformer):
+    """Statements in a simpler form, where they have one."""
+
     def visit_Assign(self, node: ast.Assign) -> ast.stmt:
         """`array = array.write(array.size(), x)` of a TensorArray is `array = array + [x]`."""
         self.generic_visit(node)

@@ -11,8 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from flatout.seam.patches import replaced_here
+
 Arrays = Mapping[str, np.ndarray]
 Answer = tuple[np.ndarray, np.ndarray | None]
+# Of a program of jax' that is compiled as a whole; beyond this, single operations that are compiled once are sooner.
+_MOST_EQUATIONS = 3000
 
 
 class ArgumentChanged(Exception):
@@ -51,9 +55,8 @@ def value_and_gradient(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         if backend() == "jax":
-            from . import jax_programs
-
-            return jax_programs.answer(function, arrays, wrt, compiled, quick)
+            found = jax_compiled(function, arrays, wrt, is_quick=not compiled) if quick or compiled else None
+            return by_steps(function, arrays, wrt) if found is None else found
         return (
             _tensorflow(function, arrays, wrt, compiled) if backend() == "tensorflow" else _torch(function, arrays, wrt)
         )
@@ -94,6 +97,95 @@ def on_device(arrays: Arrays) -> dict[str, Any]:
     return {name: ops.convert_to_tensor(value) for name, value in arrays.items()}
 
 
+def jax_compiled(function: Any, arrays: Arrays, wrt: str | None, is_quick: bool) -> Answer | None:
+    """What a loss gives as `fit` compiles it, or quickly: as a small program that is compiled as a whole, if it can be.
+
+    Outside compiled code jax compiles every operation by itself, for every shape and every place that a slice is taken
+    from, which takes seconds for a loop over a few rows.
+    """
+    shapes = tuple((name, value.shape, str(value.dtype)) for name, value in arrays.items())
+    program = _program(function, wrt, shapes, is_quick)
+    return None if program is None else _on_host(program(dict(arrays)))
+
+
+@functools.lru_cache(maxsize=256)
+def _program(function: Any, wrt: str | None, shapes: Any, is_quick: bool) -> Any:
+    """A function compiled for some shapes: as `fit` compiles it, or quickly, for a handful of runs."""
+    import jax
+
+    program = jax.jit(_differentiated(function, wrt))
+    given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
+    if not is_quick:
+        return program.trace(given).lower().compile()
+    try:
+        traced = program.trace(given)
+    except Exception:
+        return None  # It reads values on the host.
+    if len(traced.jaxpr.eqns) > _MOST_EQUATIONS:
+        return None
+    # Quick to compile, slow to run; where it gives something else than the rewrite, it is asked step by step.
+    options = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
+    return traced.lower().compile(compiler_options=options)
+
+
+def by_steps(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
+    """What a loss gives outside compiled code, each operation by itself."""
+    import jax.numpy as jnp
+
+    given = {name: jnp.asarray(value) for name, value in arrays.items()}
+    with contextlib.nullcontext() if wrt is None else _readable_tracers():
+        return _on_host(_differentiated(function, wrt)(given))
+
+
+def _differentiated(function: Any, wrt: str | None) -> Any:
+    """The value of a loss, and the gradient of its sum with respect to one argument, as a function of its arguments."""
+    import jax
+    import jax.numpy as jnp
+
+    def total(at: Any, given: Any) -> tuple[Any, Any]:
+        value = jnp.asarray(function(**{**given, wrt: at}))
+        return jnp.sum(value).astype("float32"), value
+
+    def run(given: Any) -> tuple[Any, Any]:
+        if wrt is None:
+            return jnp.asarray(function(**given)), None
+        (_, value), gradient = jax.value_and_grad(total, has_aux=True)(given[wrt], given)
+        return value, gradient
+
+    return run
+
+
+def _readable_tracers() -> contextlib.AbstractContextManager[None]:
+    """While jax differentiates without compiling, float(x) and np.asarray(x) give the value, as they do on torch.
+
+    A loss with such a line has no gradient on jax; the one that its author means treats what was read as a constant.
+    """
+    import jax
+
+    tracer = jax.core.Tracer
+
+    def concrete(value: Any) -> np.ndarray:
+        while isinstance(value, tracer):
+            value = value.primal
+        return np.asarray(value)
+
+    return replaced_here(
+        {
+            (tracer, "__array__"): lambda self, *args, **kwargs: concrete(self),
+            (tracer, "__float__"): lambda self: float(concrete(self)),
+            (tracer, "__int__"): lambda self: int(concrete(self)),
+            (tracer, "__index__"): lambda self: int(concrete(self)),
+            (tracer, "item"): lambda self, *args: concrete(self).item(*args),
+            (tracer, "tolist"): lambda self: concrete(self).tolist(),
+        }
+    )
+
+
+def _on_host(found: tuple[Any, Any]) -> Answer:
+    value, slope = found
+    return np.asarray(value), None if slope is None else np.asarray(slope)
+
+
 def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> Answer:
     import tensorflow as tf
 
@@ -101,7 +193,7 @@ def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) 
     run: Any = functools.partial(_taped, function, wrt)
     if compiled:
         run = tf.function(run, autograph=False, jit_compile=True).get_concrete_function(given)
-    return _numpy(*run(given))
+    return _on_host(run(given))
 
 
 def unknown_length(function: Any, batches: Sequence[Arrays], wrt: str | None, is_all: bool) -> list[Answer]:
@@ -118,7 +210,7 @@ def unknown_length(function: Any, batches: Sequence[Arrays], wrt: str | None, is
     run = functools.partial(_taped, function, _float(batches[0], wrt))
     # Called by way of its concrete function, a new tf.function for each loss is not taken for retracing.
     traced = tf.function(run, autograph=False).get_concrete_function(specs)
-    return [_numpy(*traced({name: tf.constant(value) for name, value in arrays.items()})) for arrays in batches]
+    return [_on_host(traced({name: tf.constant(value) for name, value in arrays.items()})) for arrays in batches]
 
 
 def _taped(function: Any, wrt: str | None, values: Any) -> tuple[Any, Any]:
@@ -130,10 +222,6 @@ def _taped(function: Any, wrt: str | None, values: Any) -> tuple[Any, Any]:
         value = tf.convert_to_tensor(function(**values))
     slope = tape.gradient(value, values[wrt]) if wrt is not None and value.dtype.is_floating else None
     return value, slope if slope is None else tf.convert_to_tensor(slope)
-
-
-def _numpy(value: Any, slope: Any) -> Answer:
-    return value.numpy(), None if slope is None else slope.numpy()
 
 
 @contextlib.contextmanager
@@ -172,4 +260,4 @@ def _torch(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
     slope = None
     if wrt is not None and value.requires_grad:
         (slope,) = torch.autograd.grad(value.sum(), given[wrt], allow_unused=True)
-    return _numpy(value.detach(), slope)
+    return _on_host((value.detach(), slope))

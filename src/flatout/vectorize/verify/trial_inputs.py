@@ -18,9 +18,10 @@ _SIZES = (3, 4, 6, 5, 2, 1)
 _LITTLE = 0.01
 # Whole numbers to read, the distance between them, and the type: seconds of a clock, identifiers, nanoseconds. Those
 # of 64 bits are small numbers to whom cuts them to 32; small steps from those of 32 bits stay within these.
-_LARGE_FLOATS = ((1_700_000_000, 128, "float32"), (2**40, 2**17, "float32"), (2**61, 2**38, "float32"))
-_LARGE = ((2**31 - 5000, 1, "int32"), (5000 - 2**31, 1, "int32"))
-_LARGER = ((2**40, 1, "int64"), (-(2**40), 1, "int64"), (2**61, 1, "int64"))
+_LARGE = (
+    (1_700_000_000, 128, "float32"), (2**40, 2**17, "float32"), (2**61, 2**38, "float32"), (2**31 - 5000, 1, "int32"),
+    (5000 - 2**31, 1, "int32"), (2**40, 1, "int64"), (-(2**40), 1, "int64"), (2**61, 1, "int64"),
+)  # fmt: skip
 LARGE_NUMBERS = "whole numbers about"
 SPOILT_PREDICTIONS = ("NaN in the predictions", "infinity in the predictions")
 
@@ -261,18 +262,17 @@ def large(
     `integers` is the widest type of the backend's. With remainders floats that are whole numbers count as such.
     """
     base = ordinary(recipe, batch, seed=5)
-    longer = _LARGER if integers == "int64" else ()
     for name in dict.fromkeys((*recipe.whole, *recipe.read)):
         value, is_whole = base[name], name in recipe.whole
         if name == recipe.predicted:
             if is_whole:
                 yield f"{name}: {LARGE_NUMBERS} {2**40}", {**base, name: value * np.float32(2**40)}, False
             continue
-        if is_whole:
-            levels = _LARGE_FLOATS if recipe.as_float else (*_LARGE, *longer)
-        else:  # As floats of 64 bits they have 53.
-            levels = (*_LARGE, *longer[:2], *(_LARGE_FLOATS[:2] if has_remainders else ()))
-        for start, step, dtype in levels:
+        has_floats = recipe.as_float if is_whole else has_remainders
+        types = (*(["float32"] if has_floats else []), *([] if is_whole and recipe.as_float else ["int32", integers]))
+        for start, step, dtype in _LARGE:
+            if dtype not in types or not (is_whole or start < 2**53):  # Floats of 64 bits have so many.
+                continue
             steps = np.resize(np.asarray([0, 1, 1, 3, 2], "int64"), value.shape)
             yield (
                 f"{name}: {LARGE_NUMBERS} {start} ({dtype})",

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
-from flatout.vectorize.arrays.exact_comparisons import BLURRED
+from flatout.vectorize.arrays.exact_numbers import BLURRED
 
 from . import trial_inputs as inputs
 from .gradients import (
@@ -22,7 +22,6 @@ from .gradients import (
     value_and_gradient,
     widest_integers,
 )
-from .rewrites import Rewrite
 from .trial_inputs import Recipe
 from .trials import Trial, Trials, asked, close, same_slope
 
@@ -40,9 +39,43 @@ _LONG = 3.0
 # Where such functions meet a tie, one-sided slopes differ, and each is a gradient.
 _KINKED = ("ops.max", "ops.min", "ops.abs", "ops.relu", "ops.sort", "ops.top_k", "ops.clip")
 _UNSUPPORTED = "unsupported operations"
-_UNKNOWN = Rewrite("", "axis")
 
 Unsized = Literal["none", "first", "all"]
+
+
+@dataclass(frozen=True)
+class Rewrite:
+    """A loss as array code."""
+
+    source: str  # Python, in `keras.ops`: lines to run once, then the function under its own name.
+    form: str  # How loops were replaced: "axis" (dimensions), "masked" (and selections), "map" (`vectorized_map`).
+    notes: tuple[str, ...] = ()  # What differs where the original fails or is undefined, and what was left out.
+    codes: tuple[str, ...] = ()  # The rules of docs/losses.md that the rewrite answers.
+    ranks: tuple[tuple[str, int], ...] = ()  # Of the parameters that are arrays; the rewrite holds for these.
+    names: Mapping[str, Any] = field(default_factory=dict)  # What the source needs beside the function's globals.
+    guards: tuple[tuple[str, bool], ...] = ()  # Expressions that decided a branch, with the truth they must have.
+    hints: tuple[tuple[Any, ...], ...] = ()  # What was learned about the values of the parameters.
+    is_tie_sensitive: bool = False  # Whether the order of equal entries matters.
+    # Functions and their outside names that the source holds as they were, such as a helper that was read in.
+    pins: tuple[tuple[Any, str, Any], ...] = ()
+
+
+@dataclass(frozen=True)
+class NoRewrite:
+    """Why a loss is left as it is."""
+
+    reason: str  # One sentence.
+    code: str  # The rule of docs/losses.md that stands in the way.
+    line: int | None = None  # Of the source.
+    is_rank: bool = False  # Whether arrays of other ranks might do.
+    hints: tuple[tuple[Any, ...], ...] = ()  # What was learned about the values of the parameters until then.
+
+    def __str__(self) -> str:
+        where = f" (line {self.line})" if self.line else ""
+        return f"{self.code}: {self.reason}{where}"
+
+
+_UNKNOWN = Rewrite("", "axis")
 
 
 @dataclass(frozen=True)
@@ -110,14 +143,9 @@ def verify(
 ) -> Verdict:
     """Compare a rewrite with its original on inputs that `find_recipes` has found the original to accept.
 
-    Args:
-        slow: The original.
-        fast: The rewrite.
-        recipes: How to make the inputs.
-        rewrite: What else is known of it.
-        lenient: Whether the gradient may be NaN where a prediction is NaN or infinite and the original, by a comparison
-            that NaN fails, happens to leave it out. Never for targets: NaN stands for missing ones.
-        answers: The original's answers, kept from one rewrite that was tried to the next.
+    `lenient`: the gradient may be NaN where a prediction is NaN or infinite and the original, by a comparison that NaN
+    fails, happens to leave it out. Never for targets: NaN stands for missing ones. `answers` are the original's, kept
+    from one rewrite that was tried to the next.
     """
     if not recipes:
         return Verdict(False, "No inputs were found that the original accepts; give some with example=.")
@@ -135,11 +163,12 @@ def verify(
     with outside_tracing(), heard_from_tensorflow() as heard:
         for number, recipe in enumerate(recipes):
             is_long = time.perf_counter() - began > _LONG
-            was_compiled, ordinary = False, list[str]()
+            was_compiled, ordinary = False, list[int]()
             for name, arrays, has_ties in _inputs(recipe, number == 0, is_long, rewrite):
                 for value in arrays.values():
                     digest.update(np.ascontiguousarray(value).tobytes())
-                is_compiled = _is_compiled(name, arrays[predicted])
+                # On jax.
+                is_compiled = name == _ROUNDED or arrays[predicted].shape[:1] == (_ADVERSARIAL,)
                 trial = trials.run((number, name), name, arrays, has_ties, is_compiled)
                 if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
                     trial = Trial(note="Where values that are sorted are NaN, their order differs from the original's.")
@@ -159,12 +188,14 @@ def verify(
                     skipped[f"{name}: {trial.skipped}"] = None
                 else:
                     compared[name] = None
-                    ordinary += [name] if name.startswith("batch of") else []
+                    ordinary += [int(name.removeprefix("batch of "))] if name.startswith("batch of") else []
                     has_slope = trials.answers[number, name].wrt is not None
                     was_compiled = was_compiled or (is_compiled and has_slope)
                 if trial.note:
                     notes[trial.note] = None
-            for batch in _to_compile(ordinary, was_compiled, number == 0):
+            # For each kind of input: what is compiled for floats may not be for whole numbers.
+            to_compile = {"tensorflow": [5] if number == 0 else [], "jax": [] if was_compiled else ordinary}
+            for batch in to_compile.get(backend(), []):
                 if problem := _compiles(fast, slow, recipe, batch):
                     return rejected(problem)
         if any("Using a while_loop" in line for line in heard):
@@ -201,25 +232,8 @@ def _inputs(
             yield f"targets in tenths, {count}", arrays, True
 
 
-def _is_compiled(name: str, predictions: np.ndarray) -> bool:
-    """Whether the rewrite runs compiled on an input, on jax."""
-    return name == _ROUNDED or predictions.shape[:1] == (_ADVERSARIAL,)
-
-
-def _to_compile(compared: Iterable[str], was_compiled: bool, is_first: bool) -> list[int]:
-    """Lengths of batches for which the compiled rewrite is yet to be compared with itself as it runs uncompiled.
-
-    For each kind of input: what is compiled for floats may not be for whole numbers.
-    """
-    if backend() == "tensorflow":
-        return [5] if is_first else []
-    if backend() == "torch" or was_compiled:
-        return []
-    # The original took no adversarial input, or none was tried.
-    return [int(name.removeprefix("batch of ")) for name in compared]
-
-
 def _compiles(fast: Any, slow: Any, recipe: Recipe, batch: int) -> str | None:
+    """What the rewrite gives otherwise when it is compiled than when it is not."""
     arrays = inputs.ordinary(recipe, batch)
     try:
         plain, _ = value_and_gradient(fast, arrays, recipe.predicted)

@@ -13,6 +13,7 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     # Not by ==: NaN is NaN, and -0.0 is not 0.0.
-    return isinstance(a, PLAIN) and repr(a) == repr(b)
+    return isinstance(a, (*PLAIN, np.generic)) and repr(a) == repr(b)
 
 
 def _bits(generator: Any) -> Any:
@@ -127,7 +128,7 @@ def _bits(generator: Any) -> Any:
 def contents_of(thing: Any) -> Any:
     if isinstance(thing, dict):
         return [*thing, *thing.values()]
-    if isinstance(thing, set):
+    if isinstance(thing, (set, frozenset)):
         return set(thing)
     if isinstance(thing, bytearray):
         return bytes(thing)
@@ -137,11 +138,25 @@ def contents_of(thing: Any) -> Any:
         return thing.getstate()
     if isinstance(thing, GENERATORS):
         return pickle.dumps(_bits(thing).state)
-    return list(thing)
+    if isinstance(thing, types.FunctionType):
+        cells = [attribute_of(cell, "cell_contents") for cell in thing.__closure__ or ()]
+        return [thing.__code__, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *cells]
+    if isinstance(thing, (list, tuple, deque, array.array)):
+        return list(thing)
+    # Of objects made in C, and of those without a dict of attributes.
+    state = getattr(thing, "__dict__", None)
+    return [item for item in gc.get_referents(thing) if item is not state]
+
+
+def items_of(thing: Any) -> Iterable[Any]:
+    """The objects among the contents."""
+    if isinstance(thing, np.ndarray):
+        return thing.ravel().tolist() if thing.dtype == object else ()
+    return () if isinstance(thing, (bytearray, array.array, *GENERATORS)) else contents_of(thing)
 
 
 def same_contents(thing: Any, copy: Any) -> bool:
-    now = contents_of(thing)
+    now = thing if isinstance(thing, list) else contents_of(thing)
     if isinstance(now, list):
         return len(now) == len(copy) and (all(map(operator.is_, now, copy)) or all(map(same, now, copy)))
     if isinstance(now, np.ndarray):

@@ -17,9 +17,9 @@ from typing import Any
 from .code_names import CodeNames
 from .python_state import GENERATORS, KEPT, PythonState
 from .reach import Reach, SideEffect
-from .user_code import Kind, is_free_of_effects, kind_of, user_packages_of
+from .user_code import Kind, is_free_of_effects, kind_of
 
-_BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals"})
+_BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals", "__import__"})
 _ARRAY_WRITERS = frozenset({"tofile", "dump"})
 _MOST_ARRAY_BYTES = 1 << 26
 
@@ -31,9 +31,8 @@ class Watch(PythonState):
         reach: What that code can get at, with the guards on it.
     """
 
-    def __init__(self, model: Any) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._user_packages = user_packages_of(model)
         self.reach = Reach(self)
         self._kinds: dict[str, Kind] = {}
         self._names_of: dict[int, CodeNames] = {}
@@ -82,7 +81,7 @@ class Watch(PythonState):
     def _called(self, frame: types.FrameType, kind: Kind | None) -> None:
         code = frame.f_code
         if kind is None:
-            kind = self._kinds[code.co_filename] = kind_of(code.co_filename, self._user_packages)
+            kind = self._kinds[code.co_filename] = kind_of(code.co_filename)
         if kind is Kind.USER:
             if self._is_users(frame):
                 self._enter(frame)

@@ -82,7 +82,7 @@ def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuard
     Returns:
         The step, or why it cannot be recorded; it is so while the guards hold. Nothing has been changed.
     """
-    watch = Watch()
+    watch = Watch(model)
     for owner in (model, *type(model).__mro__):
         watch.reach.guards.keep_names(owner, {STEP_NAMES[task]})
     try:

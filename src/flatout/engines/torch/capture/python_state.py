@@ -18,9 +18,8 @@ from typing import Any
 
 import numpy as np
 
-CONTAINERS = (list, dict, set, deque, bytearray, array.array)
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
-KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
+KEPT = (list, dict, set, deque, bytearray, array.array, *GENERATORS, np.ndarray)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 ABSENT = object()
 
@@ -42,14 +41,12 @@ class PythonState:
         self._contents: list[dict[int, Any]] = [{}]
         self._attributes: list[dict[int, dict[str, Any]]] = [{}]
 
-    def keep_contents(self, thing: Any, name: str) -> bool:
-        """Remember a container, array or generator; whether it is new in this recording."""
-        if id(thing) in self._contents[-1]:
-            return False
-        self._contents[-1][id(thing)] = contents_of(thing)
-        self.things[id(thing)] = thing
-        self._names.setdefault(id(thing), name)
-        return True
+    def keep_contents(self, thing: Any, name: str) -> None:
+        """Remember a container, array or generator."""
+        if id(thing) not in self._contents[-1]:
+            self._contents[-1][id(thing)] = contents_of(thing)
+            self.things[id(thing)] = thing
+            self._names.setdefault(id(thing), name)
 
     def keep_attributes(self, thing: Any, attributes: frozenset[str] | None, name: str) -> None:
         """Remember attributes of an object, class or module; all of them if `attributes` is None."""

@@ -55,7 +55,7 @@ class Reach:
         effects.tables = self.guards.tables
         self._effects = effects
         self._followed: set[tuple[int, int]] = set()
-        self._classes: dict[tuple[int, type], tuple[list[str], bool]] = {}
+        self._classes: dict[tuple[int, type], tuple[bool, bool]] = {}
         self._codes: set[types.CodeType] = set()
 
     def enter(self, frame: types.FrameType, names: CodeNames, outer: Iterable[str] = ()) -> None:
@@ -112,7 +112,11 @@ class Reach:
         elif isinstance(thing, torch.Tensor):
             if names.is_users:
                 self.guards.keep_names(thing, names.attributes & vars(thing).keys())
-        elif not _only_computes(thing) or isinstance(thing, torch.nn.Module) or names.is_users:
+        elif (
+            not _only_computes(thing)
+            or isinstance(thing, torch.nn.Module)
+            or (names.is_users and cls is not types.FunctionType)
+        ):
             self._effects.things[id(thing)] = thing
             self._followed.add((id(names), id(thing)))
             self._look_into(thing, label, names)
@@ -133,16 +137,14 @@ class Reach:
                 _refuse_hidden_state(thing, label, names)
             if isinstance(thing, types.FunctionType):
                 self._codes.add(thing.__code__)
-            if (
-                isinstance(thing, KEPT)
-                or _is_made_in_c(type(thing))
-                or (names.is_users and not hasattr(thing, "__dict__"))
-            ):
+            is_without_dict = names.is_users and not hasattr(thing, "__dict__")
+            if isinstance(thing, KEPT) or _is_made_in_c(type(thing)) or is_without_dict:
                 self._reach_contents(thing, label, names)
             self._reach_attributes(thing, label, names)
 
     def _reach_contents(self, thing: Any, label: str, names: CodeNames) -> None:
-        is_too_large = max(getattr(thing, "nbytes", 0), sys.getsizeof(thing, 0)) > _MOST_COMPARED_BYTES
+        size = thing.nbytes if isinstance(thing, np.ndarray) else sys.getsizeof(thing, 0)
+        is_too_large = size > _MOST_COMPARED_BYTES
         changing = [] if is_too_large else [item for item in items_of(thing) if type(item) not in _SETTLED]
         if is_too_large or len(changing) > _MOST_ITEMS:
             if names.is_users:
@@ -159,7 +161,9 @@ class Reach:
         cls = type(thing)
         self._keep_settable(thing, label, names)
         wanted: Set[str] = names.attributes
-        slots, has_unwatched_code = self._reach_class(cls, names)
+        has_slots, has_unwatched_code = self._reach_class(cls, names)
+        if has_slots:
+            self._reach_contents(thing, label, names)
         is_any = names.is_users and (names.any_attribute or has_unwatched_code) and _root(cls.__module__) != "keras"
         if is_any:
             wanted = {*wanted, *getattr(thing, "__dict__", ())}
@@ -170,9 +174,6 @@ class Reach:
         elif is_any:
             wanted |= {ANY}
         self._reach_names(thing, label, names, wanted)
-        for name in slots:
-            self.guards.keep_slot(thing, name)
-            self._reach(getattr(thing, name, None), f"{label}.{name}", names)
 
     def _keep_settable(self, thing: Any, label: str, names: CodeNames) -> None:
         if names.is_users and names.stored_attributes != frozenset():
@@ -187,16 +188,16 @@ class Reach:
                 if isinstance(space[name], only):
                     self._reach(space[name], f"{label}.{name}", names)
 
-    def _reach_class(self, cls: type, names: CodeNames) -> tuple[list[str], bool]:
-        """Guard what a class gives its objects by name; which slots it names, and whether other code reads them."""
-        if (id(names), cls) not in self._classes:
-            slots = [
-                name for base in cls.__mro__ for name in names.attributes & vars(base).keys() if _is_slot(base, name)
-            ]
-            self._classes[id(names), cls] = slots, any(map(_has_unwatched_code, cls.__mro__))
-            for base in cls.__mro__:
+    def _reach_class(self, cls: type, names: CodeNames) -> tuple[bool, bool]:
+        """Guard what a class gives its objects by name; whether it names slots, and whether other code reads them."""
+        key, bases = (id(names), cls), cls.__mro__
+        if key not in self._classes:
+            named = [vars(base)[name] for base in bases for name in names.attributes & vars(base).keys()]
+            has_slots = any(isinstance(value, types.MemberDescriptorType) for value in named)
+            self._classes[key] = has_slots, any(map(_has_unwatched_code, bases))
+            for base in bases:
                 self._reach_own_attributes(base, names)
-        return self._classes[id(names), cls]
+        return self._classes[key]
 
     def _reach_own_attributes(self, cls: type, names: CodeNames) -> None:
         root = _root(cls.__module__)
@@ -205,9 +206,7 @@ class Reach:
         elif root not in COMPUTING and root not in sys.stdlib_module_names:
             self._keep_settable(cls, cls.__name__, names)
             # What C code calls has no name in the bytecode.
-            called = {
-                name for name, value in vars(cls).items() if name[:2] == "__" and isinstance(value, types.FunctionType)
-            }
+            called = {name for name in vars(cls) if name[:2] == "__" and callable(vars(cls)[name])}
             self._reach_names(cls, cls.__name__, names, names.attributes | called)
 
 
@@ -226,10 +225,6 @@ def _is_of_a_call(iterator: Iterator[Any], variables: Any) -> bool:
     return all(holder is variables or isinstance(holder, types.FrameType) for holder in gc.get_referrers(iterator))
 
 
-def _is_slot(cls: type, name: str) -> bool:
-    return isinstance(vars(cls)[name], types.MemberDescriptorType)
-
-
 def _is_made_in_c(cls: type) -> bool:
     return bool(cls.__flags__ & _IMMUTABLE)
 
@@ -237,9 +232,9 @@ def _is_made_in_c(cls: type) -> bool:
 def _has_unwatched_code(cls: type) -> bool:
     """Whether methods of a class read attributes of its objects, and nobody looks at their names."""
     root = _root(cls.__module__)
-    return (root in sys.stdlib_module_names and root not in _WITHOUT_STATE) or (
-        _only_computes(cls) and not issubclass(cls, torch.nn.Module)
-    )
+    if root in sys.stdlib_module_names:
+        return root not in _WITHOUT_STATE
+    return _only_computes(cls) and not issubclass(cls, torch.nn.Module)
 
 
 @functools.lru_cache(8192)

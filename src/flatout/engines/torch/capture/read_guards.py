@@ -15,7 +15,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .python_state import ABSENT, attribute_of, contents_of, same, same_contents
+from .python_state import ABSENT, contents_of, same, same_contents
 
 # What fit, evaluate and predict themselves set.
 OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting", "history"})
@@ -31,9 +31,8 @@ class ReadGuards:
         # Owners of names, and containers.
         self._things = things
         self._names: dict[int, set[str]] = {}
-        self._slots: dict[int, set[str]] = {}
         self._containers: dict[int, bool] = {}
-        self.tables = (self._names, self._slots, self._containers)
+        self.tables = (self._names, self._containers)
 
     def keep_names(self, owner: Any, names: Set[str]) -> None:
         """Guard names of a dict, an object, a class or a module: what they stand for, and that others do not come."""
@@ -41,12 +40,8 @@ class ReadGuards:
             self._things[id(owner)] = owner
             self._names.setdefault(id(owner), set()).update(names)
 
-    def keep_slot(self, owner: Any, name: str) -> None:
-        self._things[id(owner)] = owner
-        self._slots.setdefault(id(owner), set()).add(name)
-
     def keep_container(self, container: Any) -> None:
-        """Guard the contents of a container, an array, a function or an object made in C."""
+        """Guard the contents of a container, an array, a function, an object made in C or with slots."""
         self._things[id(container)] = container
         self._containers[id(container)] = True
 
@@ -65,8 +60,6 @@ class ReadGuards:
             self._entries += [(space.get, name) for name in known]
             self._values += [space[name] for name in known]
             self._missing.append((space, names - space.keys()))
-        slots = [(self._things[key], name) for key, names in self._slots.items() for name in names]
-        self._slot_values = [(owner, name, attribute_of(owner, name)) for owner, name in slots]
         containers = [self._things[key] for key in self._containers]
         self._missing += [(container, {ANY}) for container in containers if _is_empty(container)]
         self._copies = [(thing, contents_of(thing)) for thing in containers if not _is_empty(thing)]
@@ -81,7 +74,6 @@ class ReadGuards:
             (all(map(operator.is_, now, self._values)) or all(map(same, now, self._values)))
             and all(type(owner) is cls for owner, cls in self._classes)
             and (list(map(len, self._spaces)) == self._counts or self._none_has_come())
-            and all(same(attribute_of(owner, name), value) for owner, name, value in self._slot_values)
             and all(same_contents(thing, copy) for thing, copy in self._copies)
             and all(_gradients_of(tensor) == before for tensor, before in self._gradients)
         )

@@ -6,7 +6,15 @@ import enum
 import functools
 import os
 import sys
+import types
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .python_state import PLAIN
+from .surroundings import owned_objects
 
 # Packages that compute and do nothing else, but for the files below.
 COMPUTING = frozenset({"keras", "torch", "torchvision", "functorch", "numpy", "optree", "flatout"})
@@ -17,6 +25,7 @@ STANDARD |= {"copyreg", "dataclasses", "decimal", "enum", "fractions", "frozen_i
 STANDARD |= {"importlib", "inspect", "itertools", "keyword", "math", "numbers", "operator", "re", "reprlib", "sre"}
 STANDARD |= {"statistics", "string", "struct", "textwrap", "types", "typing", "unicodedata", "warnings", "weakref"}
 STANDARD |= {"weakrefset"}
+_LEAVES = (*PLAIN, torch.Tensor, np.ndarray, np.generic, type, types.ModuleType)
 
 
 class Kind(enum.Enum):
@@ -55,14 +64,11 @@ _FILES = {
 }
 
 
-@functools.lru_cache(8192)
-def kind_of(filename: str) -> Kind:
-    """The kind of the code in a file."""
+def kind_of(filename: str, user_packages: frozenset[str]) -> Kind:
+    """The kind of the code in a file; `user_packages` are installed packages that the model's classes come from."""
     package = _package_of(filename)
-    # Other installed packages are looked into as the user's own code is. Keras' own tests live in Keras' package, and
-    # define models as users do.
-    is_known = package in COMPUTING or package in sys.stdlib_module_names
-    if package is None or not is_known or filename.endswith("_test.py"):
+    # Keras' own tests live in Keras' package, and define models as users do.
+    if package is None or package in user_packages or filename.endswith("_test.py"):
         return Kind.USER
     path = filename.replace(os.sep, "/")
     for part, kind in _FILES.items():
@@ -81,6 +87,7 @@ def is_free_of_effects(module: str) -> bool:
     return root in COMPUTING or root.lstrip("_") in STANDARD
 
 
+@functools.lru_cache(8192)
 def _package_of(filename: str) -> str | None:
     """The installed package or standard module of a file, or None for the user's own file or cell."""
     if filename.startswith("<frozen "):
@@ -99,3 +106,48 @@ def _package_of(filename: str) -> str | None:
             return name
     standard = Path(os.__file__).parent
     return path.relative_to(standard).parts[0].removesuffix(".py") if path.is_relative_to(standard) else None
+
+
+def user_packages_of(model: Any) -> frozenset[str]:
+    """The top modules of all classes and functions of the model that are not Keras' own.
+
+    Found by a walk over the model, its metrics, losses and optimizer and everything in them.
+    """
+    packages: set[str] = set()
+    seen: set[int] = set()
+    waiting: list[Any] = [*owned_objects(model)]
+    while waiting:
+        thing = waiting.pop()
+        if isinstance(thing, _LEAVES) or id(thing) in seen:
+            continue
+        seen.add(id(thing))
+        if isinstance(thing, dict):
+            waiting.extend(thing.values())
+        elif isinstance(thing, (list, tuple, set, frozenset)):
+            waiting.extend(thing)
+        elif isinstance(thing, functools.partial):
+            waiting.extend((thing.func, thing.args, thing.keywords))
+        elif isinstance(thing, types.MethodType):
+            waiting.extend((thing.__func__, thing.__self__))
+        elif isinstance(thing, (types.FunctionType, types.BuiltinFunctionType)):
+            if _is_users(thing.__module__):
+                packages.add(_root(thing.__module__))
+        elif not _is_users(type(thing).__module__):
+            waiting.append(getattr(thing, "__dict__", None))
+        # The package of a layer is the model's; that of an object it holds, a logger say, is not.
+        elif any(_root(base.__module__) == "keras" for base in type(thing).__mro__):
+            packages.add(_root(type(thing).__module__))
+            waiting.append(getattr(thing, "__dict__", None))
+    return frozenset(packages)
+
+
+def _root(module: Any) -> str:
+    # Some extension modules (psutil's) set `__module__` to the module itself.
+    return str(getattr(module, "__name__", module) or "").partition(".")[0]
+
+
+def _is_users(module: Any) -> bool:
+    root = _root(module)
+    if root in ("keras", "flatout"):
+        return str(module).endswith("_test")
+    return root == "__main__" or not (is_free_of_effects(root) or root in sys.stdlib_module_names)

@@ -100,6 +100,8 @@ class TorchProgram(StepProgram):
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order
+        # Metrics were reset, and the user's test_step may have run.
+        self.renew(is_first=False)
         self.loop.begin_pass(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
@@ -146,9 +148,7 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
         raise CaptureFailed(reason("untraceable", STEP_NAMES[task], "the model is built by its first step"))
     shapes = tuple((tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(batches[0]))
     structure = repr(tree.map_structure(lambda _: 0, batches[0]))
-    layout = (shapes, structure, getattr(type(model), STEP_NAMES[task]))
-
-    kept: list[tuple[ReadGuards, CapturedStep | Reason]] = Functions(model, task).get(layout, list)
+    kept: list[tuple[ReadGuards, CapturedStep | Reason]] = Functions(model, task).get((shapes, structure), list)
     found = next((made for reads, made in kept if reads.hold()), None)
     if found is None:
         with _ONE_CAPTURE, _repeatable_kernels():

@@ -220,6 +220,14 @@ def module_store(layer, x):
     MODULE.count = getattr(MODULE, "count", 0) + 1
 
 
+def box():
+    return BOX
+
+
+def object_of_a_helper_store(layer, x):
+    box().count += 1
+
+
 def set_attribute(layer, x):
     setattr(layer, "times", getattr(layer, "times", 0) + 1)  # noqa: B010
 
@@ -260,6 +268,7 @@ EFFECTS = {
         []
     ),
     "object": simple(object_store, lambda: BOX.count),
+    "object that a helper returns": simple(object_of_a_helper_store, lambda: BOX.count),
     "object's method": simple(lambda layer, x: RECORDER.note(), lambda: RECORDER.seen),
     "object with slots": simple(lambda layer, x: SLOTTED.note(), lambda: SLOTTED.count),
     "class": simple(lambda layer, x: Recorder.note_class(), lambda: Recorder.calls),

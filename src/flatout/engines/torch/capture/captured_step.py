@@ -27,7 +27,7 @@ from .read_guards import ReadGuards
 from .recordable_keras import Reseed, replaced_for
 from .recorder import CaptureFailed, HostReads, Recorder, Undo
 from .side_effects import Watch
-from .surroundings import Surroundings
+from .surroundings import Surroundings, no_collection
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
 # A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
@@ -83,12 +83,14 @@ def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuard
         The step, or why it cannot be recorded; it is so while the guards hold. Nothing has been changed.
     """
     watch = Watch(model)
+    for owner in (model, *type(model).__mro__):
+        watch.reach.guards.keep_names(owner, {STEP_NAMES[task]})
     try:
         step: CapturedStep | Reason = _capture(model, task, batches, watch)
     except CaptureFailed as failure:
         step = failure.reason
     guards = watch.reach.guards
-    guards.settle()
+    guards.settle(step.graph.outside_tensors if isinstance(step, CapturedStep) else [])
     return guards, step
 
 
@@ -146,6 +148,7 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[
             torch.set_grad_enabled(task == "train"),
             recorder,
             HostReads(recorder),
+            no_collection(),
             watch,
         ):
             outputs = getattr(model, place)(batch)

@@ -13,13 +13,13 @@ import random
 import sys
 import types
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 
-CONTAINERS = (list, dict, set, deque, bytearray, array.array)
 GENERATORS = (np.random.Generator, np.random.RandomState, random.Random)
-KEPT = (*CONTAINERS, *GENERATORS, np.ndarray)
+KEPT = (list, dict, set, deque, bytearray, array.array, *GENERATORS, np.ndarray)
 PLAIN = (bool, int, float, complex, str, bytes, type(None))
 ABSENT = object()
 
@@ -41,14 +41,12 @@ class PythonState:
         self._contents: list[dict[int, Any]] = [{}]
         self._attributes: list[dict[int, dict[str, Any]]] = [{}]
 
-    def keep_contents(self, thing: Any, name: str) -> bool:
-        """Remember a container, array or generator; whether it is new in this recording."""
-        if id(thing) in self._contents[-1]:
-            return False
-        self._contents[-1][id(thing)] = contents_of(thing)
-        self.things[id(thing)] = thing
-        self._names.setdefault(id(thing), name)
-        return True
+    def keep_contents(self, thing: Any, name: str) -> None:
+        """Remember a container, array or generator."""
+        if id(thing) not in self._contents[-1]:
+            self._contents[-1][id(thing)] = contents_of(thing)
+            self.things[id(thing)] = thing
+            self._names.setdefault(id(thing), name)
 
     def keep_attributes(self, thing: Any, attributes: frozenset[str] | None, name: str) -> None:
         """Remember attributes of an object, class or module; all of them if `attributes` is None."""
@@ -117,7 +115,7 @@ def same(a: Any, b: Any) -> bool:
     if isinstance(a, tuple):
         return len(a) == len(b) and all(map(same, a, b))
     # Not by ==: NaN is NaN, and -0.0 is not 0.0.
-    return isinstance(a, PLAIN) and repr(a) == repr(b)
+    return isinstance(a, (*PLAIN, np.generic)) and repr(a) == repr(b)
 
 
 def _bits(generator: Any) -> Any:
@@ -127,7 +125,7 @@ def _bits(generator: Any) -> Any:
 def contents_of(thing: Any) -> Any:
     if isinstance(thing, dict):
         return [*thing, *thing.values()]
-    if isinstance(thing, set):
+    if isinstance(thing, (set, frozenset)):
         return set(thing)
     if isinstance(thing, bytearray):
         return bytes(thing)
@@ -137,11 +135,25 @@ def contents_of(thing: Any) -> Any:
         return thing.getstate()
     if isinstance(thing, GENERATORS):
         return pickle.dumps(_bits(thing).state)
-    return list(thing)
+    if isinstance(thing, types.FunctionType):
+        cells = [attribute_of(cell, "cell_contents") for cell in thing.__closure__ or ()]
+        return [thing.__code__, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *cells]
+    if isinstance(thing, (list, tuple, deque, array.array)):
+        return list(thing)
+    # Of objects made in C, and of those without a dict of attributes.
+    state = getattr(thing, "__dict__", None)
+    return [item for item in gc.get_referents(thing) if item is not state]
+
+
+def items_of(thing: Any) -> Iterable[Any]:
+    """The objects among the contents."""
+    if isinstance(thing, np.ndarray):
+        return thing.ravel().tolist() if thing.dtype == object else ()
+    return () if isinstance(thing, (bytearray, array.array, *GENERATORS)) else contents_of(thing)
 
 
 def same_contents(thing: Any, copy: Any) -> bool:
-    now = contents_of(thing)
+    now = thing if isinstance(thing, list) else contents_of(thing)
     if isinstance(now, list):
         return len(now) == len(copy) and (all(map(operator.is_, now, copy)) or all(map(same, now, copy)))
     if isinstance(now, np.ndarray):

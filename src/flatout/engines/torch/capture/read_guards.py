@@ -6,14 +6,22 @@ the recorded functions look at.
 
 from __future__ import annotations
 
+import gc
 import operator
 import types
+from collections import OrderedDict, deque
+from collections.abc import Set
 from typing import Any
 
-from .python_state import ABSENT, attribute_of, contents_of, same, same_contents
+from torch import Tensor
+
+from .python_state import ABSENT, contents_of, same, same_contents
 
 # What fit, evaluate and predict themselves set.
-_OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting"})
+OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting", "history"})
+OF_THE_LOOP |= {"train_function", "test_function", "predict_function", "_eval_epoch_iterator"}
+# Stands for all names that an owner may get later.
+ANY = "*"
 
 
 class ReadGuards:
@@ -25,36 +33,38 @@ class ReadGuards:
         self._names: dict[int, set[str]] = {}
         self._containers: dict[int, bool] = {}
         self.tables = (self._names, self._containers)
-        self._entries: list[tuple[Any, str]] = []
-        self._values: list[Any] = []
-        self._others: list[tuple[Any, str, Any]] = []
-        self._copies: list[tuple[Any, Any]] = []
 
-    def keep_name(self, owner: Any, name: str) -> None:
-        """Guard a name of a module's or another dict, an attribute of an object, or the contents of a cell."""
-        if name not in _OF_THE_LOOP:
+    def keep_names(self, owner: Any, names: Set[str]) -> None:
+        """Guard names of a dict, an object, a class or a module: what they stand for, and that others do not come."""
+        if names:
             self._things[id(owner)] = owner
-            self._names.setdefault(id(owner), set()).add(name)
+            self._names.setdefault(id(owner), set()).update(names)
 
     def keep_container(self, container: Any) -> None:
-        """Guard the contents of a container or an array."""
+        """Guard the contents of a container, an array, a function, an object made in C or with slots."""
         self._things[id(container)] = container
         self._containers[id(container)] = True
 
-    def settle(self) -> None:
-        """Take all as it is now."""
-        self._entries, self._values, self._others, self._copies = [], [], [], []
-        for key in self._names.keys() | self._containers.keys():
-            thing = self._things[key]
-            space = thing if isinstance(thing, dict) else getattr(thing, "__dict__", None)
-            for name in self._names.get(key, ()):
-                if space is not None and not isinstance(getattr(type(thing), name, None), types.MemberDescriptorType):
-                    self._entries.append((space.get, name))
-                    self._values.append(space.get(name, ABSENT))
-                else:
-                    self._others.append((thing, name, attribute_of(thing, name)))
-            if key in self._containers:
-                self._copies.append((thing, contents_of(thing)))
+    def settle(self, tensors: list[Tensor]) -> None:
+        """Take all as it is now; also whether gradients flow to `tensors`, and which hooks they have."""
+        self._gradients = [(tensor, _gradients_of(tensor)) for tensor in tensors]
+        owners = [self._things[key] for key in self._names]
+        self._classes = [(owner, type(owner)) for owner in owners]
+        self._entries: list[tuple[Any, str]] = []
+        self._values: list[Any] = []
+        # Names of dicts, by which something could come that is not there.
+        self._missing: list[tuple[Any, set[str]]] = []
+        for owner, names in zip(owners, self._names.values(), strict=True):
+            space = space_of(owner)
+            known = names & space.keys()
+            self._entries += [(space.get, name) for name in known]
+            self._values += [space[name] for name in known]
+            self._missing.append((space, names - space.keys()))
+        containers = [self._things[key] for key in self._containers]
+        self._missing += [(container, {ANY}) for container in containers if _is_empty(container)]
+        self._copies = [(thing, contents_of(thing)) for thing in containers if not _is_empty(thing)]
+        self._spaces = [space for space, _ in self._missing]
+        self._counts = list(map(len, self._spaces))
         self._things = {}
 
     def hold(self) -> bool:
@@ -62,6 +72,32 @@ class ReadGuards:
         now = [get(name, ABSENT) for get, name in self._entries]
         return (
             (all(map(operator.is_, now, self._values)) or all(map(same, now, self._values)))
-            and all(same(attribute_of(thing, name), value) for thing, name, value in self._others)
+            and all(type(owner) is cls for owner, cls in self._classes)
+            and (list(map(len, self._spaces)) == self._counts or self._none_has_come())
             and all(same_contents(thing, copy) for thing, copy in self._copies)
+            and all(_gradients_of(tensor) == before for tensor, before in self._gradients)
         )
+
+    def _none_has_come(self) -> bool:
+        for (space, missing), count in zip(self._missing, self._counts, strict=True):
+            if len(space) != count and (ANY in missing or not missing.isdisjoint(space)):
+                return False
+        return True
+
+
+def _gradients_of(tensor: Tensor) -> tuple[bool, list[Any], list[Any]]:
+    hooks, late_hooks = tensor._backward_hooks or {}, tensor._post_accumulate_grad_hooks or {}
+    return tensor.requires_grad, [*hooks.values()], [*late_hooks.values()]
+
+
+def space_of(owner: Any) -> Any:
+    """The dict that holds the names of an owner, which may be that dict; None if it has none."""
+    if type(owner) in (dict, OrderedDict):
+        return owner
+    space = getattr(owner, "__dict__", None)
+    # A class shows a proxy of its dict, which is slow.
+    return gc.get_referents(space)[0] if isinstance(space, types.MappingProxyType) else space
+
+
+def _is_empty(container: Any) -> bool:
+    return isinstance(container, (list, dict, set, deque)) and not container

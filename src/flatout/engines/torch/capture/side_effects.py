@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from .code_names import CodeNames
 from .python_state import GENERATORS, KEPT, PythonState
 from .reach import Reach, SideEffect
 from .user_code import Kind, is_free_of_effects, kind_of, user_packages_of
 
-_BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals"})
+_BUILTINS_WITH_EFFECTS = frozenset({"print", "open", "input", "breakpoint", "globals", "__import__"})
 _ARRAY_WRITERS = frozenset({"tofile", "dump"})
 _MOST_ARRAY_BYTES = 1 << 26
 
@@ -92,15 +93,18 @@ class Watch(PythonState):
             self.reach.enter(frame, self._loaded_by(code))
         elif kind is Kind.WRITER:
             raise SideEffect(f"it calls {_name_of(frame)}{_place(frame.f_back)}")
-        elif kind is Kind.OTHER:
-            caller = self._first_caller(frame)
-            if caller is not None and self._is_users(caller):
+        elif kind is not Kind.COMPUTING:
+            receiver = frame.f_locals.get(code.co_varnames[0]) if code.co_argcount else None
+            caller = self._first_caller(frame) if kind is Kind.OTHER else frame.f_back
+            if caller is None or not self._is_users(caller):
+                # A module of another package for torch, which Keras or torch calls.
+                if isinstance(receiver, torch.nn.Module):
+                    self.reach.enter(frame, self._loaded_by(code))
+            elif kind is Kind.OTHER:
                 raise SideEffect(f"it calls {_name_of(frame)}{_place(caller)}")
-        elif kind is not Kind.COMPUTING and code.co_argcount and frame.f_back and self._is_users(frame.f_back):
-            # A method of a deque, a Counter or a list of a layer.
-            receiver = frame.f_locals.get(code.co_varnames[0])
-            if isinstance(receiver, KEPT):
-                self.keep_contents(receiver, _place(frame.f_back).strip())
+            elif isinstance(receiver, KEPT):
+                # A method of a deque, a Counter or a list of a layer.
+                self.keep_contents(receiver, _place(caller).strip())
 
     def _is_users(self, frame: types.FrameType) -> bool:
         code = frame.f_code

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -43,6 +46,18 @@ class Surroundings:
                 parameter.grad = gradient
                 if values is not None:
                     gradient.copy_(values)
+
+
+@contextmanager
+def no_collection() -> Iterator[None]:
+    """Keep destructors and callbacks of Python's garbage collector out of a recording or a capture."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def generator_state() -> list[torch.Tensor]:

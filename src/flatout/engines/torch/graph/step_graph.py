@@ -103,6 +103,10 @@ class Graph:
         """Whether it draws from the generator that all of the process shares."""
         return any(is_random(one.target) and one.kwargs.get("generator") is None for one in self.instructions)
 
+    @property
+    def outside_tensors(self) -> list[torch.Tensor]:
+        return [value.tensor for value in self.values if value.kind == "external" and value.tensor is not None]
+
     def copy(self) -> Graph:
         """A copy whose instruction and value lists may be changed."""
         return replace(self, values=list(self.values), instructions=list(self.instructions))

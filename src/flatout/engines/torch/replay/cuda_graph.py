@@ -5,7 +5,6 @@ A device counter holds the number of the step; it selects a row of the order mat
 
 from __future__ import annotations
 
-import gc
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -20,6 +19,7 @@ from flatout.engines.contract import Structure, Task, first_line
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of
 from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed, Undo
+from flatout.engines.torch.capture.surroundings import no_collection
 from flatout.engines.torch.graph.codegen import compile_graph
 from flatout.engines.torch.graph.step_graph import Graph
 
@@ -154,7 +154,7 @@ class _Launches:
         for generator in _generators(graph):
             launch.register_generator_state(generator)
         torch.cuda.synchronize()
-        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), torch.cuda.stream(self._stream), _no_collection():
+        with torch.no_grad(), torch._C._AutoDispatchBelowAutograd(), torch.cuda.stream(self._stream), no_collection():
             # Keras' callbacks may use the device from other threads meanwhile.
             launch.capture_begin(pool=self._pool, capture_error_mode="thread_local")
             try:
@@ -190,18 +190,6 @@ class _Outputs:
 
 def _is_scalar(output: Any) -> bool:
     return isinstance(output, torch.Tensor) and output.ndim == 0
-
-
-@contextmanager
-def _no_collection() -> Iterator[None]:
-    """Keep destructors of old CUDA objects out of a capture, which they would spoil."""
-    was_enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_enabled:
-            gc.enable()
 
 
 @contextmanager

@@ -101,7 +101,7 @@ class TorchProgram(StepProgram):
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order
         # Metrics were reset, and the user's test_step may have run.
-        self.renew(is_first=False)
+        self.renew()
         self.loop.begin_pass(order)
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.base.errors import FlatoutError, InvalidOption
+from flatout.base.when_used import keras
 
 from .bench_device import keras_home
 
@@ -124,8 +125,6 @@ def _damaged(path: Path, what: str) -> FlatoutError:
 @functools.cache
 def _download() -> None:
     """Try to; once, because Keras reports every attempt."""
-    import keras
-
     before = socket.getdefaulttimeout()
     socket.setdefaulttimeout(_DOWNLOAD_TIMEOUT)
     try:

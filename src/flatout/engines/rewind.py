@@ -9,6 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras
+
 from .contract import Engine
 
 
@@ -19,8 +21,6 @@ class Snapshot:
     """
 
     def __init__(self, model: Any, engine: Engine, variables: list[Any] | None = None):
-        import keras
-
         self._model, self._engine = model, engine
         _attach(model)
         if variables is None:

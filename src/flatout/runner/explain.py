@@ -12,6 +12,7 @@ from typing import Any
 
 from flatout.base.errors import Reason, reason
 from flatout.base.report import RunReport, recorded
+from flatout.base.when_used import keras
 
 # Loops that grow with the data.
 _LOOPS = ("FO101", "FO102", "FO103", "FO105", "FO107")
@@ -48,8 +49,6 @@ def about_loss(function: Callable[..., Any]) -> tuple[Reason, ...]:
 
 
 def _found(function: Any) -> Iterator[Reason]:
-    import keras
-
     from flatout.check.examining.examine import findings_of
 
     backend = keras.backend.backend()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flatout.base.when_used import keras
+
 from .trainers import strategy_arguments, trainer_module
 
 # What Keras' `fit` passes to `evaluate`, to have it use the iterator that it keeps.
@@ -60,8 +62,6 @@ def batches_of_pass(iterator: Any) -> int | None:
 
 def validation_iterator(model: Any, evaluation: dict[str, Any]) -> Any:
     """What Keras' `fit` makes to validate with, of the arguments of `evaluate`."""
-    import keras
-
     return iterator_class(trainer_module(keras.config.backend()))(
         **{name: evaluation[name] for name in ("x", "y", "sample_weight", "batch_size")},
         steps_per_execution=model.steps_per_execution,

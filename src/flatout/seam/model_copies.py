@@ -7,6 +7,8 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
+from flatout.base.when_used import keras
+
 from .layers import functional_class
 from .versions import GLOBAL_SEED_GENERATOR
 
@@ -16,8 +18,6 @@ def copied(model: Any) -> Any:
 
     Its optimizer and metrics are new. Functions that the user gave are the user's own.
     """
-    import keras
-
     is_graph = isinstance(model, (keras.Sequential, functional_class()))
     is_compiled, model.compiled = model.compiled, False  # Keras would compile the copy by names of functions.
     try:
@@ -32,8 +32,6 @@ def copied(model: Any) -> Any:
 
 
 def _copied_part(part: Any) -> Any:
-    import keras
-
     if isinstance(part, (keras.optimizers.Optimizer, keras.metrics.Metric)):
         return type(part).from_config(part.get_config())
     if isinstance(part, keras.losses.Loss):

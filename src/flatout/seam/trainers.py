@@ -6,6 +6,8 @@ import importlib
 import inspect
 from typing import Any
 
+from flatout.base.when_used import keras
+
 from .compiled_parts import compile_loss, compile_metrics
 from .layers import all_layers
 
@@ -27,8 +29,6 @@ def trainer_class() -> type:
     Patching it, not `keras.Model`, also reaches classes that derive from the trainer alone, and leaves
     `keras.Model.fit` free for tools that wrap it (mlflow's autolog does): they stay outside of us.
     """
-    import keras
-
     return next(cls for cls in keras.Model.__mro__ if "fit" in vars(cls))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import tree
 from flatout.data.sources.resolve import resolve
 from flatout.seam import stock_methods as stock
 from flatout.seam.adapters import train_validation_split
@@ -49,8 +50,6 @@ def resolved(method: str, model: Any, call: dict[str, Any]) -> dict[str, Any]:
 
 def split_off_validation(call: dict[str, Any]) -> dict[str, Any]:
     """The arguments of fit with `validation_split` taken off the training data, as Keras takes it off."""
-    from keras import tree
-
     if not call["validation_split"] or call["validation_data"] is not None:
         return call
     arrays = (call["x"], call["y"], call["sample_weight"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
+from flatout.base.when_used import keras
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import first_epoch, step_function
 
@@ -16,8 +17,6 @@ from .validation import Validation
 
 def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation) -> Any:
     """Keras' `fit` from its first callback on; returns the `History`."""
-    import keras
-
     engine, feed = prepared.engine, prepared.feed
     epochs = call["epochs"]
     max_epochs = keras.config.max_epochs()

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, ops
 from flatout.engines.contract import Task
 from flatout.seam.callbacks import (
     as_python_numbers,
@@ -177,8 +178,6 @@ class Ledger:
 
     def _wait_for(self, result: Any) -> None:
         """Wait for the device; where chunks are sent to it meanwhile, it may be some of them behind."""
-        import keras
-
         values = keras.tree.flatten(result)[:1]
         if self._mark is None:
             for value in values:
@@ -194,8 +193,6 @@ class Ledger:
             return as_numbers(results[-1])
         if not self.single_steps:
             return {}
-        import keras
-
         joined = keras.tree.map_structure(lambda *parts: np.concatenate(parts), *results)
         return {"outputs": keras.tree.map_structure(keras.ops.convert_to_tensor, joined)}
 
@@ -221,14 +218,10 @@ def on_host(logs: Any) -> Any:
     """
     if isinstance(logs, dict) and all(isinstance(value, _ON_HOST) for value in logs.values()):
         return logs  # As those of every step of a chunk: a walk through each would take 11 us.
-    import keras
-
     return keras.tree.map_structure(_fetched, logs)
 
 
 def _fetched(value: Any) -> Any:
-    from keras import ops
-
     if not ops.is_tensor(value):
         return value
     try:

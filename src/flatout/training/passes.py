@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import keras, tree
 from flatout.engines.rewind import Snapshot
 from flatout.seam.callbacks import is_default_hook
 from flatout.seam.keras_names import is_of_keras
@@ -98,8 +99,6 @@ def run_pass(
 
 def callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: int = 1, **extra: Any) -> Any:
     """The callbacks of a call as Keras' `CallbackList`."""
-    import keras
-
     callbacks, verbose = call["callbacks"], call["verbose"]
     if isinstance(callbacks, keras.callbacks.CallbackList):
         return callbacks
@@ -120,8 +119,6 @@ def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: 
 
 def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
     """Keras' `predict` from its first callback on; returns the outputs."""
-    from keras import tree
-
     done = predict_pass(model, call, prepared)
     return tree.map_structure(lambda *batches: np.concatenate(batches), *done.outputs)
 

@@ -17,6 +17,7 @@ import numpy as np
 
 from flatout.base.errors import FlatoutError, Refusal
 from flatout.base.options import Options, options
+from flatout.base.when_used import keras, tree
 from flatout.data.files.npy_files import unmapped
 from flatout.data.order.row_order import FileOrder
 from flatout.data.output import fingerprint
@@ -53,8 +54,6 @@ _OUTPUT_BYTES = 16 * 2**20
 
 def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], conduct: stock.Conduct) -> Any:
     """Predict from wherever the rows are to files; returns memory maps of them. `conduct` runs what is tried first."""
-    from keras import tree
-
     if stock.is_overridden("predict", model):
         raise ValueError(
             f"`out` cannot be used with {type(model).__name__}, which has a `predict` of its own. Expected a model "
@@ -118,8 +117,6 @@ def _prepare_stock(model: Any, call: dict[str, Any], plan: Plan, source: Source)
 
 def _host_dtypes(source: ArraySource) -> list[np.dtype[Any]]:
     """As Keras converts arrays before it cuts them into batches."""
-    import keras
-
     dtypes = [as_host_array(leaf).dtype for leaf in leaves_of(source.inputs)]
     return [np.dtype(keras.config.floatx()) if dtype.kind == "f" else dtype for dtype in dtypes]
 
@@ -187,8 +184,6 @@ def _appending(model: Any, prepared: Prepared, files: OutputFiles) -> Callable[[
 
 def _check_space(model: Any, rows_of_steps: int, rows: int, paths: OutputPaths) -> None:
     """Where the outputs are known beforehand, look whether they fit `out` and its disk."""
-    from keras import tree
-
     outputs = outputs_structure(model)
     if outputs is None or not is_of_keras(type(model).predict_step):
         return

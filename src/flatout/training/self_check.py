@@ -19,6 +19,7 @@ import numpy as np
 from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
 from flatout.base.report import unrecorded
+from flatout.base.when_used import keras, torch
 from flatout.data.sources.description import ArraySource
 from flatout.engines.rewind import generators_kept
 from flatout.engines.select import engine_for
@@ -48,8 +49,6 @@ def plan_checked(
 
     Stock Keras runs what differs from it, or what cannot be tried.
     """
-    import keras
-
     if is_tested(keras.__version__) or wishes.force:
         return plan_call(method, model, call, wishes, source)
     plan = Plan(CallFacts(method, keras.config.backend(), keras.__version__), "stock", "host")
@@ -68,8 +67,6 @@ def plan_checked(
 
 def _difference(method: str, model: Any, call: dict[str, Any], source: Source | None, conduct: stock.Conduct) -> str:
     """What a short run by flatout does otherwise than stock Keras, in words; found once for each kind of model."""
-    import keras
-
     kind = _kind(method, model)
     with _lock:
         if kind in _found:
@@ -103,8 +100,6 @@ def _kind(method: str, model: Any) -> tuple[Any, ...]:
 
 def _short_call(method: str, call: dict[str, Any], source: ArraySource) -> dict[str, Any]:
     """The call on two batches and a part of a third."""
-    import keras
-
     batch_size = min(source.batch_size, source.rows)
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(source.head(2 * batch_size + (batch_size + 1) // 2))
     short: dict[str, Any] = {"x": x, "batch_size": batch_size, "verbose": 0}
@@ -119,8 +114,6 @@ def _short_call(method: str, call: dict[str, Any], source: ArraySource) -> dict[
 
 def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
     """Run a new copy: its result, its variables if they are trained, and what comes next of every generator."""
-    import keras
-
     with keras_kept():  # So that the names of both copies are the same.
         _seed()
         copy = copied(model)
@@ -140,14 +133,10 @@ def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
 
 def _seed() -> None:
     """As `keras.utils.set_random_seed`, which would import TensorFlow on any backend."""
-    import keras
-
     random.seed(_SEED)
     np.random.seed(_SEED)
     forget_seeds()
     if keras.config.backend() == "torch":
-        import torch
-
         torch.manual_seed(_SEED)
     elif keras.config.backend() == "tensorflow":
         import tensorflow
@@ -165,8 +154,6 @@ def _is_close(one: Any, other: Any) -> bool:
 @contextlib.contextmanager
 def _undone() -> Iterator[None]:
     """Have all generators afterwards as they are now; nothing is said."""
-    import keras
-
     backend = keras.config.backend()
     of_tensorflow = tensorflow_seed_kept() if backend == "tensorflow" else contextlib.nullcontext()
     with generators_kept(engine_for(backend)), of_tensorflow, warnings.catch_warnings():

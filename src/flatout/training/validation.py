@@ -7,6 +7,7 @@ from typing import Any
 
 from flatout.base.errors import Reason, Refusal
 from flatout.base.options import Options, current
+from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_validation, validation_iterator
@@ -103,8 +104,6 @@ class Validation:
 
     def _evaluation(self, callbacks: Any) -> dict[str, Any]:
         """The arguments of evaluate that validate the fit."""
-        import keras
-
         call = self._call
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
         return {

@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from flatout.base.when_used import ops, tf
 from flatout.vectorize.arrays.expression_graph import text_of
 from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.interpreter.scopes import outside_of
@@ -38,13 +39,10 @@ _REPEATS = 5
 
 def decide(function: Any, ranks: Mapping[str, int], holder: Any = None, shapes: Shapes | None = None) -> Decision:
     """Rewrite a function for arrays of these ranks and verify it, or say why not."""
-    if backend() == "tensorflow":
-        import tensorflow as tf
-
-        if not tf.executing_eagerly():
-            # A thread of its own has no graph and no gradient tape around it.
-            with concurrent.futures.ThreadPoolExecutor(1) as thread:
-                return thread.submit(_decide, function, ranks, holder, shapes).result()
+    if backend() == "tensorflow" and not tf.executing_eagerly():
+        # A thread of its own has no graph and no gradient tape around it.
+        with concurrent.futures.ThreadPoolExecutor(1) as thread:
+            return thread.submit(_decide, function, ranks, holder, shapes).result()
     return _decide(function, ranks, holder, shapes)
 
 
@@ -247,6 +245,4 @@ def _gain(decision: Any, original: Callable[..., Any]) -> str:
 
 
 def _seconds(run: Callable[[], Any], repeats: int) -> float:
-    from keras import ops
-
     return min(timeit.repeat(lambda: ops.convert_to_numpy(run()), number=1, repeat=1 + repeats)[1:])

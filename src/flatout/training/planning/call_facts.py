@@ -7,6 +7,7 @@ from typing import Any
 
 from flatout.base.errors import InvalidOption, Reason, Refusal, reason
 from flatout.base.options import Options
+from flatout.base.when_used import keras
 from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
@@ -41,8 +42,6 @@ def plan_call(
 
     Returns the plan, and the data: described here unless they were before, or None if nobody had to look at them.
     """
-    import keras
-
     backend = keras.config.backend()
     if options.engine not in ("auto", "native", "stock", backend):
         raise InvalidOption(
@@ -96,8 +95,6 @@ def describe_call(method: str, call: dict[str, Any]) -> Source:
 
 def steps_of(method: str, call: dict[str, Any]) -> int | None:
     """Steps of an epoch if the user limits them, by argument or by `keras.config.set_max_steps_per_epoch`."""
-    import keras
-
     steps = call.get("steps_per_epoch" if method == "fit" else "steps")
     if steps is not None and steps < 0:
         raise Refusal(reason("steps", steps))
@@ -112,8 +109,6 @@ def epochs_of(call: dict[str, Any]) -> int:
 
 def _obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) -> list[Reason]:
     """What a model itself puts in the way of an engine; `may_round` if equal up to rounding will do."""
-    import keras
-
     why: list[Reason] = []
     if keras.distribution.distribution() is not None:
         why.append(reason("distribution", "keras.distribution"))

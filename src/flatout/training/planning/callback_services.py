@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from flatout.base.when_used import keras
 from flatout.engines.contract import Task
 from flatout.seam.callbacks import is_default_hook, may_profile, says_when_it_saves
 
@@ -23,8 +24,6 @@ _HOOKS = {
 
 def services_of(callbacks: Any) -> set[Service]:
     """How the batch hooks of the user's callbacks of a fit must be served; whatever `fit` takes for callbacks."""
-    import keras
-
     # What is no callback is left for Keras to complain of.
     each = keras.tree.flatten(getattr(callbacks, "callbacks", callbacks))
     return {service_for(callback, "train") for callback in each if isinstance(callback, keras.callbacks.Callback)}
@@ -32,8 +31,6 @@ def services_of(callbacks: Any) -> set[Service]:
 
 def service_for(callback: Any, mode: Task) -> Service:
     """How a callback's batch hooks must be served."""
-    import keras
-
     hooks = [name for name in _HOOKS[mode] if not is_default_hook(callback, name)]
     if not hooks:
         return "none"

@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from flatout.base.errors import FallbackRefused, Reason
 from flatout.base.options import current
+from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
 from flatout.engines.contract import Engine
 from flatout.engines.select import engine_for
@@ -33,8 +34,6 @@ def engine_named(name: str) -> Engine:
     """The engine of a plan: that of a Keras backend, or `"native"`, which stands upon the one in use."""
     if name != "native":
         return engine_for(name)
-    import keras
-
     from flatout.native.run.native_engine import NativeEngine
 
     return cast(Engine, NativeEngine(engine_for(keras.config.backend())))

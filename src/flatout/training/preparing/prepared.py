@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatout.base.errors import Refusal, reason
+from flatout.base.when_used import tree
 from flatout.data.direct.load_report import DirectReport
 from flatout.data.order.row_order import Order, ResidentFeed
 from flatout.data.sources.description import ArraySource
@@ -79,8 +80,6 @@ def build_on_rows(model: Any, plan: Plan, source: ArraySource, order: Order) -> 
 
 def build_on_chunk(model: Any, plan: Plan, chunk: Chunk) -> None:
     """Build on the first batch that was read, which is trained on later."""
-    from keras import tree
-
     rows = slice(chunk.batch_size)
     _build(model, plan, tree.map_structure(lambda leaf: leaf[rows], chunk.data, none_is_leaf=False))
 

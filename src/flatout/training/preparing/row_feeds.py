@@ -10,6 +10,7 @@ import numpy as np
 
 from flatout.base.errors import Refusal, reason
 from flatout.base.sizes import as_size
+from flatout.base.when_used import keras
 from flatout.data.order.row_order import FileOrder, Order, ResidentFeed
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource
@@ -103,8 +104,6 @@ def stream_rows(
 
 def _dtypes_on_device(engine: Engine, source: ArraySource) -> list[np.dtype[Any]]:
     """What a row's parts become on the device, seen on the first one."""
-    import keras
-
     leaves = leaves_of(engine.place(source.head(1)))
     try:
         return [np.dtype(keras.backend.standardize_dtype(leaf.dtype)) for leaf in leaves]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.when_used import jax, keras, ops, tf, torch
 from flatout.seam.patches import replaced_here
 
 Arrays = Mapping[str, np.ndarray]
@@ -28,16 +29,12 @@ class ArgumentChanged(Exception):
 
 
 def backend() -> str:
-    import keras
-
     return str(keras.backend.backend())
 
 
 def widest_integers() -> str:
     """The widest whole numbers that the backend computes with."""
     if backend() == "jax":
-        import jax
-
         return "int64" if jax.config.jax_enable_x64 else "int32"
     return "int64"
 
@@ -71,17 +68,12 @@ def _float(arrays: Arrays, wrt: str | None) -> str | None:
 def outside_tracing() -> Iterator[None]:
     """Runs operations at once, even while a step is being compiled around them."""
     if backend() == "jax":
-        import jax
-
         # Not ensure_compile_time_eval(): while a function is traced, it compiles and runs what is done with constants.
         with jax.core.eval_context():
             yield
     elif backend() == "tensorflow":
         yield  # Here `decide` has left the graph by way of a thread: tf.init_scope() would stop the gradient tapes.
     else:
-        import keras
-        import torch
-
         # Keras calls losses on the "meta" device to learn their shapes: nothing is computed there.
         with keras.device("cpu"), torch.device("cpu"), torch.enable_grad():
             yield
@@ -89,11 +81,7 @@ def outside_tracing() -> Iterator[None]:
 
 def on_device(arrays: Arrays) -> dict[str, Any]:
     if backend() == "torch":
-        import torch
-
         return {name: torch.as_tensor(np.array(value)) for name, value in arrays.items()}
-    from keras import ops
-
     return {name: ops.convert_to_tensor(value) for name, value in arrays.items()}
 
 
@@ -111,8 +99,6 @@ def jax_compiled(function: Any, arrays: Arrays, wrt: str | None, is_quick: bool)
 @functools.lru_cache(maxsize=256)
 def _program(function: Any, wrt: str | None, shapes: Any, is_quick: bool) -> Any:
     """A function compiled for some shapes: as `fit` compiles it, or quickly, for a handful of runs."""
-    import jax
-
     program = jax.jit(_differentiated(function, wrt))
     given = {name: jax.ShapeDtypeStruct(shape, dtype) for name, shape, dtype in shapes}
     if not is_quick:
@@ -139,7 +125,6 @@ def by_steps(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
 
 def _differentiated(function: Any, wrt: str | None) -> Any:
     """The value of a loss, and the gradient of its sum with respect to one argument, as a function of its arguments."""
-    import jax
     import jax.numpy as jnp
 
     def total(at: Any, given: Any) -> tuple[Any, Any]:
@@ -160,8 +145,6 @@ def _readable_tracers() -> contextlib.AbstractContextManager[None]:
 
     A loss with such a line has no gradient on jax; the one that its author means treats what was read as a constant.
     """
-    import jax
-
     tracer = jax.core.Tracer
 
     def concrete(value: Any) -> np.ndarray:
@@ -187,8 +170,6 @@ def _on_host(found: tuple[Any, Any]) -> Answer:
 
 
 def _tensorflow(function: Any, arrays: Arrays, wrt: str | None, compiled: bool) -> Answer:
-    import tensorflow as tf
-
     given = {name: tf.constant(value) for name, value in arrays.items()}
     run: Any = functools.partial(_taped, function, wrt)
     if compiled:
@@ -201,8 +182,6 @@ def unknown_length(function: Any, batches: Sequence[Arrays], wrt: str | None, is
 
     `is_all`: no dimension is known while tracing; else the first one alone is not.
     """
-    import tensorflow as tf
-
     specs = {
         name: tf.TensorSpec((None,) * value.ndim if is_all else (None, *value.shape[1:])[: value.ndim], value.dtype)
         for name, value in batches[0].items()
@@ -214,8 +193,6 @@ def unknown_length(function: Any, batches: Sequence[Arrays], wrt: str | None, is
 
 
 def _taped(function: Any, wrt: str | None, values: Any) -> tuple[Any, Any]:
-    import tensorflow as tf
-
     with tf.GradientTape() as tape:
         if wrt is not None:
             tape.watch(values[wrt])
@@ -242,8 +219,6 @@ def heard_from_tensorflow() -> Iterator[list[str]]:
 
 
 def _torch(function: Any, arrays: Arrays, wrt: str | None) -> Answer:
-    import torch
-
     given = on_device(arrays)
     if wrt is not None:
         given[wrt].requires_grad_(True)

@@ -31,6 +31,7 @@ from typing import Any
 import numpy as np
 
 from flatout.base import disk_cache
+from flatout.base.when_used import jax, keras, tf, torch
 from flatout.pysource.library_functions import code_names
 
 from .trial_inputs import Recipe
@@ -99,8 +100,6 @@ def save(key: str, verdict: Verdict, recipe: Recipe) -> None:
 
 def _surroundings() -> dict[str, Any]:
     """Versions, settings and the device, as they are now."""
-    import keras
-
     backend = keras.config.backend()
     return {
         "flatout": _own_source(),
@@ -115,20 +114,14 @@ def _surroundings() -> dict[str, Any]:
 
 
 def _of_jax() -> Any:
-    import jax
-
     return jax.devices()[0].device_kind, {name: str(value) for name, value in sorted(jax.config.values.items())}
 
 
 def _of_tensorflow() -> Any:
-    import tensorflow as tf
-
     return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
 
 
 def _of_torch() -> Any:
-    import torch
-
     return (
         torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         *(str(torch.get_default_device()), str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),

@@ -60,6 +60,7 @@ def test_bench_native_has_every_engine_in_one_run(tmp_path: Path, data: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.backend("jax")
 def test_bench_prints_a_table_and_writes_json(tmp_path: Path, data: Path, backend: str) -> None:
     arguments = ("seed", "--steps", "20", "--epochs", "2", "--repeats", "2", "--json", "out.json")
     done = run(tmp_path, data, "bench", *arguments)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import keras
 import numpy as np
 import pytest
 
@@ -138,7 +139,7 @@ def _assert_same_value(text: str, fixed: str, rows: int) -> None:
     after: dict[str, Any] = {}
     exec(text, before)
     exec(fixed, after)
-    y_true, y_pred = np.random.default_rng(0).random((2, rows, 3), np.float32)
+    y_true, y_pred = map(keras.ops.convert_to_tensor, np.random.default_rng(0).random((2, rows, 3), np.float32))
     assert float(after["loss"](y_true, y_pred)) == pytest.approx(float(before["loss"](y_true, y_pred)), rel=1e-5)
 
 

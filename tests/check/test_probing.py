@@ -41,6 +41,7 @@ def test_what_is_not_selected_is_not_reported_of_a_trace_either(
     assert _run(text, tmp_path, backend, capsys, "--ignore", "FO501") == {}
 
 
+@pytest.mark.backend("jax", "torch")
 def test_a_loop_that_no_parser_sees_is_found_by_its_operations(
     tmp_path: Path, backend: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

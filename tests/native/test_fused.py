@@ -62,7 +62,7 @@ def test_others_of_its_family(emulated: Any, name: str) -> None:
 @_QUICKEST
 @pytest.mark.timeout(600)
 @settings(
-    max_examples=8,
+    max_examples=5,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

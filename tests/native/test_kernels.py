@@ -59,7 +59,7 @@ def test_one_whose_training_magnifies_rounding(emulated: Any) -> None:
 @pytest.mark.timeout(600)
 @settings(
     # Compiling for Keras takes most of the time on jax and tensorflow.
-    max_examples=30 if keras.config.backend() == "torch" else 4,
+    max_examples=15 if keras.config.backend() == "torch" else 4,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

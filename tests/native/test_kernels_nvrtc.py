@@ -30,8 +30,9 @@ _VARIANTS = {
 }
 
 
-@pytest.mark.parametrize("arch", ["sm_80", "sm_90a", "sm_100a"])
-@pytest.mark.parametrize("name", _VARIANTS)
+@pytest.mark.parametrize(
+    ("name", "arch"), [*((name, "sm_90a") for name in _VARIANTS), ("every layer", "sm_80"), ("every layer", "sm_100a")]
+)
 def test_nvrtc_compiles(name: str, arch: str) -> None:
     cuda_core = pytest.importorskip(
         "cuda.core", reason="cuda-core and nvidia-cuda-nvrtc are not installed (flatout[gpu])"

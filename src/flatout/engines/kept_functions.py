@@ -30,15 +30,12 @@ class Functions:
     def get(self, key: Any, make: Callable[[], Any]) -> Any:
         """What was made for this key; made now if there is nothing."""
         if key not in self._kept:
-            self.keep(key, make())
+            self._kept[key] = make()
+            self._fresh.add(key)
+            if len(self._kept) > _MOST:
+                self._kept.popitem(last=False)
         self._kept.move_to_end(key)
         return self._kept[key]
-
-    def keep(self, key: Any, function: Any) -> None:
-        self._kept[key] = function
-        self._fresh.add(key)
-        if len(self._kept) > _MOST:
-            self._kept.popitem(last=False)
 
     def forget_fresh(self) -> None:
         """Trace anew what stock Keras has not traced yet."""

@@ -37,7 +37,7 @@ pytestmark = [
 ]
 _RUNNABLE = 24
 _VALUE, _SLOPE = 2e-5, 2e-4
-# On jax each operation of a slow form is compiled by itself: a minute for each of these, which are equal there, too.
+# On jax each operation of a slow form is compiled by itself, on tensorflow traced: up to a minute for each of these.
 _MARKS = dict.fromkeys(("A7", "B6"), pytest.mark.backend("torch"))
 
 

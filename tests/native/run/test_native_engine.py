@@ -100,7 +100,8 @@ def test_class_weights_streamed_data_and_steps_per_execution(backend: str) -> No
 
 @pytest.mark.usefixtures("emulated")
 def test_dropout_runs_when_asked_for_and_is_repeatable() -> None:
-    runs = [_fit("native", _model(layers.Dropout(0.5))) for _ in range(2)]
+    # The layer draws its seed where it is made, before the model sets one.
+    runs = [_fit("native", _model(layers.Dropout(0.5, seed=3))) for _ in range(2)]
     assert [report.engine for _, _, report in runs] == ["native", "native"]
     histories = [history for _, history, _ in runs]
     assert histories[0] == histories[1]

@@ -15,7 +15,7 @@ from keras.src import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from flatout.base.errors import Reason, reason
-from flatout.data.device.sinks import DeviceMemory, MakeSink, nothing_to_wait_for
+from flatout.data.device.sinks import DeviceMemory, nothing_to_wait_for
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, StepProgram, Structure, Task, is_on_gpu, steps_per_piece
 from flatout.engines.kept_functions import Functions
@@ -164,18 +164,15 @@ class TorchEngine(Engine):
 
     name = "torch"
     program = TorchProgram
+    make_sink = TorchSink
+    generator_state = staticmethod(generator_state)
+    set_generator_state = staticmethod(set_generator_state)
 
     def begin_epoch(self, model: Any, task: Task) -> None:
         model.train(task == "train")
 
     def end_epoch(self, model: Any, task: Task) -> None:
         model.eval()
-
-    def generator_state(self) -> list[torch.Tensor]:
-        return generator_state()
-
-    def set_generator_state(self, state: list[torch.Tensor]) -> None:
-        set_generator_state(state)
 
     def place(self, inputs: Structure) -> Structure:
         def convert(sliceable: Any) -> torch.Tensor:
@@ -193,9 +190,6 @@ class TorchEngine(Engine):
             inputs = tree.map_structure(native, inputs)
             sliceables = array_slicing.convert_to_sliceable(inputs, target_backend="torch")
             return tree.map_structure(convert, sliceables, none_is_leaf=False)
-
-    def sink(self, dtype: str) -> MakeSink:
-        return functools.partial(TorchSink, cast_to=dtype)
 
     @property
     def reuses_memory(self) -> bool:

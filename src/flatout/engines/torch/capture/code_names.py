@@ -19,15 +19,13 @@ class CodeNames:
         attributes: Names that it may load as attributes, also by `getattr`; all may be where `any_attribute`.
         stored_attributes: Names of attributes that it may set; None if any.
         stored_free: Variables of outer functions that it sets.
-        stores_items: Whether it may change a container by an index or in place.
     """
 
     def __init__(self, code: types.CodeType, is_users: bool) -> None:
         found: dict[str, set[str]] = {}
         # Only the user's code is looked at closely, which takes longer than the step.
         for instruction in dis.get_instructions(code) if is_users else ():
-            is_in_place = instruction.opname == "BINARY_OP" and instruction.argrepr.endswith("=")
-            found.setdefault("IN_PLACE" if is_in_place else instruction.opname, set()).add(instruction.argval)
+            found.setdefault(instruction.opname, set()).add(instruction.argval)
 
         def operands(*names: str) -> frozenset[str]:
             return frozenset().union(*(found.get(name, ()) for name in names))
@@ -45,4 +43,3 @@ class CodeNames:
         self.stored_globals = operands("STORE_GLOBAL", "DELETE_GLOBAL")
         self.stored_free = operands("STORE_DEREF", "DELETE_DEREF") & set(code.co_freevars)
         self.stored_attributes = None if self.attributes & _SET_ANY_ATTRIBUTE else operands("STORE_ATTR", "DELETE_ATTR")
-        self.stores_items = not found.keys().isdisjoint({"STORE_SUBSCR", "STORE_SLICE", "DELETE_SUBSCR", "IN_PLACE"})

@@ -54,8 +54,8 @@ def assert_same_outcome(run: Callable[[str], Any]) -> None:
 @pytest.mark.parametrize("group", GROUPS)
 def test_predict_of_more_batches_than_its_buffer_holds(group: int, monkeypatch: pytest.MonkeyPatch) -> None:
     batch_size, longest = 4, 6
-    module = "flatout.training.preparing.prepared"
-    monkeypatch.setattr(f"{module}.OUTPUT_BYTES_PER_CHUNK", longest * batch_size * 4 * 4)
+    any_length, output_bytes = False, longest * batch_size * 4 * 4
+    monkeypatch.setattr(Engine.prepare, "__defaults__", (any_length, output_bytes))
     model = make_model(steps_per_execution=group)
     assert_same(*both(lambda engine: call("predict", model, engine, batch_size=batch_size)))
 

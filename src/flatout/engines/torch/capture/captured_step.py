@@ -8,7 +8,6 @@ recording is then replayed on both, and must end in the same state. A step that 
 from __future__ import annotations
 
 import functools
-import time
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,9 +29,9 @@ from .side_effects import Watch
 from .surroundings import Surroundings, no_collection
 
 STEP_NAMES: dict[Task, str] = {"train": "train_step", "test": "test_step", "predict": "predict_step"}
-# A step that takes longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per cent, and
-# recording it costs six such steps.
-_LONGEST_RECORDING = 1.0
+# A step whose operations take longer than this on a CPU is all arithmetic: sparing Keras' Python would gain a few per
+# cent, and recording it costs six such steps.
+_MOST_ARITHMETIC = 1.0
 # Bits are equal on a CPU; on a GPU some kernels add up in no fixed order.
 _TOLERANCE = {"cpu": 1e-5, "cuda": 1e-2}
 
@@ -99,15 +98,15 @@ def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> 
     surroundings, undo = Surroundings(model), Undo()
     reseeds: list[Reseed] = []
     try:
-        graphs = []
-        # Of this process alone: a busy machine says nothing about the step.
-        began = time.process_time()
+        graphs, seconds = [], 0.0
         for batch in batches:
-            graphs.append(_record(model, task, batch, undo, reseeds, watch))
+            recorder = _record(model, task, batch, undo, reseeds, watch)
+            graphs.append(recorder.graph)
+            seconds += recorder.seconds
             watch.reach.end_recording()
             watch.end_recording()
             is_on_cpu = leaves_of(batch)[0].device.type == "cpu"
-            if is_on_cpu and not current().force and time.process_time() - began > _LONGEST_RECORDING:
+            if is_on_cpu and not current().force and seconds > _MOST_ARITHMETIC:
                 raise CaptureFailed(reason("no_gain"))
         if change := watch.change():
             raise CaptureFailed(reason("side_effects", place, change))
@@ -134,7 +133,7 @@ def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> 
         surroundings.restore()
 
 
-def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[Reseed], watch: Watch) -> Graph:
+def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[Reseed], watch: Watch) -> Recorder:
     place = STEP_NAMES[task]
     recorder = Recorder(place, undo)
     batch = tree.map_structure(torch.clone, batch, none_is_leaf=False)
@@ -164,7 +163,7 @@ def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[
     leaves = tree.flatten(outputs)
     recorder.graph.outputs = [recorder.refs(getattr(leaf, "value", leaf)) for leaf in leaves]
     recorder.graph.output_structure = tree.pack_sequence_as(outputs, list(range(len(leaves))))
-    return recorder.graph
+    return recorder
 
 
 def _difference(first: Graph, second: Graph) -> str | None:

@@ -6,6 +6,7 @@ real; a value that Python reads (`float(loss)`, `if tensor:`) would be baked int
 
 from __future__ import annotations
 
+import time
 from typing import Any, NoReturn
 
 import torch
@@ -81,6 +82,8 @@ class Recorder(TorchDispatchMode):
         # What the branches of `ops.cond` that are running change, and the first storage that is a branch's own.
         self.journals: list[tuple[int, Changes]] = []
         self.storage_count = 0
+        # Of the processor, inside operations.
+        self.seconds = 0.0
         self._changed_storages: set[int] = set()
         self._constants: set[int] = set()
         self._outside: dict[int, int] = {}
@@ -175,7 +178,9 @@ class Recorder(TorchDispatchMode):
             self._before_write(tensor)
         refs, keyword_refs = self.refs(args), self.refs(kwargs)
         constant = is_pure(func) and "empty" not in func.__name__ and all(map(self.is_constant, tensors))
+        began = time.process_time()
         out = func(*args, **kwargs)
+        self.seconds += time.process_time() - began
         results = self._number(out, tensors, constant)
         self.graph.instructions.append(Instruction(func, refs, keyword_refs, results))
         return out

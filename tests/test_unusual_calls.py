@@ -15,6 +15,7 @@ import pytest
 from keras import layers, ops
 
 import flatout
+from flatout.engines.contract import Engine
 
 from .test_fit import BATCH, ROWS, STEPS, X, Y, assert_same, both, fit, make_model
 

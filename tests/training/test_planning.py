@@ -35,7 +35,7 @@ def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
     [
         ({"backend": "numpy"}, "backend"),
         ({"steps": 199}, "small"),
-        ({"costs": dataclasses.replace(COSTS, own_start=30.0)}, "small"),
+        ({"costs": COSTS._replace(own_start=30.0)}, "small"),
         ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
     ],
 )

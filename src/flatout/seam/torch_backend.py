@@ -28,5 +28,10 @@ def global_seed_generator() -> Any:
     return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
 
 
+def name_counters() -> Any:
+    """How many objects of each name there have been; operations made within a step count, too."""
+    return global_state.get_global_attribute("object_name_uids")
+
+
 def set_global_seed_generator(generator: Any) -> None:
     global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)

@@ -48,6 +48,7 @@ def run_pass(
     # Steps that have run and of which callbacks have not heard: a group of steps is not yet complete.
     untold: list[Any] = []
     begun = first_step
+    check_step_function(model, prepared.plan.task)
     feed.begin_epoch()
     while (place := feed.ready(done.steps)) is not None:
         start, (position, there) = done.steps, place

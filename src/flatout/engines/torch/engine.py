@@ -26,7 +26,6 @@ from flatout.engines.torch.capture.surroundings import generator_state, set_gene
 from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop
 from flatout.engines.torch.replay.step_loop import EagerLoop, Loop, ReplayLoop, Rows
 from flatout.seam.torch_backend import convert_to_tensor, get_device, to_torch_dtype
-from flatout.seam.trainers import step_function
 
 from .sink import TorchSink
 
@@ -86,8 +85,7 @@ class TorchProgram(StepProgram):
         return group if size is None else steps_per_piece(size, self._output_bytes, group)
 
     def renew(self) -> None:
-        # `compile` in a callback takes the step away; what runs next says so.
-        if step_function(self._model, self._task) is not None and not self.loop.holds():
+        if not self.loop.holds():
             self._short_lived = self._short_lived + 1 if self._replayed < _FEWEST_REPLAYS else 0
             self._replayed = 0
             self._loops.clear()

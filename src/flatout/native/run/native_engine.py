@@ -12,7 +12,7 @@ import numpy as np
 
 from flatout.base.errors import FlatoutError, MissingExtra, Reason, Refusal, reason
 from flatout.base.options import current
-from flatout.engines.contract import Engine, StepProgram, Structure, Task, steps_per_piece
+from flatout.engines.contract import OUTPUT_BYTES_PER_CHUNK, Engine, StepProgram, Structure, Task, steps_per_piece
 from flatout.engines.select import engine_for
 from flatout.native.fused.fused_plan import Precision, plans
 from flatout.native.launch.launcher import default_launcher, make_launcher, why_not_here
@@ -49,9 +49,9 @@ class NativeEngine:
             return {name: np.float32(value) for name, value in logs.items()}
         return self._backend.epoch_logs(model, logs)
 
-    def prepare(self, model: Any, task: Task, *rows_and_limits: Any) -> NativeProgram:
+    def prepare(self, model: Any, task: Task, *data: Any, **limits: Any) -> NativeProgram:
         """As `Engine.prepare`; a step for which there are no kernels is refused, and the backend's engine has it."""
-        program = NativeProgram(model, task, *rows_and_limits)
+        program = NativeProgram(model, task, *data, **limits)
         if current().engine != self.name and task == "train" and not program.is_fused:
             # It was chosen for the one kernel, which turned out not to run here.
             raise Refusal(program.reasons[0])
@@ -113,7 +113,14 @@ class NativeProgram(StepProgram):
     engine = "native"
 
     def __init__(
-        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
+        self,
+        model: Any,
+        task: Task,
+        data: Structure,
+        rows: int,
+        batch_size: int,
+        any_length: bool = False,
+        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
     ):
         self._model = model
         self._task = task

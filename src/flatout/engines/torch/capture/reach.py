@@ -19,6 +19,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from flatout.seam.torch_backend import name_counters
+
 from .code_names import CodeNames
 from .python_state import KEPT, PLAIN, PythonState, items_of
 from .read_guards import ANY, OF_THE_LOOP, ReadGuards, space_of
@@ -57,6 +59,7 @@ class Reach:
         self._followed: set[tuple[int, int]] = set()
         self._classes: dict[tuple[int, type], tuple[bool, bool]] = {}
         self._codes: set[types.CodeType] = set()
+        self._name_counters = name_counters()
 
     def enter(self, frame: types.FrameType, names: CodeNames, outer: Iterable[str] = ()) -> None:
         """A function begins; `outer` are its variables of functions that are no longer running."""
@@ -105,6 +108,8 @@ class Reach:
     def _reach(self, thing: Any, label: str, names: CodeNames) -> None:
         cls = type(thing)
         if cls in _SETTLED or (id(names), id(thing)) in self._followed or isinstance(thing, np.generic):
+            return
+        if thing is self._name_counters:
             return
         if cls is tuple:
             # Not remembered: the arguments of each call would live until the step has ended.

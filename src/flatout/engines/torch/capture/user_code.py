@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import importlib.metadata
 import os
 import sys
 import types
@@ -95,10 +96,10 @@ def _package_of(filename: str) -> str | None:
     if filename.startswith("<"):
         return None
     path = Path(filename)
-    for folder in ("site-packages", "dist-packages"):
-        if folder in path.parts[:-1]:
-            last = len(path.parts) - 1 - path.parts[::-1].index(folder)
-            return path.parts[last + 1].removesuffix(".py")
+    for folder in path.parents:
+        top = path.relative_to(folder).parts[0]
+        if folder.name in ("site-packages", "dist-packages") or top in _installed_in(folder):
+            return top.removesuffix(".py")
     # Packages installed as links to their sources.
     for name in COMPUTING & sys.modules.keys():
         home = getattr(sys.modules[name], "__file__", None)
@@ -106,6 +107,15 @@ def _package_of(filename: str) -> str | None:
             return name
     standard = Path(os.__file__).parent
     return path.relative_to(standard).parts[0].removesuffix(".py") if path.is_relative_to(standard) else None
+
+
+@functools.lru_cache(1024)
+def _installed_in(folder: Path) -> frozenset[str]:
+    """What an installer has put into a folder of another name (`pip install --target`): top folders and modules."""
+    if not any(folder.glob("*.dist-info")):
+        return frozenset()
+    distributions = importlib.metadata.distributions(path=[str(folder)])
+    return frozenset(file.parts[0] for one in distributions for file in one.files or ())
 
 
 def user_packages_of(model: Any) -> frozenset[str]:

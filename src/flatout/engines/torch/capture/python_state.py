@@ -11,6 +11,7 @@ import operator
 import pickle
 import random
 import sys
+import threading
 import types
 from collections import OrderedDict, deque
 from collections.abc import Iterable
@@ -140,6 +141,9 @@ def contents_of(thing: Any) -> Any:
         return [thing.__code__, *(thing.__defaults__ or ()), *(thing.__kwdefaults__ or {}).values(), *cells]
     if isinstance(thing, (list, tuple, deque, array.array)):
         return list(thing)
+    if isinstance(thing, threading.local):
+        # This thread's own; another's differs.
+        return [vars(thing)]
     # Of objects made in C, and of those without a dict of attributes.
     state = getattr(thing, "__dict__", None)
     return [item for item in gc.get_referents(thing) if item is not state]

@@ -120,7 +120,7 @@ class Reach:
         elif (
             not _only_computes(thing)
             or isinstance(thing, torch.nn.Module)
-            or (names.is_users and cls is not types.FunctionType)
+            or (names.is_users and cls is not types.FunctionType and _root(cls.__module__) != "flatout")
         ):
             self._effects.things[id(thing)] = thing
             self._followed.add((id(names), id(thing)))

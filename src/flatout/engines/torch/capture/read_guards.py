@@ -20,6 +20,8 @@ from .python_state import ABSENT, contents_of, same, same_contents
 # What fit, evaluate and predict themselves set.
 OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting", "history"})
 OF_THE_LOOP |= {"train_function", "test_function", "predict_function", "_eval_epoch_iterator"}
+# What each step leaves behind, and the next one drops unread.
+OF_THE_LOOP |= {"_losses", "_loss_ids"}
 # Stands for all names that an owner may get later.
 ANY = "*"
 

@@ -42,9 +42,8 @@ from .planning.call_facts import Source, describe_call, steps_of
 from .planning.decision import BACKENDS
 from .planning.engine_choice import refuse_stock
 from .planning.plan import Plan
-from .preparing.batch_feeds import stream_batches
+from .preparing.prepare import stream_batches, stream_rows
 from .preparing.prepared import Prepared
-from .preparing.row_feeds import stream_rows
 from .running import report
 from .self_check import plan_checked
 

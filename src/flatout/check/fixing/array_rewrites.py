@@ -25,7 +25,7 @@ from flatout.pysource.trees import first_line, method_name, names_in, walk
 from flatout.vectorize.decorator import vectorize
 from flatout.vectorize.verify.gradients import value_and_gradient
 
-from .edits import Edit, edited
+from .line_fixes import Edit, edited
 
 # What a rewrite answers; the rest has fixes of its own, or none.
 _ANSWERED = ("FO10", "FO201", "FO202", "FO203", "FO205", "FO301", "FO306", "FO401")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from pathlib import Path
 
 from flatout.base import disk_cache
@@ -14,11 +14,10 @@ from flatout.check.rules.rule import Finding
 from flatout.pysource.source_file import Project, SourceFile
 
 from .array_rewrites import Rewritten, rewritten_functions, with_rewrites
-from .line_fixes import with_constants_outside, with_expressions_once, without_log_lines
+from .line_fixes import edited, with_constants_outside, with_expressions_once, without_log_lines
 
-_Fix = Callable[[SourceFile, list[Finding]], str]
 # Each works on the findings of the file as the one before left it.
-_FIXES: tuple[_Fix, ...] = (without_log_lines, with_constants_outside, with_expressions_once)
+_FIXES = {"FO203": without_log_lines, "FO301": with_constants_outside, "FO306": with_expressions_once}
 
 
 def fix_paths(
@@ -58,9 +57,10 @@ def _fixed(
 
 
 def _with_lines_changed(path: Path, text: str, codes: set[str]) -> str:
-    for fix in _FIXES:
-        fresh = [one for one in _findings_in(path, text) if one.code in codes]
-        text = fix(SourceFile(path, text), fresh)
+    for code, fix in _FIXES.items():
+        if code in codes:
+            places = {(one.line, one.column) for one in _findings_in(path, text) if one.code == code}
+            text = edited(text, fix(SourceFile(path, text), places))
     return text
 
 

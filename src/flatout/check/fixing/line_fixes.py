@@ -1,18 +1,19 @@
-"""Fixes that need no run to be verified: log lines go, constants are loaded once, expressions are computed once."""
+"""Fixes that need no run to be verified: log lines go, constants are loaded once, expressions are computed once.
+
+The text is changed by place, so that comments and layout stay as they are.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
-from flatout.check.rules.rule import Finding
 from flatout.pysource.repeats import repeated_work
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import dotted, first_line, given_values, last_name, method_name, names_in, root_of, walk
-
-from .edits import Edit, edited, is_alone, lead_of
 
 _PURE = frozenset({
     "float", "int", "str", "len", "round", "abs", "repr", "format", "max", "min", "sum", "tuple", "list",
@@ -23,31 +24,45 @@ _CHANGING = frozenset({
     "append", "update", "pop", "sort", "fill", "insert", "extend", "clear", "setdefault", "remove", "add", "drop",
     "resize", "partition",
 })  # fmt: skip
+# Lines and columns at which a rule found something.
+Places = set[tuple[int, int]]
 
 
-def without_log_lines(file: SourceFile, findings: list[Finding]) -> str:
-    """Remove the prints and log lines that FO203 found, where nothing else happens on them."""
-    places = _places(findings, "FO203")
-    edits = []
+class Edit(NamedTuple):
+    """Another text from one place to another."""
+
+    begin: int
+    end: int
+    text: str = ""
+
+
+def edited(text: str, edits: Iterable[Edit]) -> str:
+    """The text after all changes; of two that overlap, the one that begins first."""
+    parts: list[str] = []
+    at = 0
+    for one in sorted(edits, key=lambda edit: edit.begin):
+        if one.begin >= at:
+            parts += [text[at : one.begin], one.text]
+            at = one.end
+    return "".join([*parts, text[at:]])
+
+
+def without_log_lines(file: SourceFile, places: Places) -> Iterator[Edit]:
+    """Remove the prints and log lines that were found, where nothing else happens on them."""
     for block in (part for node in walk(file.tree) for _, part in ast.iter_fields(node) if isinstance(part, list)):
         doomed = [one for one in block if _is_log_line(file, one, places)]
         for one in doomed:
             # A block must not be empty.
             is_last = len(doomed) == len(block) and one is block[-1]
             text = file.indent(one) + "pass\n" if is_last else ""
-            begin, end = file.line_begin(lead_of(file, one)), file.line_begin(one.end_lineno + 1)
-            edits.append(Edit(begin, end, text))
-    return edited(file.text, edits)
+            begin, end = file.line_begin(_lead_of(file, one)), file.line_begin(one.end_lineno + 1)
+            yield Edit(begin, end, text)
 
 
-def _places(findings: list[Finding], code: str) -> set[tuple[int, int]]:
-    return {(one.line, one.column) for one in findings if one.code == code}
-
-
-def _is_log_line(file: SourceFile, node: object, places: set[tuple[int, int]]) -> bool:
+def _is_log_line(file: SourceFile, node: object, places: Places) -> bool:
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):
         return False
-    return file.place(node.value) in places and _only_reads(node.value) and is_alone(file, node)
+    return file.place(node.value) in places and _only_reads(node.value) and _is_alone(file, node)
 
 
 def _only_reads(call: ast.Call) -> bool:
@@ -62,30 +77,27 @@ def _only_reads(call: ast.Call) -> bool:
     return True
 
 
-def with_constants_outside(file: SourceFile, findings: list[Finding]) -> str:
-    """Move the loads that FO301 found above their functions, where they use nothing of the function's own."""
-    places = _places(findings, "FO301")
+def with_constants_outside(file: SourceFile, places: Places) -> Iterator[Edit]:
+    """Move the loads that were found above their functions, where they use nothing of the function's own."""
     taken = set(re.findall(r"\w+", file.text))
     known = set(dir(builtins))
-    edits = []
     for statement in file.tree.body:
-        above = file.line_begin(lead_of(file, statement))
+        above = file.line_begin(_lead_of(file, statement))
         outside = ""
         inner = statement.body if isinstance(statement, ast.ClassDef) else [statement]
         for function in (one for one in inner if isinstance(one, ast.FunctionDef)):
             for line in _constant_lines(file, function, places, known):
                 constant = _fresh(f"_{dotted(line.targets[0]).upper()}", taken)
-                lead, begin = file.line_begin(lead_of(file, line)), file.line_begin(line.lineno)
+                lead, begin = file.line_begin(_lead_of(file, line)), file.line_begin(line.lineno)
                 comments = [one.strip() + "\n" for one in file.text[lead:begin].splitlines() if one.strip()]
                 end = file.line_begin((line.end_lineno or 0) + 1)
                 value, behind = _value_span(file, line)
                 load = file.text[value:end].replace("\n" + file.indent(line), "\n")
                 outside += f"\n\n{''.join(comments)}{constant} = {load}"
-                edits += [Edit(lead, begin), Edit(value, behind, constant)]
+                yield from (Edit(lead, begin), Edit(value, behind, constant))
         if outside:
-            edits.append(Edit(above, above, outside))
+            yield Edit(above, above, outside)
         known |= _bound(statement)
-    return edited(file.text, edits)
 
 
 def _value_span(file: SourceFile, line: ast.Assign) -> tuple[int, int]:
@@ -96,10 +108,10 @@ def _value_span(file: SourceFile, line: ast.Assign) -> tuple[int, int]:
 
 
 def _constant_lines(
-    file: SourceFile, function: ast.FunctionDef, places: set[tuple[int, int]], known: set[str]
+    file: SourceFile, function: ast.FunctionDef, places: Places, known: set[str]
 ) -> Iterator[ast.Assign]:
     for line in function.body:
-        if not isinstance(line, ast.Assign) or len(line.targets) != 1 or not is_alone(file, line):
+        if not isinstance(line, ast.Assign) or len(line.targets) != 1 or not _is_alone(file, line):
             continue
         target = line.targets[0]
         loads = any(isinstance(one, ast.Call) and file.place(one) in places for one in walk(line.value))
@@ -146,18 +158,15 @@ def _stays(name: str, function: ast.FunctionDef) -> bool:
     return assigned == 1
 
 
-def with_expressions_once(file: SourceFile, findings: list[Finding]) -> str:
-    """Give the expressions that FO306 found a name, before the statement that needs them first."""
-    places = _places(findings, "FO306")
+def with_expressions_once(file: SourceFile, places: Places) -> Iterator[Edit]:
+    """Give the expressions that were found a name, before the statement that needs them first."""
     taken = set(re.findall(r"\w+", file.text))
-    edits: list[Edit] = []
     for function in (node for node in walk(file.tree) if isinstance(node, ast.FunctionDef)):
         for second, text, _ in repeated_work(function, file):
             named = _named(file, function, second, text, taken) if file.place(second) in places else []
             if named:
-                edits += named
+                yield from named
                 break
-    return edited(file.text, edits)
 
 
 def _named(file: SourceFile, function: ast.FunctionDef, second: ast.Call, text: str, taken: set[str]) -> list[Edit]:
@@ -191,3 +200,24 @@ def _fresh(name: str, taken: set[str]) -> str:
         candidate, number = f"{name}_{number}", number + 1
     taken.add(candidate)
     return candidate
+
+
+def _lead_of(file: SourceFile, node: ast.stmt) -> int:
+    """The first of the blank lines and comments that stand above a statement and belong to it."""
+    number = first_line(node)
+    while number > 1:
+        line = file.lines[number - 2]
+        stripped = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if stripped and (not stripped.startswith("#") or indent > node.col_offset):
+            break
+        number -= 1
+    return number
+
+
+def _is_alone(file: SourceFile, node: ast.stmt) -> bool:
+    """Whether nothing else stands on the lines of a statement."""
+    begin, end = file.span(node)
+    before = file.text[file.line_begin(node.lineno) : begin]
+    behind = file.text[end : file.line_begin((node.end_lineno or 0) + 1)]
+    return not before.strip() and re.fullmatch(r"\s*(#.*)?\s*", behind) is not None

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
-import json
 import os
 import platform
 from dataclasses import dataclass
-from pathlib import Path
 
 from flatout.base.errors import InvalidOption, MissingExtra
+from flatout.base.when_used import configured_backend
 
 BACKENDS = ("jax", "tensorflow", "torch")
 
@@ -27,7 +26,7 @@ def choose() -> str:
     chosen = os.environ.get("KERAS_BACKEND")
     if not chosen:
         # Keras itself writes "tensorflow" into keras.json when it is first imported, installed or not.
-        candidates = (_configured(), *BACKENDS)
+        candidates = (configured_backend(), *BACKENDS)
         chosen = next((name for name in candidates if name in BACKENDS and _is_installed(name)), "jax")
         os.environ["KERAS_BACKEND"] = chosen
     if chosen not in BACKENDS:
@@ -66,15 +65,3 @@ def device() -> Device:
 
 def _is_installed(backend: str) -> bool:
     return importlib.util.find_spec(backend) is not None
-
-
-def _configured() -> str | None:
-    try:
-        return json.loads((keras_home() / "keras.json").read_text()).get("backend")
-    except (OSError, ValueError):
-        return None
-
-
-def keras_home() -> Path:
-    """Where Keras keeps its settings and data sets."""
-    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")

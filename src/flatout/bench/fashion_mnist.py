@@ -15,9 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from flatout.base.errors import FlatoutError, InvalidOption
-from flatout.base.when_used import keras
-
-from .bench_device import keras_home
+from flatout.base.when_used import keras, keras_home
 
 VARIABLE = "FLATOUT_FASHION_MNIST"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from flatout.base.errors import InvalidOption
+from flatout.base.when_used import configured_backend
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Severity
 
-_Choice = TypeVar("_Choice", bound=str)
 _KEYS = ("backend", "select", "ignore", "exclude", "severity", "per-file-ignores")
 
 
@@ -84,18 +82,13 @@ def _texts(values: Any, where: str) -> tuple[str, ...]:
     return tuple(value.strip() for value in values if value.strip())
 
 
-def _one_of(choices: tuple[_Choice, ...], value: Any, what: str, where: str) -> _Choice:
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise InvalidOption(f"Unknown {what} in {where}. Received: {value!r}. Expected: {', '.join(choices)}.")
+def _one_of(choices: Sequence[str], value: Any, what: str, where: str) -> Any:
+    if value not in choices:
+        raise InvalidOption(f"Unknown {what} in {where}. Received: {value!r}. Expected: {', '.join(choices)}.")
+    return value
 
 
 def current_backend() -> Backend:
     """The backend that Keras would choose, without importing it: KERAS_BACKEND, keras.json, else tensorflow."""
-    named = os.environ.get("KERAS_BACKEND")
-    if not named:
-        folder = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
-        with contextlib.suppress(OSError, ValueError, AttributeError):
-            named = json.loads((folder / "keras.json").read_text(encoding="utf-8")).get("backend")
+    named = os.environ.get("KERAS_BACKEND") or configured_backend()
     return named if named in BACKENDS else "tensorflow"

@@ -11,7 +11,7 @@ from typing import Literal
 from flatout.base.errors import FlatoutError
 from flatout.base.options import current
 from flatout.base.version import __version__
-from flatout.runner import closing, script, switch
+from flatout.runner import notice, script, switch
 from flatout.runner.script import Target
 
 _DESCRIPTION = "Run a Keras 3 program, unchanged, at the speed of the device."
@@ -71,7 +71,7 @@ def _run(arguments: list[str]) -> int:
     except FlatoutError as error:
         parser.error(str(error))
     if current().enabled:
-        closing.announce_at_exit(flags.explain)
+        notice.announce_at_exit(flags.explain)
     try:
         script.run(target)
     except script.CannotOpen as error:

@@ -15,7 +15,7 @@ _ROOT = str(Path(__file__).absolute().parents[2])
 
 
 class _SwitchOn:
-    """Unpickles by calling `begin(settings)`."""
+    """Unpickles by switching flatout on, without notices and closing line: those are the parent's."""
 
     def __init__(self, settings: dict[str, Any]):
         self._settings = settings
@@ -24,7 +24,7 @@ class _SwitchOn:
         # The child takes over the parent's sys.path only after unpickling this, so it is told where flatout is.
         source = (
             f"import sys; sys.path.append({_ROOT!r})\n"
-            f"from flatout.runner.children import begin; begin({self._settings!r})"
+            f"from flatout.runner.switch import install; install({self._settings!r}, quiet=True)"
         )
         return exec, (source, {})
 
@@ -53,10 +53,3 @@ def disinherit() -> None:
     """Take back `inherit`. The wrapper stays, without effect: others may have wrapped it in turn."""
     global _settings
     _settings = None
-
-
-def begin(settings: dict[str, Any]) -> None:
-    """Switch flatout on in a child, without notices and closing line: those are the parent's."""
-    from .switch import install
-
-    install(settings, quiet=True)

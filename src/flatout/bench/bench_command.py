@@ -85,7 +85,6 @@ def _chosen(arguments: argparse.Namespace) -> list[str]:
 
 def _here(arguments: argparse.Namespace) -> int:
     names = _chosen(arguments)
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     chosen = backend.choose()
     if arguments.against == "scan" and chosen != "jax":
         raise FlatoutError(f"--against scan needs the jax backend. Received: {chosen}. Set KERAS_BACKEND=jax.")

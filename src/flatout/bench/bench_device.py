@@ -8,7 +8,7 @@ import platform
 from dataclasses import dataclass
 
 from flatout.base.errors import InvalidOption, MissingExtra
-from flatout.base.when_used import configured_backend
+from flatout.base.when_used import configured_backend, jax, keras, tf, torch
 
 BACKENDS = ("jax", "tensorflow", "torch")
 
@@ -23,6 +23,7 @@ class Device:
 
 def choose() -> str:
     """Settle on a backend before Keras is imported: KERAS_BACKEND, keras.json, else the first one installed."""
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     chosen = os.environ.get("KERAS_BACKEND")
     if not chosen:
         # Keras itself writes "tensorflow" into keras.json when it is first imported, installed or not.
@@ -35,29 +36,19 @@ def choose() -> str:
         )
     if not _is_installed(chosen):
         raise MissingExtra(f"The backend {chosen} is not installed. Install it: pip install 'flatout[{chosen}]'")
-    import keras
-
     return keras.backend.backend()
 
 
 def device() -> Device:
     """The device that Keras uses by default."""
-    import keras
-
     match keras.backend.backend():
         case "jax":
-            import jax
-
             first = jax.devices()[0]
             name = first.device_kind if first.platform == "gpu" else None
         case "tensorflow":
-            import tensorflow as tf
-
             gpus = tf.config.list_physical_devices("GPU")
             name = tf.config.experimental.get_device_details(gpus[0]).get("device_name", "GPU") if gpus else None
         case _:
-            import torch
-
             name = torch.cuda.get_device_name() if torch.cuda.is_available() else None
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return Device(name or f"{cores}-core {platform.machine()} CPU", is_gpu=name is not None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import platform
 import statistics
@@ -218,10 +219,13 @@ def print_table(console: Console, comparisons: Sequence[Comparison]) -> None:
 
 def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
     """What `--json` writes: versions, machine and one entry for each comparison."""
-    packages = ("flatout", "keras", "jax", "jaxlib", "tensorflow", "torch", "numpy")
+    versions = {}
+    for package in ("flatout", "keras", "jax", "jaxlib", "tensorflow", "torch", "numpy"):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
     return {
         "format": 1,
-        "versions": {name: version for name in packages if (version := _version(name))},
+        "versions": versions,
         "python": platform.python_version(),
         "machine": platform.machine(),
         "results": [dataclasses.asdict(one) for one in comparisons],
@@ -230,10 +234,3 @@ def as_json(comparisons: Sequence[Comparison]) -> dict[str, Any]:
 
 def _microseconds(value: float) -> str:
     return f"{value:,.1f}" if value < 100 else f"{value:,.0f}"
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

@@ -13,6 +13,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from flatout.base.when_used import jax, torch
+
 from .comparison import SEED
 from .workloads import Workload
 
@@ -27,8 +29,6 @@ def lax_scan(workload: Workload, steps: int, epochs: int, repeats: int) -> float
 
 
 def _scanned(workload: Workload, steps: int, epochs: int) -> list[float]:
-    import jax
-
     keras.utils.set_random_seed(SEED)
     x, y = workload.data(steps)
     batch_size = workload.batch_size
@@ -64,9 +64,6 @@ def torch_graph(x: Any, y: Any, batch_size: int, epochs: int) -> float:
     Two linear layers, cross-entropy, autograd and torch's own fused Adam, rows gathered by the epoch's order inside the
     graph, so that a step is one launch and nothing else. The median over the epochs after the first.
     """
-    import torch
-    from torch.nn import functional
-
     steps = len(x) // batch_size
     rows = torch.as_tensor(x, device="cuda").reshape(len(x), -1)
     labels = torch.as_tensor(y, device="cuda").long()
@@ -81,7 +78,7 @@ def torch_graph(x: Any, y: Any, batch_size: int, epochs: int) -> float:
         taken = order[clock * batch_size + places]
         target = labels[taken]
         logits = model(rows[taken])
-        loss = functional.cross_entropy(logits, target)
+        loss = torch.nn.functional.cross_entropy(logits, target)
         optimizer.zero_grad(set_to_none=False)
         loss.backward()
         optimizer.step()

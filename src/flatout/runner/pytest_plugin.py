@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 from flatout.base.errors import FlatoutError, InvalidOption, MissingExtra
+from flatout.base.when_used import jax, keras, tf, torch
 
 from . import switch
 from .explain import explain
@@ -133,8 +134,6 @@ def _calls() -> list[tuple[str, bool, list[str]]]:
 
 
 def _backend() -> str:
-    import keras
-
     return keras.backend.backend()
 
 
@@ -145,29 +144,19 @@ def _skip_if_backend(given_backend: str, reason: str) -> pytest.MarkDecorator:
 def _disable_reduced_precision(backend: str) -> None:
     """As Keras' conftest does: the tests' tolerances are those of float32."""
     if backend == "jax":
-        import jax
-
         if jax.default_backend() == "gpu":
             jax.config.update("jax_default_matmul_precision", "float32")
     elif backend == "tensorflow":
-        import tensorflow as tf
-
         if tf.config.list_physical_devices("GPU"):
             tf.config.experimental.enable_tensor_float_32_execution(False)
     elif backend == "torch":
-        import torch
-
         torch.backends.cudnn.allow_tf32 = False
 
 
 def _has_several_devices(backend: str) -> bool:
     if backend == "jax":
-        import jax
-
         return jax.device_count() > 1
     if backend == "torch":
-        import torch
-
         return torch.cuda.is_available() and torch.cuda.device_count() > 1
     return False
 

@@ -19,7 +19,7 @@ import numpy as np
 from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
 from flatout.base.report import unrecorded
-from flatout.base.when_used import keras, torch
+from flatout.base.when_used import keras, tf, torch
 from flatout.data.sources.description import ArraySource
 from flatout.engines.rewind import generators_kept
 from flatout.engines.select import engine_for
@@ -139,9 +139,7 @@ def _seed() -> None:
     if keras.config.backend() == "torch":
         torch.manual_seed(_SEED)
     elif keras.config.backend() == "tensorflow":
-        import tensorflow
-
-        tensorflow.random.set_seed(_SEED)
+        tf.random.set_seed(_SEED)
 
 
 def _is_close(one: Any, other: Any) -> bool:

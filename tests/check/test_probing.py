@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from flatout import cli
-from flatout.check.probing import probe_inputs as inputs
+from flatout.check.probing import live_functions as inputs
 
 _HEAD = "import keras\nimport numpy as np\nfrom keras import ops\n\n\n"
 

@@ -10,7 +10,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -190,17 +189,10 @@ def _check_space(model: Any, rows_of_steps: int, rows: int, paths: OutputPaths) 
     files = paths.of(outputs)
     if any(None in leaf.shape[1:] for leaf in leaves):
         return
-    paths.check_space(
-        {
-            path: size_on_disk((min(rows, rows_of_steps), *leaf.shape[1:]), _stored_dtype(leaf)) - _size(partial(path))
-            for path, leaf in zip(files, leaves, strict=True)
-        }
-    )
-
-
-def _stored_dtype(tensor: Any) -> str:
-    return "float32" if tensor.dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else tensor.dtype
-
-
-def _size(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    sizes = {}
+    for path, leaf in zip(files, leaves, strict=True):
+        stored = "float32" if leaf.dtype in ("bfloat16", "float8_e4m3fn", "float8_e5m2") else leaf.dtype
+        begun = partial(path)
+        there = begun.stat().st_size if begun.exists() else 0
+        sizes[path] = size_on_disk((min(rows, rows_of_steps), *leaf.shape[1:]), stored) - there
+    paths.check_space(sizes)

@@ -17,8 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.check.probing.live_functions import imported
-from flatout.check.probing.probe_inputs import Inputs, described, usual
+from flatout.check.probing.live_functions import Inputs, described, imported, usual
 from flatout.check.rules.rule import Finding
 from flatout.pysource.source_file import SourceFile
 from flatout.pysource.trees import first_line, method_name, names_in, walk

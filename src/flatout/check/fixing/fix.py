@@ -9,7 +9,7 @@ from pathlib import Path
 from flatout.base import disk_cache
 from flatout.check.examining.examine import check_paths, python_files
 from flatout.check.examining.findings_output import shown
-from flatout.check.probing.probe_inputs import Inputs, parse
+from flatout.check.probing.live_functions import Inputs, parse
 from flatout.check.rules.rule import Finding
 from flatout.pysource.source_file import Project, SourceFile
 

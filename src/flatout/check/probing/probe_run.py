@@ -31,8 +31,7 @@ from flatout.check.rules.rule import SEVERITIES, Backend, Finding, Severity, by_
 from flatout.pysource.trees import walk
 from flatout.vectorize.verify.gradients import Arrays, value_and_gradient
 
-from .live_functions import SIZES, Probe, innermost, probes
-from .probe_inputs import parse
+from .live_functions import SIZES, Probe, innermost, parse, probes
 
 _ARITHMETIC = re.compile(r"^(aten::r?)?(add|sub|mul|(real)?div)(v2)?$", re.IGNORECASE)
 # A batch size that is the length of nothing else.

@@ -128,19 +128,14 @@ def _obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) 
             why.append(reason("jit_compile_off", ", ".join(blockers) or "it was compiled with jit_compile=False"))
     elif backend == "torch" and model.jit_compile:
         why.append(reason("torch_compile"))
-    why.extend(_replaced_step_functions(model, method))
-    return why
-
-
-def _replaced_step_functions(model: Any, method: str) -> list[Reason]:
-    name = {"fit": "train", "evaluate": "test", "predict": "predict"}[method]
-    if not is_of_keras(getattr(type(model), f"make_{name}_function")):
-        return [reason("custom_step_function", f"make_{name}_function")]
-    function = getattr(model, f"{name}_function", None)
+    name = f"{TASKS[method]}_function"
+    function = getattr(model, name, None)
     function = getattr(function, "python_function", function)
-    if function is None or is_of_keras(function) or is_made_by_torch_compile(function):
-        return []
-    return [reason("custom_step_function", f"{name}_function")]
+    if not is_of_keras(getattr(type(model), f"make_{name}")):
+        why.append(reason("custom_step_function", f"make_{name}"))
+    elif function is not None and not is_of_keras(function) and not is_made_by_torch_compile(function):
+        why.append(reason("custom_step_function", name))
+    return why
 
 
 def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: str) -> list[Reason]:

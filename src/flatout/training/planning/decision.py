@@ -21,12 +21,10 @@ _LARGE_TABLE = 256_000_000
 
 def decide(facts: CallFacts, options: Options) -> Plan:
     """Choose engine and placement. No side effects."""
-    why = _refusals(facts, options)
-    if why:
-        notes = () if facts.native_obstacle is None else (facts.native_obstacle,)
-        return Plan(facts, "stock", "host", (*notes, *why))
-    engine = "native" if facts.native else facts.backend
     told = [] if facts.native_obstacle is None else [facts.native_obstacle]
+    if why := _refusals(facts, options):
+        return Plan(facts, "stock", "host", (*told, *why))
+    engine = "native" if facts.native else facts.backend
     if not is_tested(facts.keras_version) and not options.force:
         told.append(reason("self_checked", facts.keras_version, tested_versions()))
     if facts.rows is None:

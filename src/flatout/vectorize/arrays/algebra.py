@@ -184,7 +184,7 @@ def elementwise(
     """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
     if symbol in exact.COMPARISONS:
-        tensors = exact.as_given(lift, [_without_stop(tensor) for tensor in tensors])
+        tensors = exact.as_given(lift, [beneath(tensor, "ops.stop_gradient") for tensor in tensors])
     if lift.rounded:
         exact.refuse_rounded(lift, symbol, tensors)
     if any(tensor.kind == "int" and tensor.is_host for tensor in tensors):
@@ -213,10 +213,12 @@ def elementwise(
     )
 
 
-def _without_stop(tensor: Tensor) -> Tensor:
-    if tensor.node.kind == "call" and tensor.node.parts[0] == "ops.stop_gradient":
-        return replace(tensor, node=tensor.node.parts[1][0])
-    return tensor
+def beneath(tensor: Tensor, *functions: str) -> Tensor:
+    """An array before these functions were applied to it."""
+    node = tensor.node
+    while node.kind == "call" and node.parts[0] in functions:
+        node = node.parts[1][0]
+    return replace(tensor, node=node)
 
 
 def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:

@@ -104,7 +104,7 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if isinstance(function, Local):
         return run.function(function, args, kwargs)
     if isinstance(function, Method) and isinstance(function.of, (Mutable, Member)):
-        return run.heap_method(function, args, kwargs)
+        return run.heap_method(function.of, function.name, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
     if isinstance(function, Known) and isinstance(function.value, functools.partial):
@@ -197,18 +197,15 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
 
 def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:
     """Whether a statement only prints or logs."""
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Name):
-        return node.func.id == "print"
-    if isinstance(node.func, ast.Attribute):
-        try:
-            holder = expression(node.func.value, scope)
-        except Refused:
-            return False
-        if isinstance(holder, Known):
-            if isinstance(holder.value, logging.Logger):
-                return True
-            path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"
-            return path in ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name == "print"
+        case ast.Call(func=ast.Attribute(value=of, attr=name)):
+            try:
+                holder = getattr(expression(of, scope), "value", None)
+            except Refused:
+                return False
+            path = f"{getattr(holder, '__name__', '')}.{name}"
+            logs = ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+            return isinstance(holder, logging.Logger) or path in logs
     return False

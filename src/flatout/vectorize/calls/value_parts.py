@@ -69,8 +69,7 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
     if isinstance(value, Match):
         if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):
             return Method(value, name)
-        node = graph.const(name)
-        return pick(lift, value, [Known(name, node)], False)
+        return pick(lift, value, [Known(name, graph.const(name))], False)
     if isinstance(value, (Record, Groups)):
         return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
     if isinstance(value, TableRow):
@@ -120,11 +119,12 @@ def _of_known(lift: Lifting, value: Known, name: str) -> Any:
 def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:
     """`value[at]`."""
     parts = at.elts if isinstance(at, ast.Tuple) else [at]
-    items = [_item(run, part, scope) for part in parts]
+    items = [item(run, part, scope) for part in parts]
     return pick(run.lift, value, items, isinstance(at, ast.Tuple))
 
 
-def _item(run: Reader, node: ast.expr, scope: Any) -> Any:
+def item(run: Reader, node: ast.expr, scope: Any) -> Any:
+    """An index, or one of several: a value, None, Ellipsis, or a slice of values."""
     if isinstance(node, ast.Slice):
         bounds = (node.lower, node.upper, node.step)
         values = [None if bound is None else run.expression(bound, scope) for bound in bounds]
@@ -244,7 +244,11 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
     (axis,) = value.axes
     if isinstance(item, Tensor) and item.position and item.position[1] == 0 and value.keep is None:
         loop = item.position[0]
-        if loop.size is axis.size and loop.start is axis.start is None and not _has(value.element, loop):
+        if (
+            loop.size is axis.size
+            and loop.start is axis.start is None
+            and loop not in getattr(value.element, "dims", ())
+        ):
             picked = relabelled_value(value.element, {axis: loop})
             return pick(lift, picked, rest, True) if rest else picked
     if value.keep is not None:
@@ -257,10 +261,6 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
         return pick(lift, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
     stacked = listing_to_tensor(lift, value)
     return index(lift, stacked, [_index_item(lift, part) for part in items])
-
-
-def _has(value: Any, axis: Any) -> bool:
-    return isinstance(value, Tensor) and axis in value.dims
 
 
 def _of_indexer(lift: Lifting, method: Method, items: list[Any], is_tuple: bool) -> Any:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays import exact_numbers
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
+from flatout.vectorize.arrays.algebra import beneath, binary, both, elementwise, on_host, operand, where
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Question, Refused, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce, sheltered
@@ -15,7 +15,7 @@ from flatout.vectorize.calls import python_calls
 from flatout.vectorize.loops.keyed_terms import are_same
 from flatout.vectorize.loops.loop_totals import join
 
-from .heap import Interpreting
+from .heap import Interpreting, is_nothing
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
@@ -48,15 +48,10 @@ def _begun(question: Question, there: Any, begun: Any, held: Any) -> Sum:
         raise _refused(question)
     old = len(held.terms) if isinstance(held, Sum) else 0
     grown, first = there.terms[old:], begun.terms[old:] if isinstance(begun, Sum) else (begun,)
-    is_nothing = not grown and isinstance(begun, Sum) and all(_is_zero(term) for term in first)
-    if not is_nothing and not are_same(Items(grown), Items(first)):
+    is_empty = not grown and isinstance(begun, Sum) and all(map(is_nothing, first))
+    if not is_empty and not are_same(Items(grown), Items(first)):
         raise _refused(question)
     return begun if isinstance(begun, Sum) else there
-
-
-def _is_zero(term: Any) -> bool:
-    last = term.values[-1] if isinstance(term, Items) and term.values else None
-    return isinstance(last, Known) and last.value == 0
 
 
 def compared(symbol: str, left: Any, right: Any) -> Question | None:
@@ -87,7 +82,9 @@ def _kept(run: Interpreting, question: Question, then: Any, otherwise: Any, is_o
     lift, how = run.lift, "min" if question.symbol[0] == "<" else "max"
     is_best = otherwise is question.carried
     is_kept = isinstance(otherwise, Sum) and not otherwise.how and question.symbol != "!="
-    if not is_kept or (is_best and not _are_equal(then, question.value)):
+    # As the host reads it, perhaps, or as it is.
+    bare = [beneath(one, "ops.stop_gradient", "ops.cast") for one in (then, question.value) if isinstance(one, Tensor)]
+    if not is_kept or (is_best and not (len(bare) == 2 and are_same(*bare))):
         raise _refused(question)
     # NaN is neither less nor more, and is passed over.
     if is_best and is_only:
@@ -110,18 +107,6 @@ def when_best(run: Interpreting, test: Any, how: str, term: Items) -> Items:
 
 def _worst(run: Any, how: str) -> Known:
     return Known(math.inf, run.lift.graph.make("const", f"{'-' * how.endswith('max')}float('inf')"))
-
-
-def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same number, perhaps one of them as the host reads it."""
-    return isinstance(one, Tensor) and isinstance(other, Tensor) and are_same(_bare(one), _bare(other))
-
-
-def _bare(value: Tensor) -> Tensor:
-    node = value.node
-    while node.kind == "call" and node.parts[0] in ("ops.stop_gradient", "ops.cast"):
-        node = node.parts[1][0]
-    return replace(value, node=node)
 
 
 def best_step(run: Interpreting, before: Any, after: Sum, flow: Listing) -> Any:

@@ -271,16 +271,15 @@ def _compare(run: Interpreting, node: ast.Compare, scope: Scope) -> Any:
 
 
 def _comparison(run: Interpreting, op: ast.cmpop, left: Any, right: Any) -> Any:
-    lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
-        if isinstance(right, Known) and right.value is None:
-            if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
-                return Question(left, "is" if isinstance(op, ast.Is) else "is not")
-            is_same, symbol = isinstance(op, ast.Is), "is" if isinstance(op, ast.Is) else "is not"
-            if not isinstance(left, Known):
-                return number(lift, not is_same)
-            return Known((left.value is None) == is_same, lift.graph.binary(symbol, left.node, right.node))
-        raise Refused("Objects are compared by identity.")
+        if not isinstance(right, Known) or right.value is not None:
+            raise Refused("Objects are compared by identity.")
+        is_same, symbol = isinstance(op, ast.Is), "is" if isinstance(op, ast.Is) else "is not"
+        if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
+            return Question(left, symbol)
+        if not isinstance(left, Known):
+            return number(run.lift, not is_same)
+        return Known((left.value is None) == is_same, run.lift.graph.binary(symbol, left.node, right.node))
     if isinstance(op, (ast.In, ast.NotIn)):
         return value_parts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     return compared(run, SYMBOLS[type(op)], left, right)

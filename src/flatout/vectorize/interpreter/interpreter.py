@@ -11,7 +11,7 @@ from typing import Any
 from flatout.pysource.trees import defaults
 from flatout.vectorize.arrays.algebra import detached
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Method, Refused, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.calls import calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
@@ -43,6 +43,11 @@ class Interpreter(Changing):
 
     # Functions that are no plain function of arrays, by their dotted names.
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}
+    # The value of an expression, with the identity of what may be changed.
+    reference = expressions.evaluate
+    compared = expressions.compared
+    truth = expressions.truth
+    heap_method = heap_access.method
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift
@@ -234,10 +239,6 @@ class Interpreter(Changing):
         """The value of an expression, for code that only looks at it."""
         return read(self, expressions.evaluate(self, node, scope))
 
-    def reference(self, node: ast.expr, scope: Scope) -> Any:
-        """The value of an expression, with the identity of what may be changed."""
-        return expressions.evaluate(self, node, scope)
-
     def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a function of the user's gives, which is read in place of being called."""
         return self.function(as_local(function, function.__globals__ is self.globals), args, kwargs)
@@ -245,10 +246,6 @@ class Interpreter(Changing):
     def call(self, function: Any, args: list[Any], kwargs: dict[str, Any] | None = None) -> Any:
         """What any lifted value gives that can be called."""
         return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
-
-    def compared(self, symbol: str, left: Any, right: Any) -> Any:
-        """`left symbol right`, perhaps of what a loop carries."""
-        return expressions.compared(self, symbol, left, right)
 
     def each_step(self, flow: Listing, body: Callable[[], Any]) -> Any:
         """What `body` gives for all steps of a loop at once."""
@@ -258,10 +255,6 @@ class Interpreter(Changing):
                 return body()
         finally:
             self.loops -= 1
-
-    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a method gives of a list, dict or object that the user's code made."""
-        return heap_access.method(self, function.of, function.name, args, kwargs)
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""

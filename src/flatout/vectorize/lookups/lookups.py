@@ -239,21 +239,14 @@ def edges_below(lift: Lifting, edges: Any, values: Tensor, right: bool, nan_is_l
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
     lift.learn("range", values, tuple(content.tolist()))
     lift.changes.add("FO205")
-    graph = lift.graph
-    axis = Axis("edge", graph.const(len(content)))
+    axis = Axis("edge", lift.graph.const(len(content)))
     symbol, opposite = (">", "<=") if right else (">=", "<")
     lift.exact(values)
-    if values.kind == "int" and np.all(np.isfinite(content)):
-        edges = wide.whole_bounds(lift, edges, symbol)
-        known = constant_array(lift, np.asarray(edges.value), edges.node)
-    else:
-        known_edges = wide.rounded(lift, edges, symbol).node
-        known = Tensor(graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32")), (), (), "float")
-    known, entries = replace(known, dims=(axis,), inner=(), is_host=True), replace(values, inner=())
-    if nan_is_last:
-        above = not_(lift, binary(lift, opposite, entries, known))
-    else:
-        above = binary(lift, symbol, entries, known)
+    is_whole = values.kind == "int" and np.all(np.isfinite(content))
+    edges = (wide.whole_bounds if is_whole else wide.rounded)(lift, edges, symbol)
+    known = constant_array(lift, np.asarray(edges.value, None if is_whole else "float32"), edges.node)
+    sides = replace(values, inner=()), replace(known, dims=(axis,), inner=())
+    above = not_(lift, binary(lift, opposite, *sides)) if nan_is_last else binary(lift, symbol, *sides)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
     return replace(count, inner=values.inner, is_host=True, kind="int")
 
@@ -292,12 +285,9 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
 def chosen_from(lift: Lifting, value: Known, item: Any) -> Choice | None:
     """What a list, array or dict of names gives for a number of the batch; None: it holds numbers."""
     content = value.value
-    if not isinstance(item, Tensor):
-        return None
     options = list(content.values()) if isinstance(content, Mapping) else content
-    if not isinstance(options, (list, tuple, np.ndarray)) or not len(options):
-        return None
-    if not all(isinstance(option, str) for option in options):
+    is_list = isinstance(options, (list, tuple, np.ndarray)) and len(options)
+    if not is_list or not isinstance(item, Tensor) or not all(isinstance(option, str) for option in options):
         return None
     if item.rank:
         raise WrongRank("A name is chosen by an array.")

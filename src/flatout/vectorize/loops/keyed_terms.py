@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
+    binary,
     both,
     cast,
     elementwise,
     front,
+    not_,
     number,
     opened,
     operand,
@@ -145,19 +147,15 @@ def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")
-    stacked = _stacked(lift, replace(flow, keep=None))
+    if isinstance(flow.element, (Items, Listing)):
+        raise Refused("A dict of lists is read by a key of the data.", "FO106")
+    stacked = listing_to_tensor(lift, replace(flow, keep=None))
     (fresh,) = flow.axes
     if flow.keep is None or fresh not in flow.keep.dims:
         return index(lift, stacked, [number(lift, -1)])
     last = where(lift, flow.keep, positions(lift, fresh), number(lift, -1))
     at = reduce(lift, "max", replace(last, inner=()), (fresh,))
     return index(lift, stacked, [replace(at, kind="int", is_host=True, position=None)])
-
-
-def _stacked(lift: Lifting, listing: Listing) -> Tensor:
-    if isinstance(listing.element, (Items, Listing)):
-        raise Refused("A dict of lists is read by a key of the data.", "FO106")
-    return listing_to_tensor(lift, listing)
 
 
 def keys_in(lift: Lifting, terms: Terms) -> Listing:
@@ -188,11 +186,9 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
     if twin is None or twin.keep is None:
         raise Refused("An entry is set under the same key at every step.", "FO106")
     (other,) = twin.axes
-    is_later = elementwise(lift, "less", (positions(lift, axis), positions(lift, other)), "bool", "<")
-    shared = elementwise(lift, "logical_and", (twin.keep, is_later), "bool")
-    again = reduce(lift, "any", shared, (other,))
-    keep = both(lift, part.keep, elementwise(lift, "logical_not", (again,), "bool"))
-    return replace(part, keep=keep)
+    is_later = binary(lift, "<", positions(lift, axis), positions(lift, other))
+    again = reduce(lift, "any", elementwise(lift, "logical_and", (twin.keep, is_later), "bool"), (other,))
+    return replace(part, keep=both(lift, part.keep, not_(lift, again)))
 
 
 def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
@@ -206,25 +202,18 @@ def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int)
         base = listing_to_tensor(lift, base)
     if not isinstance(base, Tensor):
         raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
-    return _array(lift, replace(terms, base=None), base, keys, count)
-
-
-def _array(lift: Lifting, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
     if base.rank < count or keys:
         raise Refused("Entries of an array are changed by more keys than it has dimensions.", "FO106")
     fresh = tuple(Axis("slot", axis.size) for axis in base.inner[:count])
-    inside = terms
     for place, axis in enumerate(fresh):
         assert axis.size is not None
-        inside = _from_the_end(lift, inside, place, Host(axis.size))
-    places = tuple(variable(lift, axis) for axis in fresh)
-    each = value_at(lift, inside, places)
+        terms = _from_the_end(lift, terms, place, Host(axis.size))
+    each = value_at(lift, terms, tuple(variable(lift, axis) for axis in fresh))
     labels = dict(zip(base.inner, fresh, strict=False))
     old = replace(relabelled(base, labels), inner=base.inner[count:], position=None)
     made = operand(lift, join(lift, "sum", old, each))
-    for axis in fresh:
-        if axis not in made.dims:
-            raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
+    if not set(fresh) <= set(made.dims):
+        raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
     return replace(made, inner=(*fresh, *made.inner), position=None, is_host=base.is_host)
 
 

@@ -141,7 +141,7 @@ def _common_mask(lift: Lifting, masks: list[Tensor], inner: Sequence[Axis]) -> T
     for mask in kinds.values():
         if joint is not None and set(mask.dims) & set(joint.dims) & set(inner):
             raise Refused("Two selections of different elements are combined.", "FO108")
-        joint = both(lift, joint, mask)
+        joint = all_of(lift, joint, mask)
     return joint
 
 
@@ -316,10 +316,15 @@ def where(lift: Lifting, condition: Any, then: Any, otherwise: Any) -> Tensor:
     return elementwise(lift, "where", (condition, then, otherwise), kinds.pop() if len(kinds) == 1 else "any")
 
 
-def both(lift: Lifting, left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    if left is None or right is None:
-        return left if right is None else right
-    return left if left is right else elementwise(lift, "logical_and", (left, right), "bool")
+def all_of(lift: Lifting, *conditions: Tensor | None) -> Tensor | None:
+    """Where every condition holds; None holds everywhere."""
+    joint: Tensor | None = None
+    for one in conditions:
+        if joint is None or one is None or one is joint:
+            joint = joint if one is None else one
+        else:
+            joint = elementwise(lift, "logical_and", (joint, one), "bool")
+    return joint
 
 
 def not_(lift: Lifting, condition: Tensor) -> Tensor:
@@ -344,11 +349,7 @@ def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
 
 def running(lift: Lifting, tensor: Tensor) -> Tensor | None:
     """Where the current statement runs, as far as that can be told by a tensor's dimensions."""
-    mask: Tensor | None = None
-    for condition in lift.masks:
-        if set(condition.dims) <= set(tensor.dims):
-            mask = both(lift, mask, condition)
-    return mask
+    return all_of(lift, *(condition for condition in lift.masks if set(condition.dims) <= set(tensor.dims)))
 
 
 def number(lift: Lifting, value: float | int) -> Known:

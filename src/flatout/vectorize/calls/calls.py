@@ -29,7 +29,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.loop_totals import join, recurrence
 
 from . import methods
 from .mapped_calls import mapped_call
@@ -54,7 +54,7 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
         if isinstance(value, Sum) and not is_read and canonical(path or "") not in (*_CARRYING, *_COMPARING, "float"):
-            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+            raise recurrence(value)
     return apply(run, function, path, args, kwargs)
 
 
@@ -189,8 +189,7 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         return run.compared(_COMPARING[name], *args)
     how = _CARRYING.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
-        carried = next(value for value in args if isinstance(value, Sum))
-        raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+        raise recurrence(next(value for value in args if isinstance(value, Sum)))
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return join(run.lift, how, left, right)
 

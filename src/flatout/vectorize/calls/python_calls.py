@@ -264,7 +264,7 @@ def _distinct(run: Reader, values: Vector, return_counts: Plain = False) -> Any:
     if not return_counts:
         return found
     twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
-    same = elementwise(lift, "equal", (found.element, twin), "bool", "==")
+    same = binary(lift, "==", found.element, twin)
     number_of = counted(lift, same, tuple(axis for axis in twin.dims if axis not in values.axes))
     return Items((found, Listing(number_of, found.axes, found.keep)))
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import as_constant, binary, both, detached, not_, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import all_of, as_constant, binary, detached, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -349,6 +349,6 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     entries = tensor(lift, group)
     if entries.rank != 1:
         raise Refused("Membership in a list of arrays.")
-    equal = both(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
+    equal = all_of(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
     found = reduce(lift, "any", equal, entries.inner)  # type: ignore[arg-type]
     return not_(lift, found) if negate else found

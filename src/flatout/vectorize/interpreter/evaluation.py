@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays import exact_numbers as wide
-from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, number, opened, operand
+from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, not_, number, opened, operand
 from flatout.vectorize.arrays.expression_graph import PYTHON
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
@@ -251,7 +251,7 @@ def _unary(run: Interpreting, node: ast.UnaryOp, scope: Scope) -> Any:
     if isinstance(node.op, ast.UAdd):
         return value
     if isinstance(value, Tensor) and value.kind == "bool":
-        return elementwise(run.lift, "logical_not", (value,), "bool")
+        return not_(run.lift, value)
     raise Refused("Bits are inverted.")
 
 
@@ -342,8 +342,6 @@ def _either(run: Interpreting, node: ast.IfExp, scope: Scope) -> Any:
     test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
-    if isinstance(test, Tensor):
-        run.lift.changes.add("FO202")
     then, otherwise = run.sides(test, [partial(evaluate, run, side, scope) for side in (node.body, node.orelse)])
     if isinstance(test, Question):
         return best_so_far.answered(run, test, then, otherwise, None, True)

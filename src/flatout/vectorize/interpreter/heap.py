@@ -126,7 +126,12 @@ def read(run: Interpreting, value: Any) -> Any:
         is_plain = not _holds_objects(value)
         return value if is_plain else Items(tuple(read(run, item) for item in value.values), value.is_list)
     if isinstance(value, Listing) and _holds_objects(value.element):
-        return _listed(run, value)
+        many = value.element
+        if isinstance(many, Mutable) and many.is_many and len(value.axes) == 1:
+            # Objects that a comprehension made, one for every place.
+            is_filled = any(isinstance(cell, (Terms, Sum)) for cell in many.variables.values())
+            many = Member(many, (variable(run.lift, value.axes[0]),)) if is_filled else many
+        return replace(value, element=read(run, many))
     parts = split(value)
     if parts is None:
         return value
@@ -134,15 +139,6 @@ def read(run: Interpreting, value: Any) -> Any:
     if held.kind == "list":
         return read(run, load(run, held, CONTENT, keys))
     return _dictionary(run, held, keys) if held.kind == "dict" else value
-
-
-def _listed(run: Interpreting, value: Listing) -> Listing:
-    """A list of objects that a comprehension made, one for every place."""
-    if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
-        (axis,) = value.axes
-        if any(isinstance(cell, (Terms, Sum)) for cell in value.element.variables.values()):
-            return replace(value, element=read(run, Member(value.element, (variable(run.lift, axis),))))
-    return replace(value, element=read(run, value.element))
 
 
 def is_blank(value: Any) -> bool:

@@ -28,7 +28,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.loop_totals import join, recurrence
 
 from .heap import Interpreting, all_terms, constant_key, is_carried, keys_of, load, read, split, write
 
@@ -164,7 +164,7 @@ def change(run: Interpreting, held: Any, cell: Any, keys: tuple[Any, ...], value
         is_same = is_own and keyed_terms.are_same(Items(value.entry[2]), Items(keys))  # type: ignore[index]
         kind = {"sum": "sums", "list": "lists", None: ""}.get(value.how)
         if not is_same or kind is None:
-            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+            raise recurrence(value)
         for term in value.terms:
             write(run, held, cell, kind, keys, term)
         return

@@ -118,8 +118,6 @@ class Interpreter(Changing):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self.loops > self._outer_loops:
             raise Refused("The function returns from inside a loop: early exit.", "FO101", statement.lineno)
-        if isinstance(condition, Tensor):
-            self.lift.changes.add("FO202")
         bodies = ([*statement.body, *rest], [*statement.orelse, *rest])
         results = self.sides(condition, [partial(self.block_value, body, scope) for body in bodies], but=scope)
         return self.choose(condition, *results)
@@ -163,7 +161,11 @@ class Interpreter(Changing):
             case ast.Expr() if calls.is_log(self.expression, node.value, scope):
                 self._left_out(node, "printed or logged", ", because it needs a value on the host at every step")
             case ast.Expr():
-                self._effect(node.value, scope)
+                before = self.heap.snapshot()
+                value = self.reference(node.value, scope)
+                is_nothing = isinstance(value, Known) and value.value is None
+                if not is_nothing and not self.heap.changed(before):
+                    raise Refused(f"A call is made for its effect: {ast.unparse(node.value)}", "FO303")
             case ast.FunctionDef():
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
@@ -227,13 +229,6 @@ class Interpreter(Changing):
             raise Refused(f"Something is {what} at every step of a loop.", "FO203")
         self.lift.changes.add("FO203")
         self.lift.note(f"Left out{why}: {ast.unparse(node)}")
-
-    def _effect(self, node: ast.expr, scope: Scope) -> None:
-        before = self.heap.snapshot()
-        value = self.reference(node, scope)
-        is_nothing = isinstance(value, Known) and value.value is None
-        if not is_nothing and not self.heap.changed(before):
-            raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
 
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         """The value of an expression, for code that only looks at it."""

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import both, named, not_, number, opened, operand, where
+from flatout.vectorize.arrays.algebra import all_of, named, not_, number, opened, operand, where
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -162,8 +162,6 @@ class Changing(Interpreting):
         if isinstance(test, bool):
             self._block(node.body if test else node.orelse, scope)
             return
-        if isinstance(test, Tensor):
-            self.lift.changes.add("FO202")
         self.sides(test, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
@@ -175,6 +173,8 @@ class Changing(Interpreting):
 
         Nobody reads the variables of the scope `but` any more.
         """
+        if isinstance(test, Tensor):
+            self.lift.changes.add("FO202")
         before = self.heap.snapshot()
         results, states = [], []
         masks = (test.keep, None) if isinstance(test, Question) else (test, self.inverse(test))
@@ -272,7 +272,7 @@ class Changing(Interpreting):
                 raise Refused("Whether a list gets an element depends on the shape.", "FO202")
             if isinstance(term, Splice):
                 inside = term.listing
-                return replace(term, listing=replace(inside, keep=both(self.lift, inside.keep, test)))
+                return replace(term, listing=replace(inside, keep=all_of(self.lift, inside.keep, test)))
             return Splice(Listing(term, (), test))
         neutral = number(self.lift, FILL[how])
         if isinstance(test, Host):

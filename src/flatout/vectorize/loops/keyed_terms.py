@@ -10,8 +10,8 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
+    all_of,
     binary,
-    both,
     cast,
     elementwise,
     front,
@@ -42,7 +42,7 @@ from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import stack
 
 from .iterated_axes import stream, variable
-from .loop_totals import join, over_axes
+from .loop_totals import at_each_step, join, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16
@@ -64,10 +64,7 @@ def are_same(one: Any, other: Any) -> bool:
 
 def finished(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A cell behind a loop that left terms in it."""
-    parts = []
-    for term in after.terms:
-        inside = term.listing if isinstance(term, Splice) else Listing(term, ())
-        parts.append(Listing(inside.element, (*flow.axes, *inside.axes), both(lift, flow.keep, inside.keep)))
+    parts = [at_each_step(lift, term, flow) for term in after.terms]
     if any(axis.is_reversed for axis in flow.axes) and after.how != "sums":
         raise Refused(f"The entries of {after.name!r} are set from the last to the first.", "FO106")
     if isinstance(before, Sum):
@@ -114,7 +111,7 @@ def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Listing | 
     same = equal(lift, Items(tuple(own)), Items(keys))
     if same is False:
         return None
-    return Listing(value, flow.axes, flow.keep if same is True else both(lift, flow.keep, same))
+    return Listing(value, flow.axes, flow.keep if same is True else all_of(lift, flow.keep, same))
 
 
 def equal(lift: Lifting, one: Any, other: Any) -> Any:
@@ -125,7 +122,7 @@ def equal(lift: Lifting, one: Any, other: Any) -> Any:
             same = equal(lift, a, b)
             if same is False:
                 return False
-            found = same if found is True else found if same is True else both(lift, found, same)
+            found = same if found is True else found if same is True else all_of(lift, found, same)
         return found
     if isinstance(one, Known) and isinstance(other, Known):
         return bool(one.value == other.value)
@@ -134,7 +131,7 @@ def equal(lift: Lifting, one: Any, other: Any) -> Any:
             raise Refused("Keys of the data are mixed with keys that are no numbers.", "FO107")
         if not isinstance(value, (Known, Host, Tensor)) or (isinstance(value, Tensor) and value.rank):
             raise Refused("A key that is no number.", "FO107")
-    return elementwise(lift, "equal", (one, other), "bool", "==")
+    return binary(lift, "==", one, other)
 
 
 def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
@@ -188,7 +185,7 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
     (other,) = twin.axes
     is_later = binary(lift, "<", positions(lift, axis), positions(lift, other))
     again = reduce(lift, "any", elementwise(lift, "logical_and", (twin.keep, is_later), "bool"), (other,))
-    return replace(part, keep=both(lift, part.keep, not_(lift, again)))
+    return replace(part, keep=all_of(lift, part.keep, not_(lift, again)))
 
 
 def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:

@@ -78,10 +78,9 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, Places) and name == "shape":
         return SHAPES[name](lift, value)
-    if isinstance(value, (Items, Listing, Bag, Method, Places)):
+    is_array_of_tensors = isinstance(value, Sum) and name == "write"  # Of TensorFlow's, filled as a list is.
+    if is_array_of_tensors or isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
-    if isinstance(value, Sum) and name == "write":
-        return Method(value, name)  # Of a TensorArray, which is filled as a list is.
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
     if isinstance(value, Host):
@@ -92,28 +91,25 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
 
 
 def _of_known(lift: Lifting, value: Known, name: str) -> Any:
-    graph = lift.graph
-    if (is_frame(value) or is_series(value)) and name in ("loc", "iloc", "at", "iat", "values", "get", "map"):
-        if name == "values":
-            return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
-        return Method(value, name)
-    if isinstance(value.value, (dict, list)) and callable(getattr(value.value, name, None)):
+    graph, content, is_pandas = lift.graph, value.value, is_frame(value) or is_series(value)
+    if is_pandas and name == "values":
+        return Known(content.to_numpy(), graph.make("attribute", value.node, "values"))
+    is_indexer = is_pandas and name in ("loc", "iloc", "at", "iat", "get", "map")
+    if is_indexer or (isinstance(content, (dict, list)) and callable(getattr(content, name, None))):
         return Method(value, name)
     try:
-        found = getattr(value.value, name)
+        found = getattr(content, name)
     except AttributeError as error:
         raise Refused(f"There is no attribute {name!r}.") from error
-    node = graph.make("attribute", value.node, name)
-    if found is None or isinstance(found, bool):
-        node = graph.const(found) if isinstance(value.value, types.ModuleType) else node
-    path = f"{value.value.__name__}.{name}" if isinstance(value.value, types.ModuleType) else None
-    if isinstance(value.value, type) and name == "apply" and "autograd" in str(value.value.__mro__):
+    if isinstance(content, type) and name == "apply" and "autograd" in str(content.__mro__):
         raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
-    is_bound = isinstance(found, types.MethodType) and not isinstance(value.value, types.ModuleType)
-    is_method = callable(found) and not isinstance(value.value, (types.ModuleType, type))
-    if is_bound or (is_method and not isinstance(found, types.FunctionType)):
+    is_module = isinstance(content, types.ModuleType)
+    is_method = callable(found) and not isinstance(content, type) and not isinstance(found, types.FunctionType)
+    if not is_module and (is_method or isinstance(found, types.MethodType)):
         return Method(value, name)
-    return Known(found, node, path)
+    is_plain = is_module and (found is None or isinstance(found, bool))
+    node = graph.const(found) if is_plain else graph.make("attribute", value.node, name)
+    return Known(found, node, f"{content.__name__}.{name}" if is_module else None)
 
 
 def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:

@@ -230,21 +230,20 @@ class _Loop:
             numbers = steady(run.lift, total, flow) if is_total(total, name) else None
             if numbers is not None:
                 scope.variables[name], later[at], totals[name] = numbers
-        run.loops += 1
-        try:
-            with run.lift.masked(flow.keep):
-                for at, statement in enumerate(self._body):
-                    name, is_read_before = self._running.get(at, ("", True))
-                    if at in later:
-                        scope.variables[name] = later[at]
-                        continue
-                    run.statement(statement, scope)
-                    after = scope.variables.get(name)
-                    if not is_read_before and isinstance(after, Sum) and is_total(after, name):
-                        each, totals[name] = advanced(run.lift, after, flow)
-                        run.assign(ast.Name(name, ast.Store()), each, scope)
-        finally:
-            run.loops -= 1
+
+        def body() -> None:
+            for at, statement in enumerate(self._body):
+                name, is_read_before = self._running.get(at, ("", True))
+                if at in later:
+                    scope.variables[name] = later[at]
+                    continue
+                run.statement(statement, scope)
+                after = scope.variables.get(name)
+                if not is_read_before and isinstance(after, Sum) and is_total(after, name):
+                    each, totals[name] = advanced(run.lift, after, flow)
+                    run.assign(ast.Name(name, ast.Store()), each, scope)
+
+        run.each_step(flow, body)
         return totals
 
     def _carry(self, space: Space, cell: Any) -> None:

@@ -74,17 +74,14 @@ def _stored(node: ast.AST) -> set[str]:
     return {one.id for one in walk(node) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
 
 
-def _declared(node: ast.AST) -> set[str]:
-    return {name for one in walk(node) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names}
-
-
 def _nodes(node: ast.AST, place: _Place) -> Iterator[tuple[ast.AST, _Place]]:
     """All nodes, each with where it stands."""
     if isinstance(node, ast.ClassDef):
         is_callback = any("Callback" in dotted(base) for base in node.bases)
         place = place._replace(owner=node.name, sets_others=is_callback)
     elif isinstance(node, ast.FunctionDef):
-        own = _stored(node) - _declared(node) | {one.arg for one in parameters(node)}
+        declared = [name for one in walk(node) if isinstance(one, (ast.Global, ast.Nonlocal)) for name in one.names]
+        own = _stored(node).difference(declared).union(one.arg for one in parameters(node))
         place = place._replace(function=node.name, in_loop=False, fits=False, own=frozenset(own))
     elif isinstance(node, (ast.For, ast.While)):
         place = place._replace(in_loop=True, fits=place.fits or any(method_name(one) in _FITS for one in walk(node)))

@@ -127,16 +127,28 @@ def verified(
     lenient: bool = False,
 ) -> Decision:
     """Compare a rewrite with its original on inputs that are made for it, unless an earlier process has done so."""
-    fast = compiled(function, rewrite)
+    fast, answers = compiled(function, rewrite), {} if answers is None else answers
+    slow, quick = (one if holder is None else functools.partial(one, holder) for one in (function, fast))
+    ranks, names = dict(rewrite.ranks), {**outside_of(function), **rewrite.names}
+
+    def evaluate(node: Any) -> Any:
+        try:
+            return eval(text_of(node), names)
+        except Exception:
+            return None
+
     key = kept_verdicts.key_of(function, holder, rewrite, shapes, lenient)
     known = None if key is None else kept_verdicts.load(key)
     if known is not None:
         verdict, recipe = known
     else:
         try:
-            verdict, recipe = _compared(
-                function, fast, rewrite, holder, shapes, {} if answers is None else answers, lenient
-            )
+            with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
+                if "recipes" not in answers:
+                    predicted = [*ranks][:2][-1]
+                    answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
+                verdict = verify(slow, quick, answers["recipes"], rewrite, lenient, answers)
+                recipe = [*answers["recipes"], None][0]
         except ArgumentChanged as changed:
             reason = f"The original changes its argument {changed.name!r} in place, which array code would not do."
             return Decision(None, NoRewrite(reason, "FO303"), rewrite)
@@ -151,33 +163,6 @@ def verified(
             kept_verdicts.save(key, verdict, recipe)
     guards = tuple((compile(text, "<guard>", "eval"), truth) for text, truth in rewrite.guards)
     return Decision(fast, None, rewrite, verdict, recipe, guards)
-
-
-def _compared(
-    function: Any,
-    fast: Any,
-    rewrite: Rewrite,
-    holder: Any,
-    shapes: Shapes | None,
-    answers: dict[Any, Any],
-    lenient: bool,
-) -> tuple[Any, Any]:
-    """What was found, and how inputs are made, if some were found that the original accepts."""
-    slow, quick = (one if holder is None else functools.partial(one, holder) for one in (function, fast))
-    ranks, names = dict(rewrite.ranks), {**outside_of(function), **rewrite.names}
-
-    def evaluate(node: Any) -> Any:
-        try:
-            return eval(text_of(node), names)
-        except Exception:
-            return None
-
-    with contextlib.redirect_stdout(io.StringIO()):  # What the original prints is meant for its own runs.
-        if "recipes" not in answers:
-            predicted = [*ranks][:2][-1]
-            answers["recipes"] = find_recipes(slow, ranks, predicted, rewrite.hints, evaluate, shapes)
-        verdict = verify(slow, quick, answers["recipes"], rewrite, lenient, answers)
-    return verdict, next(iter(answers["recipes"]), None)
 
 
 def compiled(function: Any, rewrite: Rewrite) -> Any:

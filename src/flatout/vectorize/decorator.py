@@ -57,9 +57,9 @@ class Vectorized:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         given = self.__signature__.bind(*args, **kwargs).arguments
-        ranks = {name: len(value.shape) for name, value in given.items() if is_array(value)}
-        decision = self._decide(ranks, given)
-        if decision.function is not None and are_sized(given, decision.verdict) and self._holds(decision, given):
+        arrays = {name: value for name, value in given.items() if is_array(value)}
+        decision = self._decide(arrays)
+        if decision.function is not None and are_sized(arrays, decision.verdict) and self._holds(decision, given):
             try:
                 return decision.function(*self._own, *args, **kwargs)
             except Exception as error:
@@ -122,8 +122,7 @@ class Vectorized:
         if self._chosen is not None:
             return self._chosen
         if self._example is not None:
-            given = self.__signature__.bind(**self._example).arguments
-            return self._decide({name: len(value.shape) for name, value in given.items()}, given)
+            return self._decide(self.__signature__.bind(**self._example).arguments)
         from .decide import suggested
 
         ranks, decision = suggested(self._function, self._holder)
@@ -132,8 +131,9 @@ class Vectorized:
         )
         return self._keep((tuple(ranks.items()), pattern(sizes)), decision)
 
-    def _decide(self, ranks: dict[str, int], given: Mapping[str, Any]) -> Decision:
-        shapes = {name: tuple(given[name].shape) for name in ranks}
+    def _decide(self, arrays: Mapping[str, Any]) -> Decision:
+        shapes = {name: tuple(value.shape) for name, value in arrays.items()}
+        ranks = {name: len(shape) for name, shape in shapes.items()}
         sizes = {name: shape[1:] for name, shape in shapes.items()}
         key: Any = (tuple(ranks.items()), pattern(sizes))
         known = self._decisions.get(key)
@@ -302,9 +302,9 @@ def is_array(value: Any) -> bool:
     return hasattr(value, "shape") and hasattr(value, "dtype") and getattr(value.shape, "rank", 0) is not None
 
 
-def are_sized(given: Mapping[str, Any], verdict: Any) -> bool:
+def are_sized(arrays: Mapping[str, Any], verdict: Any) -> bool:
     """Whether the array code can run: TensorFlow may not know all sizes, and that was verified for some or none."""
     if verdict is not None and verdict.unsized == "all":
         return True
     start = 1 if verdict is not None and verdict.unsized == "first" else 0
-    return all(size is not None for value in given.values() if is_array(value) for size in list(value.shape)[start:])
+    return all(size is not None for value in arrays.values() for size in list(value.shape)[start:])

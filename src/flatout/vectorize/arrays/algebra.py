@@ -141,7 +141,7 @@ def _common_mask(lift: Lifting, masks: list[Tensor], inner: Sequence[Axis]) -> T
     for mask in kinds.values():
         if joint is not None and set(mask.dims) & set(joint.dims) & set(inner):
             raise Refused("Two selections of different elements are combined.", "FO108")
-        joint = both(lift, joint, mask)
+        joint = all_of(lift, joint, mask)
     return joint
 
 
@@ -184,7 +184,7 @@ def elementwise(
     """`ops.function(*values)`, what `function` makes of their nodes or, with a symbol, the operator between two."""
     tensors = [operand(lift, value) for value in values]
     if symbol in exact.COMPARISONS:
-        tensors = exact.as_given(lift, [_without_stop(tensor) for tensor in tensors])
+        tensors = exact.as_given(lift, [beneath(tensor, "ops.stop_gradient") for tensor in tensors])
     if lift.rounded:
         exact.refuse_rounded(lift, symbol, tensors)
     if any(tensor.kind == "int" and tensor.is_host for tensor in tensors):
@@ -213,10 +213,12 @@ def elementwise(
     )
 
 
-def _without_stop(tensor: Tensor) -> Tensor:
-    if tensor.node.kind == "call" and tensor.node.parts[0] == "ops.stop_gradient":
-        return replace(tensor, node=tensor.node.parts[1][0])
-    return tensor
+def beneath(tensor: Tensor, *functions: str) -> Tensor:
+    """An array before these functions were applied to it."""
+    node = tensor.node
+    while node.kind == "call" and node.parts[0] in functions:
+        node = node.parts[1][0]
+    return replace(tensor, node=node)
 
 
 def binary(lift: Lifting, symbol: str, left: Any, right: Any) -> Any:
@@ -314,10 +316,15 @@ def where(lift: Lifting, condition: Any, then: Any, otherwise: Any) -> Tensor:
     return elementwise(lift, "where", (condition, then, otherwise), kinds.pop() if len(kinds) == 1 else "any")
 
 
-def both(lift: Lifting, left: Tensor | None, right: Tensor | None) -> Tensor | None:
-    if left is None or right is None:
-        return left if right is None else right
-    return left if left is right else elementwise(lift, "logical_and", (left, right), "bool")
+def all_of(lift: Lifting, *conditions: Tensor | None) -> Tensor | None:
+    """Where every condition holds; None holds everywhere."""
+    joint: Tensor | None = None
+    for one in conditions:
+        if joint is None or one is None or one is joint:
+            joint = joint if one is None else one
+        else:
+            joint = elementwise(lift, "logical_and", (joint, one), "bool")
+    return joint
 
 
 def not_(lift: Lifting, condition: Tensor) -> Tensor:
@@ -342,11 +349,7 @@ def shielded(lift: Lifting, tensor: Tensor) -> Tensor:
 
 def running(lift: Lifting, tensor: Tensor) -> Tensor | None:
     """Where the current statement runs, as far as that can be told by a tensor's dimensions."""
-    mask: Tensor | None = None
-    for condition in lift.masks:
-        if set(condition.dims) <= set(tensor.dims):
-            mask = both(lift, mask, condition)
-    return mask
+    return all_of(lift, *(condition for condition in lift.masks if set(condition.dims) <= set(tensor.dims)))
 
 
 def number(lift: Lifting, value: float | int) -> Known:

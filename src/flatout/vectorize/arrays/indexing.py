@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from .algebra import binary, both, cast, elementwise, number, operand, operated, placed, running, size_of, where
+from .algebra import all_of, binary, cast, elementwise, number, operand, operated, placed, running, size_of, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Known, Listing, Refused, Tensor, WrongRank
 from .lifting import Lifting, Made
@@ -284,20 +284,15 @@ def _ragged(lift: Lifting, tensor: Tensor, axis: Axis, item: slice) -> Tensor:
         bound = operand(lift, bound)
         lift.learn("count", bound, axis.size)
         if bound.kind != "number" and not (bound.position and bound.position[1] >= 0):
-            bound = _from_the_end(lift, bound, axis)
-        mask = both(lift, mask, binary(lift, symbol, positions(lift, axis), bound))
+            # Python counts a negative one from the end.
+            assert axis.size is not None
+            below, behind = binary(lift, "<", bound, number(lift, 0)), binary(lift, "+", bound, Host(axis.size))
+            bound = replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
+        mask = all_of(lift, mask, binary(lift, symbol, positions(lift, axis), bound))
     assert mask is not None
     start, stop = (None if bound is None else operand(lift, bound).node for bound in (item.start, item.stop))
     lift.slices[mask.node] = start, stop
     return replace(tensor, valid=replace(mask, inner=()), position=None)
-
-
-def _from_the_end(lift: Lifting, bound: Tensor, axis: Axis) -> Tensor:
-    """A bound of a slice, of which Python counts a negative one from the end."""
-    assert axis.size is not None
-    below = binary(lift, "<", bound, number(lift, 0))
-    behind = binary(lift, "+", bound, Host(axis.size))
-    return replace(where(lift, below, behind, bound), kind=bound.kind, is_host=bound.is_host)
 
 
 def positions(lift: Lifting, axis: Axis) -> Tensor:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from .algebra import binary, both, cast, elementwise, named, not_, number, relabelled, where
+from .algebra import all_of, binary, cast, elementwise, named, not_, number, relabelled, where
 from .expression_graph import Node
 from .lifted_values import Axis, Host, Refused, Tensor
 from .lifting import Lifting, Made
@@ -28,7 +28,7 @@ def reduce(lift: Lifting, how: str, tensor: Tensor, over: Sequence[Axis], keepdi
         tensor = replace(tensor, is_series=False)
         if how in FILL and tensor.kind in ("float", "any"):
             missing = elementwise(lift, "isnan", (replace(tensor, valid=None, is_loose=False, inner=()),), "bool")
-            tensor = replace(tensor, valid=both(lift, tensor.valid, not_(lift, missing)))
+            tensor = replace(tensor, valid=all_of(lift, tensor.valid, not_(lift, missing)))
     if tensor.is_loose and not set(tensor.inner) <= set(over):
         raise Refused("A selection of elements is used as an array of its own, not reduced as a whole.", "FO108")
     if tensor.valid is not None and set(tensor.valid.dims) & set(over):

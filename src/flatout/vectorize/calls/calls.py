@@ -29,7 +29,7 @@ from flatout.vectorize.arrays.lifted_values import (
     Tensor,
 )
 from flatout.vectorize.arrays.lifting import Lifting
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.loop_totals import join, recurrence
 
 from . import methods
 from .mapped_calls import mapped_call
@@ -54,7 +54,7 @@ def call(run: Reader, node: ast.Call, scope: Any) -> Any:
     kwargs = {name: value for word in node.keywords for name, value in _by_name(run, word, scope, is_read)}
     for value in (*args, *kwargs.values()):
         if isinstance(value, Sum) and not is_read and canonical(path or "") not in (*_CARRYING, *_COMPARING, "float"):
-            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+            raise recurrence(value)
     return apply(run, function, path, args, kwargs)
 
 
@@ -104,7 +104,7 @@ def apply(run: Reader, function: Any, path: str | None, args: list[Any], kwargs:
     if isinstance(function, Local):
         return run.function(function, args, kwargs)
     if isinstance(function, Method) and isinstance(function.of, (Mutable, Member)):
-        return run.heap_method(function, args, kwargs)
+        return run.heap_method(function.of, function.name, args, kwargs)
     if isinstance(function, Method):
         return methods.method(run, function.of, function.name, args, kwargs)
     if isinstance(function, Known) and isinstance(function.value, functools.partial):
@@ -189,26 +189,22 @@ def _joined(run: Reader, path: str, args: list[Any]) -> Any:
         return run.compared(_COMPARING[name], *args)
     how = _CARRYING.get(name)
     if how is None or len(args) != 2 or all(isinstance(value, Sum) for value in args):
-        carried = next(value for value in args if isinstance(value, Sum))
-        raise Refused(f"{carried.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+        raise recurrence(next(value for value in args if isinstance(value, Sum)))
     left, right = args if isinstance(args[0], Sum) else args[::-1]
     return join(run.lift, how, left, right)
 
 
 def is_log(expression: Callable[[ast.expr, Any], Any], node: ast.expr, scope: Any) -> bool:
     """Whether a statement only prints or logs."""
-    if not isinstance(node, ast.Call):
-        return False
-    if isinstance(node.func, ast.Name):
-        return node.func.id == "print"
-    if isinstance(node.func, ast.Attribute):
-        try:
-            holder = expression(node.func.value, scope)
-        except Refused:
-            return False
-        if isinstance(holder, Known):
-            if isinstance(holder.value, logging.Logger):
-                return True
-            path = f"{getattr(holder.value, '__name__', '')}.{node.func.attr}"
-            return path in ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+    match node:
+        case ast.Call(func=ast.Name(id=name)):
+            return name == "print"
+        case ast.Call(func=ast.Attribute(value=of, attr=name)):
+            try:
+                holder = getattr(expression(of, scope), "value", None)
+            except Refused:
+                return False
+            path = f"{getattr(holder, '__name__', '')}.{name}"
+            logs = ("logging.debug", "logging.info", "logging.warning", "tensorflow.print", "warnings.warn")
+            return isinstance(holder, logging.Logger) or path in logs
     return False

@@ -64,7 +64,7 @@ def _roc_auc(run: Reader, y_true: Vector, y_score: Vector) -> Any:
     def along(value: Tensor, axis: Axis) -> Tensor:
         return replace(relabelled(value, {value.inner[0]: axis}), inner=())
 
-    labels = elementwise(lift, "greater", (along(truth, rows), number(lift, 0)), "bool", ">")
+    labels = binary(lift, ">", along(truth, rows), number(lift, 0))
     positive = cast(lift, labels, "float32")
     negative = binary(lift, "-", number(lift, 1.0), relabelled(positive, {rows: columns}))
     ahead = elementwise(lift, "sign", (binary(lift, "-", along(score, rows), along(score, columns)),), "float")
@@ -108,7 +108,7 @@ def _bincount(run: Reader, x: Whole, weights: Tensor | None = None, minlength: S
     lift.learn("index", values, minlength.node)
     lift.note("Labels that are not below the number of bins add bins in the original, and nothing here.")
     bins = Axis("bin", minlength.node)
-    same = elementwise(lift, "equal", (replace(values, inner=()), positions(lift, bins)), "bool", "==")
+    same = binary(lift, "==", replace(values, inner=()), positions(lift, bins))
     each = cast(lift, same, "float32")
     if weights is not None:
         each = binary(lift, "*", each, replace(relabelled(weights, {weights.inner[0]: values.inner[0]}), inner=()))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.pysource.library_functions import draws, library_of
-from flatout.vectorize.arrays.algebra import as_constant, cast, detached, elementwise, on_host
+from flatout.vectorize.arrays.algebra import as_constant, binary, cast, detached, on_host
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
     Choice,
@@ -105,7 +105,7 @@ def _of_tensor(run: Reader, of: Tensor, name: str, args: list[Any], kwargs: dict
     if name == "unique":
         return run.handlers["torch.unique"](run, [of, *args], kwargs)
     if name == "index" and of.is_host and of.rank == 1 and len(args) == 1 and not kwargs and of.valid is None:
-        same = elementwise(lift, "equal", (of, args[0]), "bool", "==")
+        same = binary(lift, "==", of, args[0])
         return replace(reduce(lift, "argmax", cast(lift, same, "int32"), same.inner), is_host=True, kind="int")
     if name == "t":
         return attribute(lift, of, "T")

@@ -140,10 +140,8 @@ def _cast(lift: Lifting, x: Tensor, dtype: Plain = None) -> Any:
     if x.is_host and "int" in name:
         lift.learn("whole", x)
         name = lift.integers if dtype is int else name  # NumPy's own.
-    if x.kind == "number":
-        kind = "float" if "float" in name else "bool" if name == "bool" else "int"
-        return Tensor(lift.graph.call("ops.cast", x.node, lift.graph.const(name)), (), (), kind)
-    return cast(lift, x, name)
+    made = cast(lift, x, name)
+    return replace(made, is_host=False) if x.kind == "number" else made
 
 
 def _convert(lift: Lifting, x: Tensor, dtype: Any = None, **rest: Any) -> Any:

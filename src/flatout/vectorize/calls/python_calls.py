@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
+    binary,
     cast,
     changed,
     elementwise,
@@ -142,7 +143,15 @@ def _reducing(
         values = value.values if begin is None else (begin, *value.values)
         return functools.reduce(lambda total, item: join(run.lift, how, total, item), values)
     if isinstance(value, Listing):
-        total = _over_listing(run, how, value)
+        element = operand(run.lift, value.element)
+        if how in ("any", "all"):
+            condition = run.truth(element)
+            element = condition if isinstance(condition, Tensor) else element
+            stacked = listing_to_tensor(run.lift, replace(value, element=element))
+            total = reduce(run.lift, how, stacked, stacked.inner)
+        else:
+            element = cast(run.lift, element, "float32") if element.kind == "bool" else element
+            total = over_axes(run.lift, how, element, value)
     elif isinstance(value, Tensor):
         if value.rank != 1 and how != "sum":
             raise WrongRank(f"{how}() of an array of rank {value.rank}.")
@@ -150,18 +159,6 @@ def _reducing(
     else:
         raise Refused(f"{how}() of something that is no list.")
     return total if begin is None else join(run.lift, "sum", begin, total)
-
-
-def _over_listing(run: Reader, how: str, listing: Listing) -> Any:
-    element = operand(run.lift, listing.element)
-    if how in ("any", "all"):
-        condition = run.truth(element)
-        element = condition if isinstance(condition, Tensor) else element
-        stacked = listing_to_tensor(run.lift, Listing(element, listing.axes, listing.keep))
-        return reduce(run.lift, how, stacked, stacked.inner)
-    if element.kind == "bool":
-        element = cast(run.lift, element, "float32")
-    return over_axes(run.lift, how, element, listing)
 
 
 def _largest(run: Reader, how: str, args: list[Any]) -> Any:
@@ -207,12 +204,10 @@ def _extreme_by(run: Reader, how: str, key: Any, value: Any) -> Any:
 def first_best(lift: Lifting, how: str, keys: Tensor) -> Tensor:
     """The first place where the numbers along the only inner dimension are largest or least."""
     lift.exact(keys)
-    if keys.kind == "int":
-        return cast(lift, operations.apply(lift, f"arg{how}", [keys], {}), "int32")
-    # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
-    zero = elementwise(lift, "equal", (keys, number(lift, 0.0)), "bool", "==")
-    best = operations.apply(lift, f"arg{how}", [where(lift, zero, number(lift, 0.0), keys)], {})
-    return cast(lift, best, "int32")
+    if keys.kind != "int":
+        # Keras orders -0.0 before 0.0 where it looks for the least and the largest; Python takes them for equal.
+        keys = where(lift, binary(lift, "==", keys, number(lift, 0.0)), number(lift, 0.0), keys)
+    return cast(lift, operations.apply(lift, f"arg{how}", [keys], {}), "int32")
 
 
 def _keyed(run: Reader, key: Any, value: Any, function: str) -> tuple[Listing, Tensor]:
@@ -269,7 +264,7 @@ def _distinct(run: Reader, values: Vector, return_counts: Plain = False) -> Any:
     if not return_counts:
         return found
     twin = replace(relabelled(values, {values.inner[0]: Axis("twin", values.inner[0].size)}), inner=())
-    same = elementwise(lift, "equal", (found.element, twin), "bool", "==")
+    same = binary(lift, "==", found.element, twin)
     number_of = counted(lift, same, tuple(axis for axis in twin.dims if axis not in values.axes))
     return Items((found, Listing(number_of, found.axes, found.keep)))
 

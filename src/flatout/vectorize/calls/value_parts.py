@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.vectorize.arrays.algebra import as_constant, binary, both, detached, not_, operand, relabelled_value
+from flatout.vectorize.arrays.algebra import all_of, as_constant, binary, detached, not_, operand, relabelled_value
 from flatout.vectorize.arrays.indexing import index, listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
     Bag,
@@ -69,8 +69,7 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
     if isinstance(value, Match):
         if name in ("iloc", "values", "iat", "item", "squeeze", "to_numpy"):
             return Method(value, name)
-        node = graph.const(name)
-        return pick(lift, value, [Known(name, node)], False)
+        return pick(lift, value, [Known(name, graph.const(name))], False)
     if isinstance(value, (Record, Groups)):
         return value.columns[name] if isinstance(value, Record) and name in value.columns else Method(value, name)
     if isinstance(value, TableRow):
@@ -79,10 +78,9 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
         return value.values[name == "indices"]  # Of what torch's max, min, sort and topk give.
     if isinstance(value, Places) and name == "shape":
         return SHAPES[name](lift, value)
-    if isinstance(value, (Items, Listing, Bag, Method, Places)):
+    is_array_of_tensors = isinstance(value, Sum) and name == "write"  # Of TensorFlow's, filled as a list is.
+    if is_array_of_tensors or isinstance(value, (Items, Listing, Bag, Method, Places)):
         return Method(value, name)
-    if isinstance(value, Sum) and name == "write":
-        return Method(value, name)  # Of a TensorArray, which is filled as a list is.
     if isinstance(value, Sum):
         raise Refused(f"{value.name!r} is read while a loop carries it from step to step.", "FO106")
     if isinstance(value, Host):
@@ -93,38 +91,36 @@ def attribute(lift: Lifting, value: Any, name: str) -> Any:
 
 
 def _of_known(lift: Lifting, value: Known, name: str) -> Any:
-    graph = lift.graph
-    if (is_frame(value) or is_series(value)) and name in ("loc", "iloc", "at", "iat", "values", "get", "map"):
-        if name == "values":
-            return Known(value.value.to_numpy(), graph.make("attribute", value.node, "values"))
-        return Method(value, name)
-    if isinstance(value.value, (dict, list)) and callable(getattr(value.value, name, None)):
+    graph, content, is_pandas = lift.graph, value.value, is_frame(value) or is_series(value)
+    if is_pandas and name == "values":
+        return Known(content.to_numpy(), graph.make("attribute", value.node, "values"))
+    is_indexer = is_pandas and name in ("loc", "iloc", "at", "iat", "get", "map")
+    if is_indexer or (isinstance(content, (dict, list)) and callable(getattr(content, name, None))):
         return Method(value, name)
     try:
-        found = getattr(value.value, name)
+        found = getattr(content, name)
     except AttributeError as error:
         raise Refused(f"There is no attribute {name!r}.") from error
-    node = graph.make("attribute", value.node, name)
-    if found is None or isinstance(found, bool):
-        node = graph.const(found) if isinstance(value.value, types.ModuleType) else node
-    path = f"{value.value.__name__}.{name}" if isinstance(value.value, types.ModuleType) else None
-    if isinstance(value.value, type) and name == "apply" and "autograd" in str(value.value.__mro__):
+    if isinstance(content, type) and name == "apply" and "autograd" in str(content.__mro__):
         raise Refused("A function has a gradient that the user defined: it cannot be derived from the body.", "FO101")
-    is_bound = isinstance(found, types.MethodType) and not isinstance(value.value, types.ModuleType)
-    is_method = callable(found) and not isinstance(value.value, (types.ModuleType, type))
-    if is_bound or (is_method and not isinstance(found, types.FunctionType)):
+    is_module = isinstance(content, types.ModuleType)
+    is_method = callable(found) and not isinstance(content, type) and not isinstance(found, types.FunctionType)
+    if not is_module and (is_method or isinstance(found, types.MethodType)):
         return Method(value, name)
-    return Known(found, node, path)
+    is_plain = is_module and (found is None or isinstance(found, bool))
+    node = graph.const(found) if is_plain else graph.make("attribute", value.node, name)
+    return Known(found, node, f"{content.__name__}.{name}" if is_module else None)
 
 
 def subscript(run: Reader, value: Any, at: ast.expr, scope: Any) -> Any:
     """`value[at]`."""
     parts = at.elts if isinstance(at, ast.Tuple) else [at]
-    items = [_item(run, part, scope) for part in parts]
+    items = [item(run, part, scope) for part in parts]
     return pick(run.lift, value, items, isinstance(at, ast.Tuple))
 
 
-def _item(run: Reader, node: ast.expr, scope: Any) -> Any:
+def item(run: Reader, node: ast.expr, scope: Any) -> Any:
+    """An index, or one of several: a value, None, Ellipsis, or a slice of values."""
     if isinstance(node, ast.Slice):
         bounds = (node.lower, node.upper, node.step)
         values = [None if bound is None else run.expression(bound, scope) for bound in bounds]
@@ -244,7 +240,11 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
     (axis,) = value.axes
     if isinstance(item, Tensor) and item.position and item.position[1] == 0 and value.keep is None:
         loop = item.position[0]
-        if loop.size is axis.size and loop.start is axis.start is None and not _has(value.element, loop):
+        if (
+            loop.size is axis.size
+            and loop.start is axis.start is None
+            and loop not in getattr(value.element, "dims", ())
+        ):
             picked = relabelled_value(value.element, {axis: loop})
             return pick(lift, picked, rest, True) if rest else picked
     if value.keep is not None:
@@ -257,10 +257,6 @@ def _of_listing(lift: Lifting, value: Listing, items: list[Any]) -> Any:
         return pick(lift, Listing(picked, row.axes), rest, True) if rest else Listing(picked, row.axes)
     stacked = listing_to_tensor(lift, value)
     return index(lift, stacked, [_index_item(lift, part) for part in items])
-
-
-def _has(value: Any, axis: Any) -> bool:
-    return isinstance(value, Tensor) and axis in value.dims
 
 
 def _of_indexer(lift: Lifting, method: Method, items: list[Any], is_tuple: bool) -> Any:
@@ -349,6 +345,6 @@ def contains(lift: Lifting, item: Any, group: Any, negate: bool) -> Any:
     entries = tensor(lift, group)
     if entries.rank != 1:
         raise Refused("Membership in a list of arrays.")
-    equal = both(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
+    equal = all_of(lift, binary(lift, "==", item, replace(entries, inner=(), valid=None)), entries.valid)
     found = reduce(lift, "any", equal, entries.inner)  # type: ignore[arg-type]
     return not_(lift, found) if negate else found

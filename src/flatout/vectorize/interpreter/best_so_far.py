@@ -7,15 +7,15 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays import exact_numbers
-from flatout.vectorize.arrays.algebra import binary, both, elementwise, on_host, operand, where
+from flatout.vectorize.arrays.algebra import all_of, beneath, binary, on_host, operand, where
 from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Question, Refused, Sum, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.arrays.reductions import reduce, sheltered
 from flatout.vectorize.calls import python_calls
 from flatout.vectorize.loops.keyed_terms import are_same
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.loop_totals import join, recurrence
 
-from .heap import Interpreting
+from .heap import Interpreting, is_nothing
 
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "!=": "!="}
 
@@ -48,15 +48,10 @@ def _begun(question: Question, there: Any, begun: Any, held: Any) -> Sum:
         raise _refused(question)
     old = len(held.terms) if isinstance(held, Sum) else 0
     grown, first = there.terms[old:], begun.terms[old:] if isinstance(begun, Sum) else (begun,)
-    is_nothing = not grown and isinstance(begun, Sum) and all(_is_zero(term) for term in first)
-    if not is_nothing and not are_same(Items(grown), Items(first)):
+    is_empty = not grown and isinstance(begun, Sum) and all(map(is_nothing, first))
+    if not is_empty and not are_same(Items(grown), Items(first)):
         raise _refused(question)
     return begun if isinstance(begun, Sum) else there
-
-
-def _is_zero(term: Any) -> bool:
-    last = term.values[-1] if isinstance(term, Items) and term.values else None
-    return isinstance(last, Known) and last.value == 0
 
 
 def compared(symbol: str, left: Any, right: Any) -> Question | None:
@@ -76,7 +71,7 @@ def combined(lift: Lifting, is_and: bool, value: Any, other: Any) -> Question:
     """`j != 1 and d < best`, `best is None or d < best`."""
     question, also = (value, other) if isinstance(value, Question) else (other, value)
     if is_and and isinstance(also, Tensor):
-        return replace(question, keep=both(lift, question.keep, also))
+        return replace(question, keep=all_of(lift, question.keep, also))
     if not is_and and question.symbol == "is" and isinstance(also, Question) and also.carried is question.carried:
         return replace(also, is_open=True)
     raise _refused(question)
@@ -87,18 +82,21 @@ def _kept(run: Interpreting, question: Question, then: Any, otherwise: Any, is_o
     lift, how = run.lift, "min" if question.symbol[0] == "<" else "max"
     is_best = otherwise is question.carried
     is_kept = isinstance(otherwise, Sum) and not otherwise.how and question.symbol != "!="
-    if not is_kept or (is_best and not _are_equal(then, question.value)):
+    # The same number, perhaps one of them as the host reads it.
+    bare = [beneath(one, "ops.stop_gradient", "ops.cast") for one in (then, question.value) if isinstance(one, Tensor)]
+    if not is_kept or (is_best and not (len(bare) == 2 and are_same(*bare))):
         raise _refused(question)
     # NaN is neither less nor more, and is passed over.
     if is_best and is_only:
-        there = elementwise(lift, "equal", (question.value, question.value), "bool", "==")
-        counts = question.keep if question.is_open else both(lift, question.keep, there)
+        there = binary(lift, "==", question.value, question.value)
+        counts = question.keep if question.is_open else all_of(lift, question.keep, there)
         return join(lift, how, otherwise, then if counts is None else run.when(counts, how, then))  # type: ignore[no-any-return]
     if len(question.symbol) > 1 or question.is_open:
         raise _refused(question)  # Of equal ones the last would count, or NaN if it is the first.
     there = binary(lift, question.symbol, question.value, _worst(run, how))  # Infinity is never the best either.
-    term = when_best(run, both(lift, question.keep, there), how, Items((question.value, then, question.carried.begin)))
-    return replace(otherwise, how=f"arg{how}", terms=(term,))
+    term = Items((question.value, then, question.carried.begin))
+    best = when_best(run, all_of(lift, question.keep, there), how, term)
+    return replace(otherwise, how=f"arg{how}", terms=(best,))
 
 
 def when_best(run: Interpreting, test: Any, how: str, term: Items) -> Items:
@@ -112,18 +110,6 @@ def _worst(run: Any, how: str) -> Known:
     return Known(math.inf, run.lift.graph.make("const", f"{'-' * how.endswith('max')}float('inf')"))
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    """Whether two values are the same number, perhaps one of them as the host reads it."""
-    return isinstance(one, Tensor) and isinstance(other, Tensor) and are_same(_bare(one), _bare(other))
-
-
-def _bare(value: Tensor) -> Tensor:
-    node = value.node
-    while node.kind == "call" and node.parts[0] in ("ops.stop_gradient", "ops.cast"):
-        node = node.parts[1][0]
-    return replace(value, node=node)
-
-
 def best_step(run: Interpreting, before: Any, after: Sum, flow: Listing) -> Any:
     """What goes with the best step of a loop, if that is better than what was there before."""
     lift, how = run.lift, str(after.how).removeprefix("arg")
@@ -132,7 +118,7 @@ def best_step(run: Interpreting, before: Any, after: Sum, flow: Listing) -> Any:
     (axis,) = flow.axes if len(flow.axes) == len(after.terms) == 1 else (None,)
     key = operand(lift, key)
     if axis is None or axis.is_reversed or axis not in key.dims or key.valid is not None:
-        raise Refused(f"{after.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+        raise recurrence(after)
     keys = replace(on_host(lift, key), inner=(axis,), position=None)
     picked = python_calls.picked(lift, value, axis, python_calls.first_best(lift, how, keys))
     best = reduce(lift, how, keys, (axis,))

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from flatout.vectorize.arrays import exact_numbers as wide
-from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, number, opened, operand
+from flatout.vectorize.arrays.algebra import as_constant, binary, elementwise, negative, not_, number, opened, operand
 from flatout.vectorize.arrays.expression_graph import PYTHON
 from flatout.vectorize.arrays.indexing import listing_to_tensor
 from flatout.vectorize.arrays.lifted_values import (
@@ -251,7 +251,7 @@ def _unary(run: Interpreting, node: ast.UnaryOp, scope: Scope) -> Any:
     if isinstance(node.op, ast.UAdd):
         return value
     if isinstance(value, Tensor) and value.kind == "bool":
-        return elementwise(run.lift, "logical_not", (value,), "bool")
+        return not_(run.lift, value)
     raise Refused("Bits are inverted.")
 
 
@@ -271,16 +271,15 @@ def _compare(run: Interpreting, node: ast.Compare, scope: Scope) -> Any:
 
 
 def _comparison(run: Interpreting, op: ast.cmpop, left: Any, right: Any) -> Any:
-    lift = run.lift
     if isinstance(op, (ast.Is, ast.IsNot)):
-        if isinstance(right, Known) and right.value is None:
-            if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
-                return Question(left, "is" if isinstance(op, ast.Is) else "is not")
-            is_same, symbol = isinstance(op, ast.Is), "is" if isinstance(op, ast.Is) else "is not"
-            if not isinstance(left, Known):
-                return number(lift, not is_same)
-            return Known((left.value is None) == is_same, lift.graph.binary(symbol, left.node, right.node))
-        raise Refused("Objects are compared by identity.")
+        if not isinstance(right, Known) or right.value is not None:
+            raise Refused("Objects are compared by identity.")
+        is_same, symbol = isinstance(op, ast.Is), "is" if isinstance(op, ast.Is) else "is not"
+        if isinstance(left, Sum) and left.how is None and getattr(left.begin, "value", left) is None:
+            return Question(left, symbol)
+        if not isinstance(left, Known):
+            return number(run.lift, not is_same)
+        return Known((left.value is None) == is_same, run.lift.graph.binary(symbol, left.node, right.node))
     if isinstance(op, (ast.In, ast.NotIn)):
         return value_parts.contains(run.lift, left, right, isinstance(op, ast.NotIn))
     return compared(run, SYMBOLS[type(op)], left, right)
@@ -343,8 +342,6 @@ def _either(run: Interpreting, node: ast.IfExp, scope: Scope) -> Any:
     test = condition(run, node.test, scope, may_ask=True)
     if isinstance(test, bool):
         return evaluate(run, node.body if test else node.orelse, scope)
-    if isinstance(test, Tensor):
-        run.lift.changes.add("FO202")
     then, otherwise = run.sides(test, [partial(evaluate, run, side, scope) for side in (node.body, node.orelse)])
     if isinstance(test, Question):
         return best_so_far.answered(run, test, then, otherwise, None, True)

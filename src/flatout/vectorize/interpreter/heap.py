@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -107,17 +107,10 @@ class Interpreting(Reader, Protocol):
     def when(self, test: Any, how: str, term: Any) -> Any: ...
 
 
-def objects_in(value: Any) -> Iterator[Mutable]:
-    """The mutable objects that a value holds."""
-    if isinstance(value, Mutable):
-        yield value
-    elif isinstance(value, Member):
-        yield value.of
-    elif isinstance(value, Items):
-        for item in value.values:
-            yield from objects_in(item)
-    elif isinstance(value, Listing):
-        yield from objects_in(value.element)
+def _holds_objects(value: Any) -> bool:
+    if isinstance(value, Items):
+        return any(map(_holds_objects, value.values))
+    return is_object(value) or (isinstance(value, Listing) and _holds_objects(value.element))
 
 
 def split(value: Any) -> tuple[Mutable, tuple[Any, ...]] | None:
@@ -130,11 +123,15 @@ def split(value: Any) -> tuple[Mutable, tuple[Any, ...]] | None:
 def read(run: Interpreting, value: Any) -> Any:
     """What a value is now, for code that only looks at it: lists and dicts as what they hold."""
     if isinstance(value, Items):
-        if any(next(objects_in(item), None) is not None for item in value.values):
-            return Items(tuple(read(run, item) for item in value.values), value.is_list)
-        return value
-    if isinstance(value, Listing) and next(objects_in(value.element), None) is not None:
-        return _listed(run, value)
+        is_plain = not _holds_objects(value)
+        return value if is_plain else Items(tuple(read(run, item) for item in value.values), value.is_list)
+    if isinstance(value, Listing) and _holds_objects(value.element):
+        many = value.element
+        if isinstance(many, Mutable) and many.is_many and len(value.axes) == 1:
+            # Objects that a comprehension made, one for every place.
+            is_filled = any(isinstance(cell, (Terms, Sum)) for cell in many.variables.values())
+            many = Member(many, (variable(run.lift, value.axes[0]),)) if is_filled else many
+        return replace(value, element=read(run, many))
     parts = split(value)
     if parts is None:
         return value
@@ -142,15 +139,6 @@ def read(run: Interpreting, value: Any) -> Any:
     if held.kind == "list":
         return read(run, load(run, held, CONTENT, keys))
     return _dictionary(run, held, keys) if held.kind == "dict" else value
-
-
-def _listed(run: Interpreting, value: Listing) -> Listing:
-    """A list of objects that a comprehension made, one for every place."""
-    if isinstance(value.element, Mutable) and value.element.is_many and len(value.axes) == 1:
-        (axis,) = value.axes
-        if any(isinstance(cell, (Terms, Sum)) for cell in value.element.variables.values()):
-            return replace(value, element=read(run, Member(value.element, (variable(run.lift, axis),))))
-    return replace(value, element=read(run, value.element))
 
 
 def is_blank(value: Any) -> bool:
@@ -244,8 +232,9 @@ def write(run: Interpreting, held: Any, cell: Any, kind: str, keys: tuple[Any, .
                 f"The entries of {before.name!r} are carried from step to step in more than one way.", "FO106"
             )
         terms = before.terms
-        if kind == "sums" and terms and _is_begun(terms[-1], keys):
-            terms = terms[:-1]
+        if kind == "sums" and terms and is_nothing(terms[-1]):
+            # The zero that an entry of these keys begins with.
+            terms = terms[:-1] if keyed_terms.are_same(Items(terms[-1].values[:-1]), Items(keys)) else terms
         held.variables[cell] = Sum(before.name, kind, (*terms, term))
         return
     parts = before.parts if isinstance(before, Terms) else ()
@@ -256,13 +245,10 @@ def write(run: Interpreting, held: Any, cell: Any, kind: str, keys: tuple[Any, .
     held.variables[cell] = Terms(kind, (*parts, Listing(term, ())), base)
 
 
-def _is_begun(term: Any, keys: tuple[Any, ...]) -> bool:
-    """Whether a term is the zero that an entry of these keys begins with."""
-    if not isinstance(term, Items) or len(term.values) != len(keys) + 1:
-        return False
-    *own, value = term.values
-    is_zero = isinstance(value, Known) and value.value == 0
-    return is_zero and all(keyed_terms.are_same(a, b) for a, b in zip(own, keys, strict=True))
+def is_nothing(term: Any) -> bool:
+    """Whether a term is a zero under its keys."""
+    last = term.values[-1] if isinstance(term, Items) and term.values else None
+    return isinstance(last, Known) and bool(last.value == 0)
 
 
 def made_by(run: Interpreting, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -28,7 +28,7 @@ from flatout.vectorize.arrays.lifted_values import (
 from flatout.vectorize.calls import methods, value_parts
 from flatout.vectorize.loops import keyed_terms
 from flatout.vectorize.loops.iterated_axes import stream
-from flatout.vectorize.loops.loop_totals import join
+from flatout.vectorize.loops.loop_totals import join, recurrence
 
 from .heap import Interpreting, all_terms, constant_key, is_carried, keys_of, load, read, split, write
 
@@ -164,7 +164,7 @@ def change(run: Interpreting, held: Any, cell: Any, keys: tuple[Any, ...], value
         is_same = is_own and keyed_terms.are_same(Items(value.entry[2]), Items(keys))  # type: ignore[index]
         kind = {"sum": "sums", "list": "lists", None: ""}.get(value.how)
         if not is_same or kind is None:
-            raise Refused(f"{value.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+            raise recurrence(value)
         for term in value.terms:
             write(run, held, cell, kind, keys, term)
         return
@@ -230,19 +230,23 @@ def method(run: Interpreting, of: Any, name: str, args: list[Any], kwargs: dict[
     if held.kind == "object":
         return run.users_function(vars(held.of)[name], [of, *args], kwargs)
     none = Known(None, run.lift.graph.const(None))
+    words = {word: read(run, value) for word, value in kwargs.items()}
     if held.kind == "list":
         if name in ("append", "extend") and len(args) == 1 and not kwargs:
             extend(run, of, Items((args[0],), True) if name == "append" else read(run, args[0]))
             return none
         if name == "sort" and not args:
-            return _sort(run, held, keys, kwargs)
+            content = read(run, held)
+            if keys or isinstance(content, Sum):
+                raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
+            held.variables[CONTENT] = run.handlers["builtins.sorted"](run, [content], words)
+            return none
         if name == "copy" and not args:
             return run.heap.make("list", read(run, of))
         if name in ("insert", "pop", "remove", "clear", "reverse"):
             raise Refused(f"The list {held.label!r} is changed by .{name}(), which has no array form.", "FO106")
     elif name in _OF_DICTS:
         return _OF_DICTS[name](run, of, args)
-    words = {word: read(run, value) for word, value in kwargs.items()}
     return methods.method(run, read(run, of), name, [read(run, value) for value in args], words)
 
 
@@ -265,15 +269,6 @@ def extend(run: Interpreting, of: Any, added: Any) -> None:
         held.variables[CONTENT] = Sum(content.name, "list", (*content.terms, *terms))
     else:
         raise Refused(f"The list {held.label!r} is filled in a way that has no array form.", "FO106")
-
-
-def _sort(run: Interpreting, held: Mutable, keys: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    content = read(run, held)
-    if keys or isinstance(content, Sum):
-        raise Refused(f"The list {held.label!r} is sorted while it is filled.", "FO106")
-    words = {word: read(run, value) for word, value in kwargs.items()}
-    held.variables[CONTENT] = run.handlers["builtins.sorted"](run, [content], words)
-    return Known(None, run.lift.graph.const(None))
 
 
 def _get(run: Interpreting, of: Any, args: list[Any]) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 from flatout.pysource.trees import defaults
 from flatout.vectorize.arrays.algebra import detached
 from flatout.vectorize.arrays.expression_graph import Node
-from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Method, Refused, Tensor
+from flatout.vectorize.arrays.lifted_values import Host, Items, Known, Listing, Local, Refused, Tensor
 from flatout.vectorize.arrays.lifting import Lifting
 from flatout.vectorize.calls import calls, host_calls, python_calls
 from flatout.vectorize.calls.reader import Handler
@@ -43,6 +43,11 @@ class Interpreter(Changing):
 
     # Functions that are no plain function of arrays, by their dotted names.
     handlers: Mapping[str, Handler] = {**python_calls.HANDLERS, **host_calls.HANDLERS, **LOOPS}
+    # The value of an expression, with the identity of what may be changed.
+    reference = expressions.evaluate
+    compared = expressions.compared
+    truth = expressions.truth
+    heap_method = heap_access.method
 
     def __init__(self, lift: Lifting, module_globals: Any = None) -> None:
         self.lift = lift
@@ -113,8 +118,6 @@ class Interpreter(Changing):
             return self.block_value([*(statement.body if condition else statement.orelse), *rest], scope)
         if self.loops > self._outer_loops:
             raise Refused("The function returns from inside a loop: early exit.", "FO101", statement.lineno)
-        if isinstance(condition, Tensor):
-            self.lift.changes.add("FO202")
         bodies = ([*statement.body, *rest], [*statement.orelse, *rest])
         results = self.sides(condition, [partial(self.block_value, body, scope) for body in bodies], but=scope)
         return self.choose(condition, *results)
@@ -158,7 +161,11 @@ class Interpreter(Changing):
             case ast.Expr() if calls.is_log(self.expression, node.value, scope):
                 self._left_out(node, "printed or logged", ", because it needs a value on the host at every step")
             case ast.Expr():
-                self._effect(node.value, scope)
+                before = self.heap.snapshot()
+                value = self.reference(node.value, scope)
+                is_nothing = isinstance(value, Known) and value.value is None
+                if not is_nothing and not self.heap.changed(before):
+                    raise Refused(f"A call is made for its effect: {ast.unparse(node.value)}", "FO303")
             case ast.FunctionDef():
                 check_decorators(node)
                 scope.variables[node.name] = Local(node, scope, node.name)
@@ -223,20 +230,9 @@ class Interpreter(Changing):
         self.lift.changes.add("FO203")
         self.lift.note(f"Left out{why}: {ast.unparse(node)}")
 
-    def _effect(self, node: ast.expr, scope: Scope) -> None:
-        before = self.heap.snapshot()
-        value = self.reference(node, scope)
-        is_nothing = isinstance(value, Known) and value.value is None
-        if not is_nothing and not self.heap.changed(before):
-            raise Refused(f"A call is made for its effect: {ast.unparse(node)}", "FO303")
-
     def expression(self, node: ast.expr, scope: Scope) -> Any:
         """The value of an expression, for code that only looks at it."""
         return read(self, expressions.evaluate(self, node, scope))
-
-    def reference(self, node: ast.expr, scope: Scope) -> Any:
-        """The value of an expression, with the identity of what may be changed."""
-        return expressions.evaluate(self, node, scope)
 
     def users_function(self, function: Any, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """What a function of the user's gives, which is read in place of being called."""
@@ -246,10 +242,6 @@ class Interpreter(Changing):
         """What any lifted value gives that can be called."""
         return read(self, calls.apply(self, function, calls.path_to(function), args, kwargs or {}))
 
-    def compared(self, symbol: str, left: Any, right: Any) -> Any:
-        """`left symbol right`, perhaps of what a loop carries."""
-        return expressions.compared(self, symbol, left, right)
-
     def each_step(self, flow: Listing, body: Callable[[], Any]) -> Any:
         """What `body` gives for all steps of a loop at once."""
         self.loops += 1
@@ -258,10 +250,6 @@ class Interpreter(Changing):
                 return body()
         finally:
             self.loops -= 1
-
-    def heap_method(self, function: Method, args: list[Any], kwargs: dict[str, Any]) -> Any:
-        """What a method gives of a list, dict or object that the user's code made."""
-        return heap_access.method(self, function.of, function.name, args, kwargs)
 
     def made_object(self, function: Known, path: str | None, args: list[Any], kwargs: dict[str, Any]) -> Any:
         """The list, dict or object that a call makes; None: it makes none that may be changed."""

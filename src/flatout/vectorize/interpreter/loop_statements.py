@@ -11,7 +11,6 @@ from flatout.vectorize.arrays.indexing import index, steps_of
 from flatout.vectorize.arrays.lifted_values import (
     CONTENT,
     EACH,
-    Axis,
     Host,
     Items,
     Known,
@@ -231,21 +230,20 @@ class _Loop:
             numbers = steady(run.lift, total, flow) if is_total(total, name) else None
             if numbers is not None:
                 scope.variables[name], later[at], totals[name] = numbers
-        run.loops += 1
-        try:
-            with run.lift.masked(flow.keep):
-                for at, statement in enumerate(self._body):
-                    name, is_read_before = self._running.get(at, ("", True))
-                    if at in later:
-                        scope.variables[name] = later[at]
-                        continue
-                    run.statement(statement, scope)
-                    after = scope.variables.get(name)
-                    if not is_read_before and isinstance(after, Sum) and is_total(after, name):
-                        each, totals[name] = advanced(run.lift, after, flow)
-                        run.assign(ast.Name(name, ast.Store()), each, scope)
-        finally:
-            run.loops -= 1
+
+        def body() -> None:
+            for at, statement in enumerate(self._body):
+                name, is_read_before = self._running.get(at, ("", True))
+                if at in later:
+                    scope.variables[name] = later[at]
+                    continue
+                run.statement(statement, scope)
+                after = scope.variables.get(name)
+                if not is_read_before and isinstance(after, Sum) and is_total(after, name):
+                    each, totals[name] = advanced(run.lift, after, flow)
+                    run.assign(ast.Name(name, ast.Store()), each, scope)
+
+        run.each_step(flow, body)
         return totals
 
     def _carry(self, space: Space, cell: Any) -> None:
@@ -316,24 +314,17 @@ def _bounded(lift: Lifting, flow: Listing, over: Any) -> Listing:
 
 def _outlived(lift: Lifting, value: Any, name: str, flow: Listing) -> Any:
     """A variable of one step, behind the loop: that of the last step."""
-    if isinstance(value, Local) or (isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)):
+    is_of_no_step = isinstance(value, Tensor) and not set(value.dims) & set(flow.axes)
+    if is_of_no_step or isinstance(value, (Host, Known, Local)):
         return value
-    if isinstance(value, (Host, Known)):
-        return value
-    (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
+    axis: Any = flow.axes[0] if len(flow.axes) == 1 else None
     is_plain = axis is not None and axis.size is not None and flow.keep is None and not axis.is_reversed
     if is_plain and isinstance(value, Tensor) and value.valid is None and axis in value.dims and not lift.masks:
-        return _last(lift, value, axis)  # type: ignore[arg-type]
+        if value.position is not None and axis.start is None:
+            return Host(lift.graph.binary("+", axis.size, lift.graph.const(value.position[1] - 1)))
+        rows = replace(value, inner=(axis, *value.inner), position=None, domain=None)
+        return index(lift, rows, [number(lift, -1)])
     return Refused(f"{name!r} is read behind a loop: the value of the last step.", "FO106")
-
-
-def _last(lift: Lifting, value: Tensor, axis: Axis) -> Any:
-    graph = lift.graph
-    assert axis.size is not None
-    if value.position is not None and axis.start is None:
-        return Host(graph.binary("+", axis.size, graph.const(value.position[1] - 1)))
-    inner = (axis, *value.inner)
-    return index(lift, replace(value, inner=inner, position=None, domain=None), [number(lift, -1)])
 
 
 def _without_continue(body: list[ast.stmt], rest: list[ast.stmt] | None = None) -> list[ast.stmt]:

@@ -53,14 +53,10 @@ class Scope:
             return Known(value, graph.name(name))
         if value is None or isinstance(value, (bool, int, float, str)):
             return Known(value, graph.const(value))
-        return Known(value, graph.name(_inject(name, value, injected)))
-
-
-def _inject(name: str, value: Any, injected: dict[str, Any]) -> str:
-    """A name in the rewritten source for an object of another module."""
-    chosen = fresh_name(name, {one for one, held in injected.items() if held is not value})
-    injected[chosen] = value
-    return chosen
+        # An object of another module has a name of its own in the rewritten source.
+        chosen = fresh_name(name, {one for one, held in injected.items() if held is not value})
+        injected[chosen] = value
+        return Known(value, graph.name(chosen))
 
 
 def is_still(function: types.FunctionType, name: str, value: Any) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import both, elementwise, named, number, opened, operand, where
+from flatout.vectorize.arrays.algebra import all_of, named, not_, number, opened, operand, where
 from flatout.vectorize.arrays.indexing import index
 from flatout.vectorize.arrays.lifted_values import (
     Axis,
@@ -30,6 +30,7 @@ from flatout.vectorize.arrays.lifted_values import (
     WrongRank,
 )
 from flatout.vectorize.arrays.reductions import FILL, sheltered
+from flatout.vectorize.calls import value_parts
 from flatout.vectorize.calls.calls import is_log
 from flatout.vectorize.loops.loop_totals import join, masked_entries
 
@@ -52,13 +53,8 @@ class Changing(Interpreting):
                 scope.nonlocals.get(target.id, scope).variables[target.id] = value
                 if isinstance(value, Mutable):
                     self.heap.named(value, target.id)
-                node = getattr(value, "node", None)
-                if (
-                    isinstance(value, (Tensor, Host))
-                    and node is not None
-                    and node.kind not in ("name", "const", "size")
-                ):
-                    self.lift.graph.names.setdefault(node, target.id)
+                if isinstance(value, (Tensor, Host)) and value.node.kind not in ("name", "const", "size"):
+                    self.lift.graph.names.setdefault(value.node, target.id)
             case ast.Tuple() | ast.List():
                 for one, part in _paired(self, target.elts, value):
                     self.assign(one, part, scope)
@@ -147,10 +143,7 @@ class Changing(Interpreting):
 
     def _key(self, at: ast.expr, scope: Scope) -> Any:
         """A key, or a slice."""
-        if isinstance(at, ast.Slice):
-            bounds = (at.lower, at.upper, at.step)
-            return slice(*(None if bound is None else self.expression(bound, scope) for bound in bounds))
-        return self.expression(at, scope)
+        return value_parts.item(self, at, scope) if isinstance(at, ast.Slice) else self.expression(at, scope)
 
     def _only_logs(self, node: ast.If, scope: Scope) -> bool:
         """Whether a branch only logs, if the logger wants it: its condition is of no consequence."""
@@ -169,8 +162,6 @@ class Changing(Interpreting):
         if isinstance(test, bool):
             self._block(node.body if test else node.orelse, scope)
             return
-        if isinstance(test, Tensor):
-            self.lift.changes.add("FO202")
         self.sides(test, [partial(self._block, body, scope) for body in (node.body, node.orelse)])
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> None:
@@ -182,6 +173,8 @@ class Changing(Interpreting):
 
         Nobody reads the variables of the scope `but` any more.
         """
+        if isinstance(test, Tensor):
+            self.lift.changes.add("FO202")
         before = self.heap.snapshot()
         results, states = [], []
         masks = (test.keep, None) if isinstance(test, Question) else (test, self.inverse(test))
@@ -210,7 +203,7 @@ class Changing(Interpreting):
 
     def inverse(self, condition: Any) -> Any:
         if isinstance(condition, Tensor):
-            return elementwise(self.lift, "logical_not", (condition,), "bool")
+            return not_(self.lift, condition)
         return Host(self.lift.graph.make("invert", condition.node))
 
     def choose(self, condition: Any, left: Any, right: Any) -> Any:
@@ -279,7 +272,7 @@ class Changing(Interpreting):
                 raise Refused("Whether a list gets an element depends on the shape.", "FO202")
             if isinstance(term, Splice):
                 inside = term.listing
-                return replace(term, listing=replace(inside, keep=both(self.lift, inside.keep, test)))
+                return replace(term, listing=replace(inside, keep=all_of(self.lift, inside.keep, test)))
             return Splice(Listing(term, (), test))
         neutral = number(self.lift, FILL[how])
         if isinstance(test, Host):
@@ -287,17 +280,13 @@ class Changing(Interpreting):
         part = sheltered(self.lift, test, operand(self.lift, term))
         return replace(where(self.lift, named(test), named(part), neutral), inner=part.inner, is_host=part.is_host)
 
-    def truth(self, value: Any) -> Any:
-        """A condition: True or False if known now, else a Host or a Tensor of booleans."""
-        return expressions.truth(self, value)
-
 
 def _paired(run: Interpreting, targets: list[ast.expr], value: Any) -> list[tuple[ast.expr, Any]]:
     """What each of several variables is assigned; one with a star gets the rest."""
     stars = [at for at, target in enumerate(targets) if isinstance(target, ast.Starred)]
+    value = opened(run.lift, value)
     if not stars:
         return list(zip(targets, _unpacked(run, value, len(targets)), strict=True))
-    value = opened(run.lift, value)
     if not isinstance(value, Items) or len(value.values) < len(targets) - 1:
         raise Refused("Something of unknown length is assigned to several variables.")
     (at,) = stars
@@ -309,7 +298,6 @@ def _paired(run: Interpreting, targets: list[ast.expr], value: Any) -> list[tupl
 
 def _unpacked(run: Interpreting, value: Any, count: int) -> list[Any]:
     """The parts of a value that is assigned to several variables."""
-    value = opened(run.lift, value)
     if isinstance(value, Items) and len(value.values) == count:
         return list(value.values)
     if isinstance(value, Tensor) and value.rank:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from flatout.vectorize.arrays.algebra import binary, both, cast, elementwise, not_, number, on_host, relabelled, where
+from flatout.vectorize.arrays.algebra import all_of, binary, cast, elementwise, not_, number, on_host, relabelled, where
 from flatout.vectorize.arrays.indexing import listing_to_tensor, select
 from flatout.vectorize.arrays.lifted_values import Groups, Items, Known, Listing, Record, Refused, Tensor, WrongRank
 from flatout.vectorize.arrays.lifting import Lifting
@@ -113,7 +113,7 @@ def parts_of(lift: Lifting, groups: Groups) -> Listing:
 
     def mine(column: Tensor) -> Tensor:
         twin = relabelled(groups.keys, {groups.keys.inner[0]: column.inner[0]})
-        same = elementwise(lift, "equal", (replace(twin, inner=()), listing.element), "bool", "==")
+        same = binary(lift, "==", replace(twin, inner=()), listing.element)
         return replace(column, valid=same, position=None)
 
     columns = groups.columns if groups.column is None else {}
@@ -128,7 +128,7 @@ def _reduced(lift: Lifting, groups: Groups, how: str) -> Tensor:
     same = listing.element.values[1].valid
     if how != "size" and column.kind in ("float", "any"):  # pandas leaves out what is missing.
         there = not_(lift, elementwise(lift, "isnan", (column,), "bool"))
-        same = both(lift, same, replace(there, inner=())) or same
+        same = all_of(lift, same, replace(there, inner=())) or same
     if how in ("count", "size"):
         each = counted(lift, same, column.inner)
     else:
@@ -136,7 +136,7 @@ def _reduced(lift: Lifting, groups: Groups, how: str) -> Tensor:
         each = reduce(lift, how, mine, column.inner)
     keep = listing.keep
     if how in ("mean", "max", "min"):  # Of nothing they are missing, and left out in turn.
-        keep = both(lift, keep, reduce(lift, "any", same, [axis for axis in column.inner if axis in same.dims]))
+        keep = all_of(lift, keep, reduce(lift, "any", same, [axis for axis in column.inner if axis in same.dims]))
     return replace(listing_to_tensor(lift, Listing(each, listing.axes, keep)), is_host=True)
 
 

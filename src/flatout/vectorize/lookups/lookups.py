@@ -11,9 +11,9 @@ import numpy as np
 
 from flatout.vectorize.arrays import exact_numbers as wide
 from flatout.vectorize.arrays.algebra import (
+    all_of,
     as_constant,
     binary,
-    both,
     cast,
     constant_array,
     not_,
@@ -205,9 +205,9 @@ def _columns(lift: Lifting, table: Known, frame: Known | None) -> tuple[Known, l
 def _dense(lift: Lifting, column: Tensor, key: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Keys 0, 1, 2, ...: the key is the row; no gather leaves the table, on any backend."""
     code = cast(lift, key, "int32")
-    inside = both(lift, binary(lift, ">=", code, number(lift, 0)), binary(lift, "<", code, number(lift, size)))
-    if key.kind != "int":  # 1.5 is no key, and the cast makes it one.
-        inside = both(lift, inside, binary(lift, "==", code, key))
+    is_key = None if key.kind == "int" else binary(lift, "==", code, key)  # 1.5 is none, and the cast makes it one.
+    bounds = binary(lift, ">=", code, number(lift, 0)), binary(lift, "<", code, number(lift, size))
+    inside = all_of(lift, *bounds, is_key)
     node = lift.graph.call("ops.clip", code.node, lift.graph.const(0), lift.graph.const(size - 1))
     assert inside is not None
     return gather(lift, column, 0, replace(code, node=node, domain=None, position=None)), inside
@@ -217,11 +217,9 @@ def _compared(lift: Lifting, column: Tensor, levels: Sequence[Known], keys: Sequ
     rows = column.inner[0]
     if np.asarray(levels[0].value).size > _MOST_KEYS:
         raise Refused("A large table is read by keys that are not 0, 1, 2, ...: use flatout.Table.", "FO401")
-    equal: Tensor | None = None
-    for level, key in zip(levels, keys, strict=True):
-        known = constant_array(lift, np.asarray(level.value), level.node)
-        known = replace(known, dims=(rows,), inner=())
-        equal = both(lift, equal, binary(lift, "==", key, known))
+    columns = (constant_array(lift, np.asarray(level.value), level.node) for level in levels)
+    labels = (replace(known, dims=(rows,), inner=()) for known in columns)
+    equal = all_of(lift, *(binary(lift, "==", key, known) for key, known in zip(keys, labels, strict=True)))
     assert equal is not None
     found = reduce(lift, "any", equal, (rows,))
     row = reduce(lift, "argmax", cast(lift, equal, "int32"), (rows,))
@@ -239,21 +237,14 @@ def edges_below(lift: Lifting, edges: Any, values: Tensor, right: bool, nan_is_l
         raise Refused("The edges of the intervals are not rising constants.", "FO401")
     lift.learn("range", values, tuple(content.tolist()))
     lift.changes.add("FO205")
-    graph = lift.graph
-    axis = Axis("edge", graph.const(len(content)))
+    axis = Axis("edge", lift.graph.const(len(content)))
     symbol, opposite = (">", "<=") if right else (">=", "<")
     lift.exact(values)
-    if values.kind == "int" and np.all(np.isfinite(content)):
-        edges = wide.whole_bounds(lift, edges, symbol)
-        known = constant_array(lift, np.asarray(edges.value), edges.node)
-    else:
-        known_edges = wide.rounded(lift, edges, symbol).node
-        known = Tensor(graph.call("ops.convert_to_tensor", known_edges, dtype=graph.const("float32")), (), (), "float")
-    known, entries = replace(known, dims=(axis,), inner=(), is_host=True), replace(values, inner=())
-    if nan_is_last:
-        above = not_(lift, binary(lift, opposite, entries, known))
-    else:
-        above = binary(lift, symbol, entries, known)
+    is_whole = values.kind == "int" and np.all(np.isfinite(content))
+    edges = (wide.whole_bounds if is_whole else wide.rounded)(lift, edges, symbol)
+    known = constant_array(lift, np.asarray(edges.value, None if is_whole else "float32"), edges.node)
+    sides = replace(values, inner=()), replace(known, dims=(axis,), inner=())
+    above = not_(lift, binary(lift, opposite, *sides)) if nan_is_last else binary(lift, symbol, *sides)
     count = reduce(lift, "sum", cast(lift, above, "int32"), (axis,))
     return replace(count, inner=values.inner, is_host=True, kind="int")
 
@@ -269,7 +260,7 @@ def _is_first(lift: Lifting, own: Tensor, axis: Axis) -> Tensor:
     """Whether an entry along an axis has none like it before it."""
     twin = Axis("twin", axis.size)
     earlier = binary(lift, "<", positions(lift, twin), positions(lift, axis))
-    same = both(lift, binary(lift, "==", own, relabelled(own, {axis: twin})), earlier)
+    same = all_of(lift, binary(lift, "==", own, relabelled(own, {axis: twin})), earlier)
     assert same is not None
     return not_(lift, reduce(lift, "any", same, (twin,)))
 
@@ -279,11 +270,11 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
     lift.changes.add("FO205")
     (axis,) = entries.inner
     own = replace(entries, inner=(), valid=None)
-    keep = entries.valid if entries.is_distinct else both(lift, entries.valid, _is_first(lift, own, axis))
+    keep = entries.valid if entries.is_distinct else all_of(lift, entries.valid, _is_first(lift, own, axis))
     for other in others:
         fresh = Axis("other", other.inner[0].size)
         theirs = replace(relabelled(other, {other.inner[0]: fresh}), inner=(), valid=None)
-        keep = both(lift, keep, reduce(lift, "any", binary(lift, "==", own, theirs), (fresh,)))
+        keep = all_of(lift, keep, reduce(lift, "any", binary(lift, "==", own, theirs), (fresh,)))
     if keep is None:
         raise Refused("The size of a set of a whole array is its length.", "FO205")
     return replace(reduce(lift, "sum", cast(lift, keep, "float32"), (axis,)), inner=())
@@ -292,12 +283,9 @@ def members(lift: Lifting, entries: Tensor, others: Sequence[Tensor]) -> Tensor:
 def chosen_from(lift: Lifting, value: Known, item: Any) -> Choice | None:
     """What a list, array or dict of names gives for a number of the batch; None: it holds numbers."""
     content = value.value
-    if not isinstance(item, Tensor):
-        return None
     options = list(content.values()) if isinstance(content, Mapping) else content
-    if not isinstance(options, (list, tuple, np.ndarray)) or not len(options):
-        return None
-    if not all(isinstance(option, str) for option in options):
+    is_list = isinstance(options, (list, tuple, np.ndarray)) and len(options)
+    if not is_list or not isinstance(item, Tensor) or not all(isinstance(option, str) for option in options):
         return None
     if item.rank:
         raise WrongRank("A name is chosen by an array.")

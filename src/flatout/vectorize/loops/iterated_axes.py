@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from flatout.vectorize.arrays.algebra import (
-    both,
-    elementwise,
+    all_of,
+    binary,
     number,
     opened,
     operand,
@@ -140,9 +140,9 @@ def range_of(lift: Lifting, value: Range, most: Node | None = None) -> Listing:
     at = variable(lift, axis)
     keep: Tensor | None = None
     if isinstance(start, Tensor):
-        keep = elementwise(lift, "greater_equal", (at, start), "bool", ">=")
+        keep = binary(lift, ">=", at, start)
     if isinstance(stop, Tensor):
-        keep = both(lift, keep, elementwise(lift, "less", (at, stop), "bool", "<"))
+        keep = all_of(lift, keep, binary(lift, "<", at, stop))
     return Listing(at, (axis,), keep)
 
 
@@ -214,14 +214,12 @@ def _several(lift: Lifting, value: Several) -> Listing | Items:
     if value.how == "zip":
         return _zipped(lift, [stream(lift, item) for item in _shortened(lift, value.values)])
     parts = [stream(lift, item) for item in value.values]
-    if any(isinstance(part, Items) for part in parts):
-        raise Refused("A product of lists that have no array form.", "FO103")
     streams = [part for part in parts if isinstance(part, Listing)]
-    joint: Tensor | None = None
-    for part in streams:
-        joint = both(lift, joint, part.keep)
+    if len(streams) < len(parts):
+        raise Refused("A product of lists that have no array form.", "FO103")
     axes = tuple(axis for part in streams for axis in part.axes)
-    return Listing(Items(tuple(part.element for part in streams)), axes, joint)
+    keep = all_of(lift, *(part.keep for part in streams))
+    return Listing(Items(tuple(part.element for part in streams)), axes, keep)
 
 
 def _is_together(values: tuple[Any, ...]) -> bool:

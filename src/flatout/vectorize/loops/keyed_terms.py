@@ -10,10 +10,12 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
-    both,
+    all_of,
+    binary,
     cast,
     elementwise,
     front,
+    not_,
     number,
     opened,
     operand,
@@ -40,7 +42,7 @@ from flatout.vectorize.arrays.reductions import reduce
 from flatout.vectorize.arrays.shaping import stack
 
 from .iterated_axes import stream, variable
-from .loop_totals import join, over_axes
+from .loop_totals import at_each_step, join, over_axes
 
 # Up to this many places a list stays one of as many values.
 _FEW = 16
@@ -62,10 +64,7 @@ def are_same(one: Any, other: Any) -> bool:
 
 def finished(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A cell behind a loop that left terms in it."""
-    parts = []
-    for term in after.terms:
-        inside = term.listing if isinstance(term, Splice) else Listing(term, ())
-        parts.append(Listing(inside.element, (*flow.axes, *inside.axes), both(lift, flow.keep, inside.keep)))
+    parts = [at_each_step(lift, term, flow) for term in after.terms]
     if any(axis.is_reversed for axis in flow.axes) and after.how != "sums":
         raise Refused(f"The entries of {after.name!r} are set from the last to the first.", "FO106")
     if isinstance(before, Sum):
@@ -112,7 +111,7 @@ def _matching(lift: Lifting, part: Listing, keys: tuple[Any, ...]) -> Listing | 
     same = equal(lift, Items(tuple(own)), Items(keys))
     if same is False:
         return None
-    return Listing(value, flow.axes, flow.keep if same is True else both(lift, flow.keep, same))
+    return Listing(value, flow.axes, flow.keep if same is True else all_of(lift, flow.keep, same))
 
 
 def equal(lift: Lifting, one: Any, other: Any) -> Any:
@@ -123,7 +122,7 @@ def equal(lift: Lifting, one: Any, other: Any) -> Any:
             same = equal(lift, a, b)
             if same is False:
                 return False
-            found = same if found is True else found if same is True else both(lift, found, same)
+            found = same if found is True else found if same is True else all_of(lift, found, same)
         return found
     if isinstance(one, Known) and isinstance(other, Known):
         return bool(one.value == other.value)
@@ -132,7 +131,7 @@ def equal(lift: Lifting, one: Any, other: Any) -> Any:
             raise Refused("Keys of the data are mixed with keys that are no numbers.", "FO107")
         if not isinstance(value, (Known, Host, Tensor)) or (isinstance(value, Tensor) and value.rank):
             raise Refused("A key that is no number.", "FO107")
-    return elementwise(lift, "equal", (one, other), "bool", "==")
+    return binary(lift, "==", one, other)
 
 
 def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
@@ -145,19 +144,15 @@ def _last_of(lift: Lifting, terms: Terms, keys: tuple[Any, ...]) -> Any:
     flow = _matching(lift, part, keys)
     if flow is None:
         raise Refused("A key of a dict that it has not.", "FO401")
-    stacked = _stacked(lift, replace(flow, keep=None))
+    if isinstance(flow.element, (Items, Listing)):
+        raise Refused("A dict of lists is read by a key of the data.", "FO106")
+    stacked = listing_to_tensor(lift, replace(flow, keep=None))
     (fresh,) = flow.axes
     if flow.keep is None or fresh not in flow.keep.dims:
         return index(lift, stacked, [number(lift, -1)])
     last = where(lift, flow.keep, positions(lift, fresh), number(lift, -1))
     at = reduce(lift, "max", replace(last, inner=()), (fresh,))
     return index(lift, stacked, [replace(at, kind="int", is_host=True, position=None)])
-
-
-def _stacked(lift: Lifting, listing: Listing) -> Tensor:
-    if isinstance(listing.element, (Items, Listing)):
-        raise Refused("A dict of lists is read by a key of the data.", "FO106")
-    return listing_to_tensor(lift, listing)
 
 
 def keys_in(lift: Lifting, terms: Terms) -> Listing:
@@ -188,11 +183,9 @@ def last_ones(lift: Lifting, terms: Terms) -> Listing:
     if twin is None or twin.keep is None:
         raise Refused("An entry is set under the same key at every step.", "FO106")
     (other,) = twin.axes
-    is_later = elementwise(lift, "less", (positions(lift, axis), positions(lift, other)), "bool", "<")
-    shared = elementwise(lift, "logical_and", (twin.keep, is_later), "bool")
-    again = reduce(lift, "any", shared, (other,))
-    keep = both(lift, part.keep, elementwise(lift, "logical_not", (again,), "bool"))
-    return replace(part, keep=keep)
+    is_later = binary(lift, "<", positions(lift, axis), positions(lift, other))
+    again = reduce(lift, "any", elementwise(lift, "logical_and", (twin.keep, is_later), "bool"), (other,))
+    return replace(part, keep=all_of(lift, part.keep, not_(lift, again)))
 
 
 def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int) -> Any:
@@ -206,25 +199,18 @@ def _over_places(lift: Lifting, terms: Terms, keys: tuple[Any, ...], count: int)
         base = listing_to_tensor(lift, base)
     if not isinstance(base, Tensor):
         raise Refused("Entries of a list are changed in a way that has no array form.", "FO106")
-    return _array(lift, replace(terms, base=None), base, keys, count)
-
-
-def _array(lift: Lifting, terms: Terms, base: Tensor, keys: tuple[Any, ...], count: int) -> Tensor:
     if base.rank < count or keys:
         raise Refused("Entries of an array are changed by more keys than it has dimensions.", "FO106")
     fresh = tuple(Axis("slot", axis.size) for axis in base.inner[:count])
-    inside = terms
     for place, axis in enumerate(fresh):
         assert axis.size is not None
-        inside = _from_the_end(lift, inside, place, Host(axis.size))
-    places = tuple(variable(lift, axis) for axis in fresh)
-    each = value_at(lift, inside, places)
+        terms = _from_the_end(lift, terms, place, Host(axis.size))
+    each = value_at(lift, terms, tuple(variable(lift, axis) for axis in fresh))
     labels = dict(zip(base.inner, fresh, strict=False))
     old = replace(relabelled(base, labels), inner=base.inner[count:], position=None)
     made = operand(lift, join(lift, "sum", old, each))
-    for axis in fresh:
-        if axis not in made.dims:
-            raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
+    if not set(fresh) <= set(made.dims):
+        raise Refused("Entries of an array are changed in a way that has no array form.", "FO106")
     return replace(made, inner=(*fresh, *made.inner), position=None, is_host=base.is_host)
 
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.vectorize.arrays.algebra import (
+    all_of,
     binary,
-    both,
     cast,
     elementwise,
     named,
@@ -103,7 +103,7 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     """`left` and `right` as one sum, product, maximum or minimum."""
     if isinstance(left, Sum):
         if left.how not in (None, how):
-            raise Refused(f"{left.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
+            raise recurrence(left)
         return replace(left, how=how, terms=(*left.terms, right))
     if isinstance(left, Known) and (left.value is None or (how == "sum" and left.value == 0)):
         return right  # None: the first step has nothing to join.
@@ -116,22 +116,22 @@ def join(lift: Lifting, how: str, left: Any, right: Any) -> Any:
     return elementwise(lift, {"max": "maximum", "min": "minimum"}[how], (left, right), operand(lift, right).kind)
 
 
+def at_each_step(lift: Lifting, term: Any, flow: Listing) -> Listing:
+    """What every step of a loop leaves, as a list: one value, or several where a loop inside it did."""
+    inside = term.listing if isinstance(term, Splice) else Listing(term, ())
+    return Listing(inside.element, (*flow.axes, *inside.axes), all_of(lift, flow.keep, inside.keep))
+
+
 def _filled(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     """A list behind a loop that filled it."""
     from .keyed_terms import joined
 
     if len(after.terms) != 1:
         raise Refused(f"{after.name!r} gets several elements at every step.", "FO106")
-    element, axes, keep = after.terms[0], flow.axes, flow.keep
-    if isinstance(element, Sum):
-        raise Refused(f"{element.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
-    if isinstance(element, Splice):
-        axes, keep, element = (
-            (*axes, *element.listing.axes),
-            both(lift, keep, element.listing.keep),
-            element.listing.element,
-        )
-    filled = Listing(in_order(lift, element, axes), axes, keep)
+    if isinstance(after.terms[0], Sum):
+        raise recurrence(after.terms[0])
+    filled = at_each_step(lift, after.terms[0], flow)
+    filled = replace(filled, element=in_order(lift, filled.element, filled.axes))
     if isinstance(before, Sum):
         if before.how not in (None, "list") or before.terms:
             raise Refused(f"{after.name!r} is filled in more than one place.", "FO106")
@@ -147,7 +147,7 @@ def _entries_set(lift: Lifting, before: Any, after: Sum, flow: Listing) -> Any:
     for term in after.terms:
         if len(flow.axes) != 1 or flow.axes[0] not in term.slot or flow.axes[0].start is not None:
             raise Refused(f"Entries of {after.name!r} are set out of the order of the loop.", "FO106")
-        term = replace(term, listing=replace(term.listing, keep=both(lift, flow.keep, term.listing.keep)))
+        term = replace(term, listing=replace(term.listing, keep=all_of(lift, flow.keep, term.listing.keep)))
         # A loop around this one runs through the rest of the slot.
         is_inner = isinstance(before, Sum)
         before = join(lift, "entries", before, term) if is_inner else _with_entries(lift, before, after.name, term)
@@ -221,7 +221,8 @@ def is_total(after: Any, name: str) -> bool:
     return isinstance(after.begin, (Known, Host, Tensor)) and type(begin) in (int, float, type(None))
 
 
-def _recurrence(total: Sum) -> Refused:
+def recurrence(total: Sum) -> Refused:
+    """Why what a loop carries has no array form."""
     return Refused(f"{total.name!r} is carried from one step to the next: a recurrence is not a map.", "FO106")
 
 
@@ -233,16 +234,14 @@ def steady(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any, Any] | N
     (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
     is_number = isinstance(before, (Known, Host))
     if axis is None or axis.size is None or axis.size.kind == "pending" or flow.keep is not None or not is_number:
-        raise _recurrence(total)
+        raise recurrence(total)
     if axis.is_reversed:
         raise Refused(f"{total.name!r} counts the steps of a loop that runs backwards.", "FO106")
-    is_place = axis.start is None
-    count = replace(positions(lift, axis), position=(axis, 0) if is_place else None)
+    count = replace(positions(lift, axis), position=(axis, 0) if axis.start is None else None)
+    join_by, repeat_by = ("*", "**") if total.how == "prod" else ("+", "*")
 
     def after(steps: Any) -> Any:
-        if total.how == "prod":
-            return operated(lift, "*", before, operated(lift, "**", term, steps))
-        return operated(lift, "+", before, operated(lift, "*", term, steps))
+        return operated(lift, join_by, before, operated(lift, repeat_by, term, steps))
 
     return after(count), after(binary(lift, "+", count, number(lift, 1))), after(Host(axis.size))
 
@@ -257,7 +256,7 @@ def advanced(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any]:
     (axis,) = flow.axes if len(flow.axes) == 1 else (None,)
     is_plain = axis is not None and axis in part.dims and flow.keep is None and not axis.is_reversed
     if axis is None or not is_plain or part.valid is not None or part.is_loose:
-        raise _recurrence(total)
+        raise recurrence(total)
     if how in _FUNCTIONS:
         place = lift.graph.const(part.dims.index(axis) - len(part.dims))
         node = lift.graph.call(_FUNCTIONS[how], part.node, axis=place)
@@ -271,7 +270,7 @@ def advanced(lift: Lifting, total: Sum, flow: Listing) -> tuple[Any, Any]:
 def _largest_until(lift: Lifting, how: str, part: Tensor, axis: Axis) -> Tensor:
     """The largest (smallest) term of all steps until each."""
     other = Axis("earlier", axis.size)
-    until = elementwise(lift, "less_equal", (positions(lift, other), positions(lift, axis)), "bool", "<=")
+    until = binary(lift, "<=", positions(lift, other), positions(lift, axis))
     lift.note("A running maximum compares all pairs of steps: memory grows with the square of their number.")
     twin = replace(relabelled(part, {axis: other}), position=None, domain=None)
     return over_axes(lift, how, twin, Listing(twin, (other,), until))

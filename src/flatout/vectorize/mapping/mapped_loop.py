@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import ast
 import copy
+import functools
 import types
 from collections.abc import Mapping
 from typing import Any
 
 from flatout.pysource.library_functions import is_random, library_of, may_define_gradient, path_of
+from flatout.pysource.trees import dotted
 from flatout.vectorize.arrays.expression_graph import fresh_name
 from flatout.vectorize.arrays.lifted_values import Refused
 from flatout.vectorize.interpreter.scopes import outside_of
@@ -276,15 +278,7 @@ def _is_pure_call(node: ast.Call, names: Mapping[str, Any], local: set[str], dep
     return depth <= _DEEPEST and _is_pure(inside, known, {arg.arg for arg in tree.args.args}, depth + 1)
 
 
-def _resolved(node: ast.expr, names: Mapping[str, Any]) -> tuple[Any, str | None]:
+def _resolved(node: ast.expr, names: Mapping[str, Any]) -> tuple[Any, str]:
     """The object that a dotted name is, or None for a method of a value; and the name that it starts with."""
-    parts: list[str] = []
-    while isinstance(node, ast.Attribute):
-        parts.append(node.attr)
-        node = node.value
-    if not isinstance(node, ast.Name):
-        return None, None
-    found = names.get(node.id)
-    for part in reversed(parts):
-        found = getattr(found, part, None)
-    return found, node.id
+    root, *parts = dotted(node).split(".")
+    return functools.reduce(lambda of, part: getattr(of, part, None), parts, names.get(root)), root

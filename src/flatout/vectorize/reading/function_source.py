@@ -8,6 +8,7 @@ import functools
 import inspect
 from typing import Any
 
+from flatout.pysource.trees import first_line, root_of, walk
 from flatout.vectorize.arrays.lifted_values import Refused
 
 # Decorators that return the function that they are given.
@@ -33,11 +34,12 @@ def tree_of(function: Any) -> ast.FunctionDef | ast.Lambda:
             ast.unparse(one): one
             for one in nodes
             if isinstance(one, ast.Lambda) and one.lineno == code.co_firstlineno
-            if [arg.arg for arg in one.args.args] == wanted and _code_names(one) >= set(code.co_names)
+            if [arg.arg for arg in one.args.args] == wanted
+            if {getattr(part, "id", getattr(part, "attr", "")) for part in ast.walk(one)} >= set(code.co_names)
         }
     else:
         defined = [one for one in nodes if isinstance(one, ast.FunctionDef) and one.name == code.co_name]
-        firsts = {min([one.lineno, *(mark.lineno for mark in one.decorator_list)]): one for one in defined}
+        firsts = {first_line(one): one for one in defined}
         found = {name: firsts[code.co_firstlineno]} if code.co_firstlineno in firsts else {}
     if len(found) != 1:
         raise Refused(f"The source of {name!r} is not to be told from its surroundings.", "FO101")
@@ -92,26 +94,16 @@ def check_decorators(tree: ast.FunctionDef) -> None:
             raise Refused(f"{tree.name!r} is changed by its decorator @{name}.", "FO101", tree.lineno)
 
 
-def _code_names(node: ast.AST) -> set[str]:
-    names = {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
-    return names | {part.attr for part in ast.walk(node) if isinstance(part, ast.Attribute)}
-
-
 def stored(*nodes: ast.AST) -> set[str]:
     """The names that code gives values to, or entries."""
-    found = set()
-    for part in (part for node in nodes for part in ast.walk(node)):
-        if isinstance(part, (ast.Name, ast.Subscript)) and isinstance(part.ctx, ast.Store):
-            while isinstance(part, (ast.Attribute, ast.Subscript)):
-                part = part.value
-            found |= {part.id} if isinstance(part, ast.Name) else set()
-    return found
+    targets = (part for part in walk(nodes) if isinstance(part, (ast.Name, ast.Subscript)))
+    roots = (root_of(part) for part in targets if isinstance(part.ctx, ast.Store))
+    return {root.id for root in roots if isinstance(root, ast.Name)}
 
 
 def loaded(*nodes: ast.AST) -> set[str]:
     """The names that code reads."""
-    parts = (part for node in nodes for part in ast.walk(node))
-    return {part.id for part in parts if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
+    return {part.id for part in walk(nodes) if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load)}
 
 
 def _with_defaults(body: list[ast.stmt]) -> list[ast.stmt]:

@@ -109,19 +109,15 @@ def _surroundings() -> dict[str, Any]:
         "variables": {name: os.environ.get(name) for name in _VARIABLES},
         "keras": (backend, keras.config.floatx(), keras.config.epsilon(), keras.config.image_data_format()),
         "policy": keras.config.dtype_policy().name,
-        "backend": {"jax": _of_jax, "tensorflow": _of_tensorflow, "torch": _of_torch}[backend](),
+        "backend": _of_backend(backend),
     }
 
 
-def _of_jax() -> Any:
-    return jax.devices()[0].device_kind, {name: str(value) for name, value in sorted(jax.config.values.items())}
-
-
-def _of_tensorflow() -> Any:
-    return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
-
-
-def _of_torch() -> Any:
+def _of_backend(backend: str) -> Any:
+    if backend == "jax":
+        return jax.devices()[0].device_kind, {name: str(value) for name, value in sorted(jax.config.values.items())}
+    if backend == "tensorflow":
+        return len(tf.config.list_physical_devices("GPU")), tf.config.experimental.tensor_float_32_execution_enabled()
     return (
         torch.cuda.get_device_name() if torch.cuda.is_available() else "cpu",
         *(str(torch.get_default_device()), str(torch.get_default_dtype()), torch.get_float32_matmul_precision()),

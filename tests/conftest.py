@@ -7,6 +7,7 @@ import shutil
 import signal
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -82,7 +83,23 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(_HOME, ignore_errors=True)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave cases marked `turns` to the other backends: of two with a share of 2, jax has the first."""
+    numbers: Counter[str] = Counter()
+    taken: list[pytest.Item] = []
+    left: list[pytest.Item] = []
+    for item in items:
+        marker, test = item.get_closest_marker("turns"), item.nodeid.partition("[")[0]
+        is_another = marker and numbers[test] % marker.args[0] != ("jax", "tensorflow").index(BACKEND)
+        (left if is_another else taken).append(item)
+        numbers[test] += 1
+    items[:] = taken
+    config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if BACKEND in ("jax", "tensorflow"):
+        _take_turns(config, items)
     for item in items:
         marker = item.get_closest_marker("backend")
         if marker and BACKEND not in marker.args:

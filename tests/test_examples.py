@@ -26,7 +26,7 @@ def words_and_numbers(printed: str) -> tuple[str, list[float]]:
     "command",
     [
         pytest.param(["functional_early_stopping.py"], marks=ONCE),
-        pytest.param(["custom_train_step.py"], marks=pytest.mark.backend("jax", "torch")),
+        pytest.param(["custom_train_step.py"], marks=pytest.mark.backend("torch")),
         pytest.param(["slow_generator.py", "--wait", "0.005", "--steps", "12", "--epochs", "2"], marks=ONCE),
         pytest.param(["parallel_models.py", "--epochs", "2", "--rows", "1000", "--widths", "8", "16"], marks=ONCE),
     ],

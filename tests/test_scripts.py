@@ -100,6 +100,7 @@ def test_a_script_that_differs_is_told_from_one_that_is_not_repeatable(tmp_path:
     assert results["fails.py"]["exit_code"] == 3
 
 
+@ABOUT_FILES
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_a_script_of_ours_comes_to_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:

@@ -84,6 +84,7 @@ except Exception:
 """
 
 
+@pytest.mark.backend("tensorflow")  # Which reports errors of the source as its own.
 @pytest.mark.slow
 def test_finite_stopped_and_failing_generators_end_with_what_the_user_should_know() -> None:
     process = start(_ENDS)

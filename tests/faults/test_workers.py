@@ -94,6 +94,7 @@ def _shared_memory_is_as_before() -> Iterator[None]:
     } == set()
 
 
+@pytest.mark.backend("jax")
 @pytest.mark.slow
 def test_dead_workers_are_named_within_five_seconds_and_errors_show_the_users_line() -> None:
     process = start("""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import keras
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
@@ -57,9 +56,10 @@ def test_one_whose_training_magnifies_rounding(emulated: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
+# Compiling for Keras takes most of the time on jax and tensorflow.
+@pytest.mark.backend("torch")
 @settings(
-    # Compiling for Keras takes most of the time on jax and tensorflow.
-    max_examples=15 if keras.config.backend() == "torch" else 4,
+    max_examples=15,
     deadline=None,
     phases=[Phase.explicit, Phase.generate],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture, HealthCheck.data_too_large],

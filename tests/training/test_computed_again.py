@@ -144,6 +144,7 @@ def as_it_was() -> Any:
     Scale.table.clear()
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("engine", ["auto", "stock"])
 @pytest.mark.parametrize(
     "make",
@@ -168,6 +169,7 @@ def test_what_the_models_python_reads_has_changed(tmp_path: Path, make: Callable
     assert [path.name for path in tmp_path.iterdir()] == ["o.npy"]
 
 
+@pytest.mark.turns(3)
 @pytest.mark.parametrize("engine", ["auto", "stock"])
 @pytest.mark.parametrize("make", [model_attribute, lambda_reading_a_global])
 def test_nothing_has_changed(tmp_path: Path, make: Callable[[], keras.Model], engine: str) -> None:

@@ -22,8 +22,13 @@ pytestmark = pytest.mark.slow
 
 
 def _losses(expected: str) -> list[Any]:
+    turns = [pytest.mark.turns(2)]
     return [
-        pytest.param(one.file, one.name, one.codes, id=f"{one.file}-{one.name}")
+        pytest.param(
+            *(one.file, one.name, one.codes),
+            id=f"{one.file}-{one.name}",
+            marks=turns if "torch" in one.backends else (),
+        )
         for one in losses_in(Path(__file__).parent / "losses")
         if one.expected == expected and keras.backend.backend() in one.backends
     ]

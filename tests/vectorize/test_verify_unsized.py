@@ -44,6 +44,7 @@ def guarded(y_true, y_pred):
     return total / (y_pred.shape[0] - 1)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loss", [mean_of_rows, pairs, steps, guarded])
 def test_sizes_may_be_unknown_while_tracing(loss) -> None:
     quick = flatout.vectorize(loss)

@@ -172,6 +172,7 @@ _DATA = {
 }
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
 def test_whole_numbers_of_any_size_give_what_the_original_gives(loss: Any) -> None:
     quick = flatout.vectorize(loss)
@@ -187,6 +188,7 @@ def test_whole_numbers_of_any_size_give_what_the_original_gives(loss: Any) -> No
         np.testing.assert_allclose(ops.convert_to_numpy(quick(*given)), value, rtol=1e-4, err_msg=what)
 
 
+@pytest.mark.turns(4)
 @pytest.mark.parametrize(
     "loss", [by_customer, known_only, earliest, mean_time, signed, gaps, alike, squares], ids=lambda loss: loss.__name__
 )
@@ -201,12 +203,14 @@ def test_what_any_backend_holds_is_rewritten(loss: Any) -> None:
 
 
 @pytest.mark.backend("tensorflow", "torch")
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loss", [big_keys, in_series, interval], ids=lambda loss: loss.__name__)
 def test_64_bits_are_used_where_there_are_some(loss: Any) -> None:
     quick = flatout.vectorize(loss)
     assert quick.applied, quick.reason
 
 
+@pytest.mark.backend("torch")
 @pytest.mark.parametrize("loss", [bucket, later], ids=lambda loss: loss.__name__)
 def test_what_no_backend_holds_is_refused_with_the_numbers_that_show_it(loss: Any) -> None:
     quick = flatout.vectorize(loss)

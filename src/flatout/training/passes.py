@@ -156,9 +156,14 @@ def _run_whole(
 
 
 def users_callbacks(callbacks: Any) -> list[Any]:
-    """Those with code of the user's, in a class or, as a `LambdaCallback`, put onto the object."""
+    """Those with code of the user's, in a class or, as a `LambdaCallback`, put onto the object.
+
+    A `TensorBoard` counts: a step that writes summaries is traced for the writer that it sets.
+    """
     return [
         callback
         for callback in callbacks.callbacks
-        if not is_of_keras(type(callback)) or any(name.startswith("on_") for name in vars(callback))
+        if not is_of_keras(type(callback))
+        or any(name.startswith("on_") for name in vars(callback))
+        or isinstance(callback, keras.callbacks.TensorBoard)
     ]

@@ -199,6 +199,7 @@ KEPT = [
 ]
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loss", REWRITTEN, ids=lambda loss: loss.__name__)
 def test_is_rewritten(loss):
     quick = flatout.vectorize(loss)
@@ -206,6 +207,7 @@ def test_is_rewritten(loss):
     assert "for " not in inspect.cleandoc(quick.source)
 
 
+@pytest.mark.turns(2)
 @pytest.mark.parametrize("loss", KEPT, ids=lambda loss: loss.__name__)
 def test_is_left_alone(loss):
     quick = flatout.vectorize(loss)

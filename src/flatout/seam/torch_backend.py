@@ -1,14 +1,11 @@
-"""Keras' torch backend: its functions by name, wherever a version defines them, and the seed generator of all."""
+"""Keras' torch backend: its functions by name, wherever a version defines them."""
 
 from __future__ import annotations
 
 import importlib
 from typing import Any
 
-from keras.src.backend.common import global_state
 from keras.src.backend.torch import Variable
-
-from .versions import GLOBAL_SEED_GENERATOR
 
 # The modules whose functions a recording replaces; after the 3.16 of August 2026 `core` lies inside `torch/ops`.
 core: Any = importlib.import_module(Variable.__module__)
@@ -21,17 +18,3 @@ def modules_with(name: str) -> list[Any]:
     names = ("keras.src.backend", "keras.src.backend.torch", core.__name__.rpartition(".")[0])
     others = [importlib.import_module(module) for module in dict.fromkeys(names)]
     return [core, *(module for module in others if hasattr(module, name))]
-
-
-def global_seed_generator() -> Any:
-    """What layers and operations without a seed of their own draw seeds from; None before the first draw."""
-    return global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
-
-
-def name_counters() -> Any:
-    """How many objects of each name there have been; operations made within a step count, too."""
-    return global_state.get_global_attribute("object_name_uids")
-
-
-def set_global_seed_generator(generator: Any) -> None:
-    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, generator)

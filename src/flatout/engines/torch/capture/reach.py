@@ -18,8 +18,7 @@ from typing import Any
 
 import numpy as np
 import torch
-
-from flatout.seam.torch_backend import name_counters
+from keras.src.backend.common import global_state
 
 from .code_names import CodeNames
 from .python_state import KEPT, PLAIN, PythonState, items_of
@@ -59,7 +58,8 @@ class Reach:
         self._followed: set[tuple[int, int]] = set()
         self._classes: dict[tuple[int, type], tuple[bool, bool]] = {}
         self._codes: set[types.CodeType] = set()
-        self._name_counters = name_counters()
+        # Operations that Keras makes within a step count, too.
+        self._name_counters = global_state.get_global_attribute("object_name_uids")
 
     def enter(self, frame: types.FrameType, names: CodeNames, outer: Iterable[str] = ()) -> None:
         """A function begins; `outer` are its variables of functions that are no longer running."""

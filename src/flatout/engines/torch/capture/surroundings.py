@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
+from keras.src.backend.common import global_state
 
-from flatout.seam.torch_backend import global_seed_generator, set_global_seed_generator
+from flatout.seam.versions import GLOBAL_SEED_GENERATOR
 
 from .python_state import PythonState
 
@@ -21,7 +22,7 @@ class Surroundings:
 
     def __init__(self, model: Any) -> None:
         self._torch = generator_state()
-        self._seed_generator = global_seed_generator()
+        self._seed_generator = global_state.get_global_attribute(GLOBAL_SEED_GENERATOR)
         self._modes = [(module, module.training) for module in model.modules()]
         self._gradients = [(p, p.grad, None if p.grad is None else p.grad.clone()) for p in model.parameters()]
         # Of the model, its layers, metrics, loss and optimizer.
@@ -34,7 +35,7 @@ class Surroundings:
     def restore_random(self) -> None:
         """Put the random generators back."""
         set_generator_state(self._torch)
-        set_global_seed_generator(self._seed_generator)
+        global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, self._seed_generator)
 
     def restore(self) -> None:
         """Put all back but Python attributes."""

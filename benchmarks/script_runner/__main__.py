@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,7 +37,7 @@ COLOURS = {"equal": "green", "differs": "bold red", "not repeatable": "yellow", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A script on a backend: the verdict, what differed if anything, and seconds of whole processes."""
+    """A script on a backend: the verdict, what differed if anything, and seconds of whole processes and of their fits."""
 
     script: str
     backend: str
@@ -47,6 +48,9 @@ class Comparison:
     plain_seconds: float
     flatout_seconds: float
     second_seconds: float | None
+    plain_fit_seconds: float
+    flatout_fit_seconds: float
+    second_fit_seconds: float | None
     flatout_said: str
 
 
@@ -123,23 +127,29 @@ def _compare(script: Path, backend: str, arguments: argparse.Namespace) -> Compa
         plain.seconds,
         fast.seconds,
         second.seconds if second else None,
+        plain.fit_seconds,
+        fast.fit_seconds,
+        second.fit_seconds if second else None,
         fast.closing_line,
     )
 
 
 def _table(comparisons: list[Comparison], with_second: bool) -> Table:
-    table = Table("script", "backend", "verdict", box=box.SIMPLE_HEAD, title="whole scripts, seconds")
-    for name in ("fits", "plain", "flatout", *(["second run"] if with_second else []), "plain : flatout"):
+    table = Table(
+        "script", "backend", "verdict", box=box.SIMPLE_HEAD, title="seconds: whole scripts, and in their fits"
+    )
+    runs = ("plain", "flatout", "second") if with_second else ("plain", "flatout")
+    for name in ("fits", *runs, *(f"{run}, fits" for run in runs), "plain : flatout"):
         table.add_column(name, justify="right")
     table.add_column("flatout says")
     for one in comparisons:
-        seconds = [one.plain_seconds, one.flatout_seconds, *([one.second_seconds] if with_second else [])]
+        times = [getattr(one, f"{run}_{what}") for what in ("seconds", "fit_seconds") for run in runs]
         table.add_row(
             one.script,
             one.backend,
             f"[{COLOURS[one.verdict]}]{one.verdict}",
             str(one.fits),
-            *(f"{time:.1f}" for time in seconds if time is not None),
+            *(f"{time:.1f}" for time in times),
             f"{one.plain_seconds / one.flatout_seconds:.2f}",
             one.flatout_said,
         )
@@ -151,7 +161,9 @@ def _summary(comparisons: list[Comparison]) -> str:
     told = ", ".join(f"{count} {verdict}" for verdict, count in counts.items() if count or verdict == "equal")
     plain, fast = (sum(getattr(one, f"{side}_seconds") for one in comparisons) for side in ("plain", "flatout"))
     slower = sum(one.flatout_seconds > 1.05 * one.plain_seconds for one in comparisons)
-    return f"{told}; all together {plain:.0f} s plain, {fast:.0f} s under flatout; {slower} slower than 1.05 of plain"
+    told += f"; all together {plain:.0f} s plain, {fast:.0f} s under flatout; {slower} slower than 1.05 of plain"
+    gains = [one.plain_fit_seconds / one.second_fit_seconds for one in comparisons if one.second_fit_seconds]
+    return f"{told}; fits of second runs {statistics.median(gains):.1f} times faster in the median" if gains else told
 
 
 def _console() -> Console:

@@ -28,6 +28,7 @@ class RecordedRun:
     seconds: float
     error: str = ""
     fits: list[dict[str, Any]] = field(default_factory=list)
+    fit_seconds: float = 0.0
 
     @property
     def closing_line(self) -> str:
@@ -65,12 +66,8 @@ def run_recorded(script: Path, backend: str, way: tuple[str, ...], cache: Path, 
             return RecordedRun(None, "", limit, f"ran past its limit of {limit:.0f} s")
         seconds = time.perf_counter() - began
         printed, error = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
-        return RecordedRun(done.returncode, printed, seconds, error, _read(histories))
-
-
-def _read(histories: Path) -> list[dict[str, Any]]:
-    if not histories.exists():
-        return []
-    fits = [json.loads(line) for line in histories.read_text().splitlines()]
-    # Processes of one script end in any order; the fits of each stay in theirs.
-    return sorted(fits, key=lambda fit: fit["process"])
+        records = [json.loads(line) for line in histories.read_text().splitlines()] if histories.exists() else []
+        # Processes of one script end in any order; the fits of each stay in theirs.
+        fits = sorted((one for one in records if "history" in one), key=lambda fit: fit["process"])
+        in_fits = sum(one.get("fit_seconds", 0.0) for one in records)
+        return RecordedRun(done.returncode, printed, seconds, error, fits, in_fits)

@@ -37,7 +37,7 @@ COLOURS = {"equal": "green", "differs": "bold red", "not repeatable": "yellow", 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A script on a backend: the verdict, what differed if anything, and seconds of whole processes and of their fits."""
+    """A script on a backend: the verdict, what differed if anything, and seconds of whole runs and of their fits."""
 
     script: str
     backend: str
@@ -135,9 +135,7 @@ def _compare(script: Path, backend: str, arguments: argparse.Namespace) -> Compa
 
 
 def _table(comparisons: list[Comparison], with_second: bool) -> Table:
-    table = Table(
-        "script", "backend", "verdict", box=box.SIMPLE_HEAD, title="seconds: whole scripts, and in their fits"
-    )
+    table = Table("script", "backend", "verdict", box=box.SIMPLE_HEAD, title="seconds of scripts and of fits")
     runs = ("plain", "flatout", "second") if with_second else ("plain", "flatout")
     for name in ("fits", *runs, *(f"{run}, fits" for run in runs), "plain : flatout"):
         table.add_column(name, justify="right")

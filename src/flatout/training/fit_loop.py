@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.when_used import keras
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
-from flatout.seam.trainers import first_epoch, step_function
+from flatout.seam.trainers import check_step_function, first_epoch
 
 from .ledger import Ledger, on_host
 from .passes import callback_list, run_pass, users_callbacks
@@ -39,7 +39,8 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             engine.reset_metrics(model)
             callbacks.on_epoch_begin(epoch)
             engine.begin_epoch(model, "train")
-            if watched and step_function(model, "train") is not None:
+            check_step_function(model, "train")
+            if watched:
                 prepared.program.renew()
             elif engine.compiles_ahead and prepared.steps == 0 and feed.placement != "streamed":
                 # None of the user's Python runs before the first validation is over: what that needs is traced and

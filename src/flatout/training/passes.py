@@ -48,7 +48,6 @@ def run_pass(
     # Steps that have run and of which callbacks have not heard: a group of steps is not yet complete.
     untold: list[Any] = []
     begun = first_step
-    check_step_function(model, prepared.plan.task)
     feed.begin_epoch()
     while (place := feed.ready(done.steps)) is not None:
         start, (position, there) = done.steps, place
@@ -142,6 +141,7 @@ def _run_whole(
     getattr(model, f"make_{task}_function")()
     setattr(model, STOP_FLAGS[task], False)
     getattr(callbacks, f"on_{task}_begin")()
+    check_step_function(model, task)
     # Before the first step of a validation, that is all the user's code that has run since it was made ready.
     is_new = not prepared.steps and callbacks is call["callbacks"]
     if any(not is_new or not is_default_hook(one, f"on_{task}_begin") for one in users_callbacks(callbacks)):

@@ -31,11 +31,12 @@ export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 venv: $(VENV)/.complete
 
+# Without compiling what is installed: most of it is never imported.
 $(VENV)/.complete: pyproject.toml requirements/pins.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "flatout needs Python 3.11 or later: make venv PYTHON=/path/to/python3.11"; exit 1; }
 	[ -x $(PY) ] || $(PYTHON) -m venv $(VENV)
-	$(PY) -m pip install -q -c requirements/pins.txt -e '.[jax,tensorflow,torch,dev]'
+	$(PY) -m pip install -q --no-compile -c requirements/pins.txt -e '.[jax,tensorflow,torch,dev]'
 	@touch $@
 
 demo:
@@ -54,10 +55,11 @@ unit: venv
 
 # run-keras-tests PACKAGES: every backend in its own process; all of them run even if the first one fails. Their
 # tolerances are far above what XLA's optimizations change, so it goes without them, and jax keeps what it compiled.
+# Some of them wait, hence one more worker.
 define run-keras-tests
 	@failed=; for backend in $(BACKENDS); do echo "== Keras' own tests on $$backend, accelerated"; \
 	  KERAS_BACKEND=$$backend FLATOUT_FORCE=1 $(CHEAP_XLA) $(CHEAP_JAX) $(CHEAP_TORCH) \
-	  PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(PYTEST) -p fewer_collections -p flatout.runner.pytest_plugin --pyargs $(1) \
+	  PYTHONPATH=$(CURDIR)/tests:$$PYTHONPATH $(PYTEST) -n $$(($(WORKERS) + 1)) -p fewer_collections -p flatout.runner.pytest_plugin --pyargs $(1) \
 	  || failed="$$failed $$backend"; done; \
 	[ -z "$$failed" ] || { echo "Keras' own tests failed on$$failed"; exit 1; }
 endef

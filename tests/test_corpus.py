@@ -116,7 +116,7 @@ def test_every_pair_is_reported_with_its_codes(
         assert all(row["fix"] for row in mine), f"{case.id}: a finding without advice"
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns(4)
 @pytest.mark.parametrize("case", _pairs())
 def test_the_rewrite_equals_what_was_recorded(case: Any) -> None:
     cases = _cases()

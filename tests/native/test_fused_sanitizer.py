@@ -56,8 +56,8 @@ _TWO_LAYERS = case_of(**{**vars(_STACK), "blocks": hidden(16, 16)})
 
 @pytest.mark.parametrize(
     ("case", "buffers"),
-    [(_CASE, 2), (case_of(**{**vars(_CASE), "outputs": 5}), 2), (_STACK, 2), (_TWO_LAYERS, 1)],
-    ids=["10 classes", "5 classes", "four layers", "two layers, one batch"],
+    [(case_of(**{**vars(_CASE), "outputs": 5}), 2), (_STACK, 2), (_TWO_LAYERS, 1)],
+    ids=["5 classes", "four layers", "two layers, one batch"],
 )
 def test_no_race_and_the_same_bits_as_fibers(emulated: Any, tmp_path: Path, case: Case, buffers: int) -> None:
     session = _ready(emulated, case)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from scripts import SOURCES
+from scripts import PATH
 
 # Its conductor stands in for `flatout.fit.conduct`, so that these tests are about the runner alone.
 _KERAS = '''
@@ -45,7 +45,7 @@ class Folder:
         self.path = path
         self.environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith(("FLATOUT", "KERAS"))},
-            "PYTHONPATH": str(SOURCES),
+            "PYTHONPATH": PATH,
             "PYTHONDONTWRITEBYTECODE": "1",
         }
 

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow
 
 
 def _losses(expected: str) -> list[Any]:
-    turns = [pytest.mark.turns(2)]
+    turns = [pytest.mark.turns(3)]
     return [
         pytest.param(
             *(one.file, one.name, one.codes),

@@ -20,6 +20,10 @@ _X = np.random.default_rng(0).standard_normal((150, 12)).astype("float32")
 _Y = np.random.default_rng(1).integers(0, 4, 150)
 
 
+# Nothing here depends on the backend but what the other tests show.
+NOT_EVERYWHERE = pytest.mark.backend("jax", "torch")
+
+
 def _model(*extra: Any, **compiled: Any) -> Any:
     keras.utils.set_random_seed(5)
     chain = [layers.Dense(16, activation="relu"), *extra, layers.Dense(4, activation="softmax")]
@@ -66,6 +70,7 @@ def test_evaluate_and_predict() -> None:
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_callbacks_see_the_weights_of_their_moment_and_may_change_the_learning_rate() -> None:
     class Watcher(keras.callbacks.Callback):
         def __init__(self) -> None:
@@ -87,6 +92,7 @@ def test_callbacks_see_the_weights_of_their_moment_and_may_change_the_learning_r
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_class_weights_streamed_data_and_steps_per_execution(backend: str) -> None:
     compiled = {} if backend == "torch" else {"steps_per_execution": 2}
     weights = {0: 1.0, 1: 2.0, 2: 0.5, 3: 1.5}
@@ -99,6 +105,7 @@ def test_class_weights_streamed_data_and_steps_per_execution(backend: str) -> No
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_dropout_runs_when_asked_for_and_is_repeatable() -> None:
     # The layer draws its seed where it is made, before the model sets one.
     runs = [_fit("native", _model(layers.Dropout(0.5, seed=3))) for _ in range(2)]
@@ -115,6 +122,7 @@ def test_dropout_runs_when_asked_for_and_is_repeatable() -> None:
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_a_frozen_layer_stays_as_it_is() -> None:
     def frozen() -> Any:
         model = _model(layers.BatchNormalization())
@@ -131,6 +139,7 @@ def test_a_frozen_layer_stays_as_it_is() -> None:
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_a_nan_is_kept_where_keras_keeps_it() -> None:
     def risky() -> Any:
         keras.utils.set_random_seed(3)
@@ -146,6 +155,7 @@ def test_a_nan_is_kept_where_keras_keeps_it() -> None:
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 def test_dropout_drops_its_share() -> None:
     keras.utils.set_random_seed(1)
     model = keras.Sequential([layers.Input((100,)), layers.Dropout(0.3), layers.Dense(1)])
@@ -167,6 +177,7 @@ def test_auto_does_not_choose_it() -> None:
 
 
 @pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 @pytest.mark.parametrize("fuses", [True, False])
 def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
     forced: None, monkeypatch: pytest.MonkeyPatch, backend: str, fuses: bool

@@ -24,6 +24,8 @@ CHEAP_TORCH := TORCHDYNAMO_DISABLE=1
 KERAS_TESTS := keras.src.trainers keras.src.callbacks
 
 export TF_CPP_MIN_LOG_LEVEL := 3
+# Whatever the user's shell says: hundreds of processes would compile the same files, each for itself.
+export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .PHONY: venv demo test lint unit keras-tests keras-suite keras-versions check format bench scripts clean

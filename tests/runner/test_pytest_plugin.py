@@ -39,67 +39,41 @@ def suite(folder: Folder) -> Folder:
     return folder
 
 
-def _run(suite: Folder, expected: str, *arguments: str, **environment: str) -> tuple[int, str]:
-    suite.write("expected.yaml", expected)
+def _run(suite: Folder, *arguments: str, **environment: str) -> tuple[int, str]:
     done = suite.python(
         *("-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "flatout.runner.pytest_plugin", "--strict-markers"),
-        *("--flatout-expected-failures", "expected.yaml", *(arguments or ("fit_test.py",))),
+        *(arguments or ("fit_test.py",)),
         **environment,
     )
     return done.returncode, done.stdout + done.stderr
 
 
-_BROKEN = "tensorflow: [{test: 'fit_test.py::TestFit::test_broken', reason: It is broken.}]"
-
-
-def test_expected_failure_passes_and_calls_are_counted(suite: Folder) -> None:
-    code, output = _run(suite, _BROKEN)
-    assert "2 passed, 1 skipped, 1 xfailed" in output
+def test_calls_are_counted_and_a_failure_fails(suite: Folder) -> None:
+    code, output = _run(suite)
+    assert "1 failed, 2 passed, 1 skipped" in output
     assert "flatout: 0 fit calls accelerated, 1 on stock Keras (fake x1)" in output
     assert "flatout: 0 evaluate calls accelerated, 1 on stock Keras (fake x1)" in output
-    assert code == 0
+    assert code == 1
 
 
 def test_what_trains_is_skipped_on_a_backend_that_does_not(suite: Folder) -> None:
     with (suite.path / "fake/keras/__init__.py").open("a") as file:
         file.write("backend.backend = staticmethod(lambda: 'numpy')\n")
-    code, output = _run(suite, "{}", "fit_test.py", "-k", "test_that_trains")
+    code, output = _run(suite, "fit_test.py", "-k", "test_that_trains")
     assert "1 skipped" in output
     assert code == 0
 
 
-def test_unexpected_failure_fails(suite: Folder) -> None:
-    code, output = _run(suite, "{}")
-    assert "1 failed" in output
-    assert code == 1
-
-
-def test_expected_failure_that_passes_is_an_error(suite: Folder) -> None:
-    code, output = _run(suite, _BROKEN[:-1] + ", {test: 'fit_test.py::TestFit::test_fit', reason: No longer true.}]")
-    assert "[XPASS(strict)] No longer true." in output
-    assert code == 1
-
-
-def test_entry_that_names_no_test_is_an_error(suite: Folder) -> None:
-    wrong = "tensorflow: [{test: 'fit_test.py::TestFit::test_gone', reason: It was renamed.}]"
-    code, output = _run(suite, wrong)
-    assert "Expected failures that name no test. Received: fit_test.py::TestFit::test_gone" in output
-    assert code == 4
-    # A part of a module says nothing about the rest of it, nor does a selection.
-    assert _run(suite, wrong, "fit_test.py::TestFit::test_fit")[0] == 0
-    assert _run(suite, _BROKEN, "fit_test.py", "-k", "test_that_trains")[0] == 0
-
-
 def test_zero_runs_the_tests_on_stock_keras(suite: Folder) -> None:
-    code, output = _run(suite, _BROKEN, FLATOUT="0")
-    assert "2 passed, 1 skipped, 1 xfailed" in output
+    code, output = _run(suite, "fit_test.py", "-k", "test_fit or trains", FLATOUT="0")
+    assert "2 passed" in output
     assert "flatout:" not in output
     assert code == 0
 
 
 def test_calls_of_worker_processes_are_counted(suite: Folder) -> None:
     pytest.importorskip("xdist")
-    _, output = _run(suite, _BROKEN, "fit_test.py", "-n", "2")
+    _, output = _run(suite, "fit_test.py", "-n", "2")
     assert "flatout: 0 fit calls accelerated, 1 on stock Keras (fake x1)" in output
 
 
@@ -112,6 +86,6 @@ def test_conftest_of_the_current_folder_stays_away_from_an_installed_packages_te
     suite.write("conftest.py", "raise SystemExit('loaded')")
     suite.write("fake/package/__init__.py", "")
     suite.write("fake/package/fit_test.py", "from conftest import skip_if_backend\n" + _TESTS)
-    code, output = _run(suite, _BROKEN, "--pyargs", "package.fit_test")
-    assert "2 passed, 1 skipped, 1 xfailed" in output
-    assert code == 0
+    code, output = _run(suite, "--pyargs", "package.fit_test")
+    assert "1 failed, 2 passed, 1 skipped" in output
+    assert code == 1

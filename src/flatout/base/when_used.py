@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import json
-import os
 import types
-from pathlib import Path
 from typing import Any
 
 
@@ -24,15 +20,3 @@ pyarrow: Any = _WhenUsed("pyarrow")
 tf: Any = _WhenUsed("tensorflow")
 torch: Any = _WhenUsed("torch")
 tree: Any = _WhenUsed("keras.tree")
-
-
-def keras_home() -> Path:
-    """Where Keras keeps its settings and data sets."""
-    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras")
-
-
-def configured_backend() -> str | None:
-    """The backend that keras.json names, without importing Keras."""
-    with contextlib.suppress(OSError, ValueError, AttributeError):
-        return json.loads((keras_home() / "keras.json").read_text(encoding="utf-8")).get("backend")
-    return None

@@ -8,7 +8,8 @@ import platform
 from dataclasses import dataclass
 
 from flatout.base.errors import InvalidOption, MissingExtra
-from flatout.base.when_used import configured_backend, jax, keras, tf, torch
+from flatout.base.keras_home import configured_backend
+from flatout.base.when_used import jax, keras, tf, torch
 
 BACKENDS = ("jax", "tensorflow", "torch")
 

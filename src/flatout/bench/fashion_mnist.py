@@ -15,7 +15,8 @@ from pathlib import Path
 import numpy as np
 
 from flatout.base.errors import FlatoutError, InvalidOption
-from flatout.base.when_used import keras, keras_home
+from flatout.base.keras_home import keras_home
+from flatout.base.when_used import keras
 
 VARIABLE = "FLATOUT_FASHION_MNIST"
 DEBIAN = Path("/usr/share/datasets/fashion-mnist")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from flatout.base.errors import InvalidOption
-from flatout.base.when_used import configured_backend
+from flatout.base.keras_home import configured_backend
 from flatout.check.rules.catalogue import RULES
 from flatout.check.rules.rule import BACKENDS, SEVERITIES, Backend, Severity
 

@@ -49,9 +49,12 @@ class NativeEngine:
             return {name: np.float32(value) for name, value in logs.items()}
         return self._backend.epoch_logs(model, logs)
 
-    def prepare(self, model: Any, task: Task, *data: Any, **limits: Any) -> NativeProgram:
+    def prepare(
+        self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, **limits: Any
+    ) -> NativeProgram:
         """As `Engine.prepare`; a step for which there are no kernels is refused, and the backend's engine has it."""
-        program = NativeProgram(model, task, *data, **limits)
+        output_bytes = limits.get("output_bytes", OUTPUT_BYTES_PER_CHUNK)
+        program = NativeProgram(model, task, data, rows, batch_size, output_bytes)
         if current().engine != self.name and task == "train" and not program.is_fused:
             # It was chosen for the one kernel, which turned out not to run here.
             raise Refusal(program.reasons[0])
@@ -112,16 +115,7 @@ class NativeProgram(StepProgram):
 
     engine = "native"
 
-    def __init__(
-        self,
-        model: Any,
-        task: Task,
-        data: Structure,
-        rows: int,
-        batch_size: int,
-        any_length: bool = False,
-        output_bytes: int = OUTPUT_BYTES_PER_CHUNK,
-    ):
+    def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
         self._model = model
         self._task = task
         self._sessions: dict[Any, Session] = {}

@@ -107,9 +107,8 @@ class Reach:
 
     def _reach(self, thing: Any, label: str, names: CodeNames) -> None:
         cls = type(thing)
-        if cls in _SETTLED or (id(names), id(thing)) in self._followed or isinstance(thing, np.generic):
-            return
-        if thing is self._name_counters:
+        is_known = (id(names), id(thing)) in self._followed or thing is self._name_counters
+        if is_known or cls in _SETTLED or isinstance(thing, np.generic):
             return
         if cls is tuple:
             # Not remembered: the arguments of each call would live until the step has ended.

@@ -79,29 +79,6 @@ def test_python_called_back_from_the_program_is_part_of_it() -> None:
 
 
 @pytest.mark.slow
-def test_unit_lengths_give_the_same_results(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An inner loop, single steps at its end, and all outputs kept: the forms that a GPU uses."""
-    from flatout.engines.jax.engine import JaxEngine
-
-    weights, logs = [], []
-    for unit, loops in ((1, True), (5, True), (1, False)):
-        keras.utils.set_random_seed(4)
-        model = make_model()
-        engine = JaxEngine()
-        model._symbolic_build(data_batch=(X[:16], Y[:16]))
-        program = engine.prepare(model, "train", engine.place((X, Y)), 200, 16)
-        program.unit, program._loops = unit, loops
-        program.begin_pass(None)
-        logs.append([float(log["loss"]) for log in program.run(0, 13, every_step=True)])
-        program.end_pass()
-        weights.append(model.get_weights())
-    assert logs[0] == logs[1] == logs[2]
-    for other in weights[1:]:
-        for one, two in zip(weights[0], other, strict=True):
-            np.testing.assert_array_equal(one, two)
-
-
-@pytest.mark.slow
 def test_moving_averages_survive_evaluate_after_fit() -> None:
     """Stock Keras 3.15.1 fails here: a weight and its average share a buffer that is donated twice."""
     keras.utils.set_random_seed(5)

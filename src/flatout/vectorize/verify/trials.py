@@ -25,7 +25,7 @@ class Trial:
     note: str | None = None
     scale: float = 0.0
     is_only_slope: bool = False
-    is_only_value: bool = False
+    is_another: bool = False  # A value or a gradient where the original has another one.
     is_doubtful: bool = False
 
 
@@ -64,7 +64,7 @@ class Trials:
                 self.answers["exact", key] = asked(self.slow, arrays, self.predicted, quick=False)
             self.answers[key] = self.answers["exact", key]
             trial = self._compare(self.answers[key], arrays, name, may_choose, is_compiled=True)
-        if trial.is_only_value and self.is_tie_sensitive and self._is_undecided(arrays):
+        if trial.is_another and self.is_tie_sensitive and self._is_undecided(arrays):
             return Trial(
                 note="Equal where no two entries tie: there the original depends on how its sort orders equal ones."
             )
@@ -74,11 +74,10 @@ class Trials:
     def _is_undecided(self, arrays: Any) -> bool:
         """Whether equal entries leave open what the original gives: no sort promises which of them it puts first.
 
-        So it is if the original gives different values once its ties are broken in different ways, and the rewrite
-        gives each of these, with its gradient. An original that gives the same however ties are broken must be matched
-        at them.
+        So it is if the original gives different values or gradients once its ties are broken in different ways, and the
+        rewrite gives each of these. An original that gives the same however ties are broken must be matched at them.
         """
-        seen = []
+        seen: list[Original] = []
         for seed in range(_WAYS):
             broken = without_ties(arrays, seed)
             if broken is None:
@@ -87,8 +86,12 @@ class Trials:
             trial = self._compare(answer, broken, "", False, False)
             if trial.problem or trial.skipped:
                 return False
-            seen.append(answer.value)
-        return any(not close(seen[0], value) for value in seen[1:])
+            seen.append(answer)
+        first = seen[0]
+        return any(
+            not close(first.value, other.value) or same_slope(first.gradient, other.gradient, False, self.scale).problem
+            for other in seen[1:]
+        )
 
     def _compare(self, answer: Original, arrays: Any, name: str, may_choose: bool, is_compiled: bool) -> Trial:
         value = answer.value
@@ -110,7 +113,7 @@ class Trials:
             lost = ~np.isfinite(value) & ~np.isfinite(other)
             if name in SPOILT_PREDICTIONS and close(np.where(lost, 0.0, value), np.where(lost, 0.0, other)):
                 return Trial(note="Where a prediction is NaN or infinite, one gives NaN and the other infinity.")
-            return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
+            return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_another=True)
         if not np.all(np.isfinite(value)):
             return Trial()
         return same_slope(answer.gradient, slope, may_choose, self.scale)
@@ -167,7 +170,7 @@ def same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose
     if may_choose:
         return Trial(note="At exact ties the gradient is another one of several that hold there.")
     off = float(np.max(np.abs(gradient - slope))) / largest
-    return Trial(problem=f"the gradients differ by {off:.1e} of the largest entry")
+    return Trial(problem=f"the gradients differ by {off:.1e} of the largest entry", is_another=True)
 
 
 def _shown(value: np.ndarray) -> str:

@@ -21,7 +21,7 @@ from flatout.engines.contract import Engine, StepProgram, Structure, Task, is_on
 from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.read_guards import ReadGuards
-from flatout.engines.torch.capture.recorder import CaptureFailed
+from flatout.engines.torch.capture.recorder import CaptureFailed, FirstStepDiffers
 from flatout.engines.torch.capture.surroundings import generator_state, set_generator_state
 from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop
 from flatout.engines.torch.replay.step_loop import EagerLoop, Loop, ReplayLoop, Rows
@@ -58,6 +58,7 @@ class TorchProgram(StepProgram):
         self._order: Any = None
         # Steps since the last capture, and how many captures in a row did not live for enough of them.
         self._replayed = self._short_lived = 0
+        self._has_begun = False
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
@@ -88,9 +89,12 @@ class TorchProgram(StepProgram):
         if not self.loop.holds():
             self._short_lived = self._short_lived + 1 if self._replayed < _FEWEST_REPLAYS else 0
             self._replayed = 0
-            self._loops.clear()
-            self._hold(*self._held)
-            self.loop.begin_pass(self._order)
+            self._make_loop()
+
+    def _make_loop(self) -> None:
+        self._loops.clear()
+        self._hold(*self._held)
+        self.loop.begin_pass(self._order)
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
         before = self.loop
@@ -106,7 +110,16 @@ class TorchProgram(StepProgram):
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         self._replayed += stop - start
-        return self.loop.run(start, stop, every_step)
+        was_begun, self._has_begun = self._has_begun, True
+        if was_begun or not self.loop.is_for_one_step:
+            return self.loop.run(start, stop, every_step)
+        results = self.loop.run(start, start + 1, every_step)
+        self.reasons = ()
+        self._make_loop()
+        if start + 1 == stop:
+            return results
+        rest = self.loop.run(start + 1, stop, every_step)
+        return [*results, *rest] if every_step else rest
 
     def _loop(self, rows: Rows) -> Loop:
         if self._short_lived < _MOST_SHORT_LIVED:
@@ -122,7 +135,9 @@ def _loop(model: Any, task: Task, rows: Rows) -> Loop:
         full = _captured(model, task, [rows.batch(i) for i in {0, whole - 1}]) if whole else None
         last = _captured(model, task, [rows.batch(whole)]) if rest else None
     except CaptureFailed as failure:
-        return EagerLoop(model, task, rows, reasons=(failure.reason,))
+        loop = EagerLoop(model, task, rows, reasons=(failure.reason,))
+        loop.is_for_one_step = isinstance(failure, FirstStepDiffers)
+        return loop
     if rows.leaves[0].device.type != "cuda":
         return ReplayLoop(model, task, rows, full, last)
     try:
@@ -145,7 +160,7 @@ def _repeatable_kernels() -> Iterator[None]:
 def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
     if not all(layer.built for layer in model._flatten_layers()):
-        raise CaptureFailed(reason("untraceable", STEP_NAMES[task], "the model is built by its first step"))
+        raise FirstStepDiffers(reason("untraceable", STEP_NAMES[task], "the model is built by its first step"))
     shapes = tuple((tuple(leaf.shape), leaf.dtype, leaf.device) for leaf in leaves_of(batches[0]))
     structure = repr(tree.map_structure(lambda _: 0, batches[0]))
     kept: list[tuple[ReadGuards, CapturedStep | Reason]] = Functions(model, task).get((shapes, structure), list)

@@ -24,7 +24,7 @@ from flatout.engines.torch.graph.step_graph import Graph, Ref, all_in
 from .reach import SideEffect
 from .read_guards import ReadGuards
 from .recordable_keras import Reseed, replaced_for
-from .recorder import CaptureFailed, HostReads, Recorder, Undo
+from .recorder import CaptureFailed, FirstStepDiffers, HostReads, Recorder, Undo
 from .side_effects import Watch
 from .surroundings import Surroundings, no_collection
 
@@ -80,12 +80,17 @@ def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuard
 
     Returns:
         The step, or why it cannot be recorded; it is so while the guards hold. Nothing has been changed.
+
+    Raises:
+        FirstStepDiffers: It can be recorded when it has run once.
     """
     watch = Watch(model)
     for owner in (model, *type(model).__mro__):
         watch.reach.guards.keep_names(owner, {STEP_NAMES[task]})
     try:
         step: CapturedStep | Reason = _capture(model, task, batches, watch)
+    except FirstStepDiffers:
+        raise
     except CaptureFailed as failure:
         step = failure.reason
     guards = watch.reach.guards
@@ -111,7 +116,9 @@ def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> 
         if change := watch.change():
             raise CaptureFailed(reason("side_effects", place, change))
         if len(graphs) > 1 and (difference := _difference(*graphs)):
-            raise CaptureFailed(reason("data_dependent", place, difference))
+            third = _record(model, task, batches[0], undo, reseeds, watch).graph
+            kind = CaptureFailed if _difference(graphs[1], third) else FirstStepDiffers
+            raise kind(reason("data_dependent", place, difference))
         (loud, quiet), calls = optimize(graphs[0]), Calls()
         steps = late_step(loud, calls), late_step(quiet, calls)
         expected, random_state = undo.current(), torch.get_rng_state()

@@ -40,6 +40,10 @@ _IMMUTABLE = 1 << 8  # Py_TPFLAGS_IMMUTABLETYPE
 # C types of the standard library's other modules keep state that nobody can see: contexts, files, queues.
 _TRANSPARENT = COMPUTING | {"builtins", "types", "typing", "re", "datetime", "decimal", "uuid", "weakref", "functools"}
 _TRANSPARENT |= {"collections", "_collections", "_thread", "_abc", "_struct"}
+# Reads what Keras keeps for each thread, under names that are in no bytecode.
+_READS_OF_THE_THREAD = global_state.get_global_attribute.__code__
+# Operations that Keras makes within a step count, too.
+_NAME_COUNTERS = "object_name_uids"
 # Their code reads no attribute.
 _WITHOUT_STATE = frozenset({"abc", "builtins", "enum", "types", "typing", "_thread", "dataclasses"})
 
@@ -58,8 +62,6 @@ class Reach:
         self._followed: set[tuple[int, int]] = set()
         self._classes: dict[tuple[int, type], tuple[bool, bool]] = {}
         self._codes: set[types.CodeType] = set()
-        # Operations that Keras makes within a step count, too.
-        self._name_counters = global_state.get_global_attribute("object_name_uids")
 
     def enter(self, frame: types.FrameType, names: CodeNames, outer: Iterable[str] = ()) -> None:
         """A function begins; `outer` are its variables of functions that are no longer running."""
@@ -68,6 +70,10 @@ class Reach:
             self._followed.add((id(names), id(space)))
             self._reach_globals(space, names)
         variables = frame.f_locals
+        if code is _READS_OF_THE_THREAD:
+            asked = {variables["name"]} - {_NAME_COUNTERS}
+            self._reach_names(global_state.GLOBAL_STATE_TRACKER, "Keras' state of the thread", names, asked)
+            return
         for name in code.co_freevars:
             self._reach(variables.get(name), name, names)
         for name in names.arguments:
@@ -107,8 +113,10 @@ class Reach:
 
     def _reach(self, thing: Any, label: str, names: CodeNames) -> None:
         cls = type(thing)
-        is_known = (id(names), id(thing)) in self._followed or thing is self._name_counters
+        is_known = (id(names), id(thing)) in self._followed
         if is_known or cls in _SETTLED or isinstance(thing, np.generic):
+            return
+        if thing is global_state.GLOBAL_STATE_TRACKER and not names.is_users:
             return
         if cls is tuple:
             # Not remembered: the arguments of each call would live until the step has ended.

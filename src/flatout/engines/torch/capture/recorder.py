@@ -44,6 +44,10 @@ class CaptureFailed(Exception):
         self.reason = why
 
 
+class FirstStepDiffers(CaptureFailed):
+    """It builds what the others find built: the steps after it may be recorded."""
+
+
 class Undo:
     """The first contents of all outside memory that was written to, to put back."""
 

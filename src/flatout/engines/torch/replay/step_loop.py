@@ -55,9 +55,11 @@ class Loop:
         last: The step for a smaller last batch, likewise.
         reasons: Why no quicker loop was taken.
         output_size: Bytes of a step's outputs, if they are known.
+        is_for_one_step: Whether a quicker loop may be had when a step has run.
     """
 
     unit = 1
+    is_for_one_step = False
 
     def __init__(
         self,

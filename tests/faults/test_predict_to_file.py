@@ -55,7 +55,7 @@ def sparse_file(path: Path, rows: int, columns: int, every: int) -> None:
 _UNDER_A_LIMIT = """
 model = keras.Sequential([keras.layers.Input((1024,)), keras.layers.Dense(1, kernel_initializer="ones")])
 # What libraries take at the first use of them shall not count.
-flatout.predict(model, np.ones((2048, 1024), "float32"), out="small.npy", batch_size=256, verbose=0, engine=ENGINE)
+flatout.predict(model, np.ones((2048, 1024), "float32"), out="small.npy", batch_size=256, verbose=0)
 before = memory_status()
 allowance = 330 * 2**20
 limit = before["VmSize"] + allowance
@@ -64,7 +64,7 @@ try:
     np.load("x.npy", mmap_mode="r")
 except OSError as error:
     print("cannot be mapped:", error.errno)
-scores = flatout.predict(model, "x.npy", out="scores.npy", batch_size=256, verbose=0, engine=ENGINE)
+scores = flatout.predict(model, "x.npy", out="scores.npy", batch_size=256, verbose=0)
 for row in (0, 1, 100_000, 200_000, 250_001):
     print(row, float(scores[row, 0]))
 print(flatout.explain()[-1].engine, flatout.explain()[-1].steps)
@@ -74,17 +74,16 @@ print("grown:", (memory_status()["VmHWM"] - before["VmHWM"]) // 2**20)
 
 @pytest.mark.backend("torch")
 @pytest.mark.slow
-@pytest.mark.parametrize("engine", ["auto"])
-def test_a_file_three_times_larger_than_the_address_space_left(tmp_path: Path, engine: str, backend: str) -> None:
+def test_a_file_three_times_larger_than_the_address_space_left(tmp_path: Path) -> None:
     rows = 251_000
     sparse_file(tmp_path / "x.npy", rows, 1024, every=100_000)
     try:
-        lines = finished(tmp_path, f"ENGINE = {engine!r}\n" + _UNDER_A_LIMIT).splitlines()
+        lines = finished(tmp_path, _UNDER_A_LIMIT).splitlines()
     finally:
         (tmp_path / "x.npy").unlink()
     assert lines[0] == "cannot be mapped: 12"
     assert lines[1:6] == ["0 0.0", "1 0.0", f"100000 {1e5 * 1024}", f"200000 {2e5 * 1024}", "250001 0.0"]
-    assert lines[6] == f"{backend if engine == 'auto' else 'stock'} {-(-rows // 256)}"
+    assert lines[6] == f"torch {-(-rows // 256)}"
     assert int(lines[7].split()[1]) < 330
     assert np.load(tmp_path / "scores.npy", mmap_mode="r").shape == (rows, 1)
 
@@ -124,7 +123,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# On torch it is killed and interrupted at any moment, below; what is on disk is the same for all of them.
+# What is on disk is the same for all backends, and so is what goes on from it.
 @pytest.mark.slow
 @pytest.mark.backend("jax")
 def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(folder: Path) -> None:
@@ -142,7 +141,7 @@ def test_killed_in_the_middle_it_goes_on_to_the_same_bytes(folder: Path) -> None
     assert not list(folder.glob("*partial*"))
 
 
-@pytest.mark.backend("torch")
+@pytest.mark.backend("jax")
 @pytest.mark.slow
 def test_killed_and_interrupted_at_any_moment_it_goes_on_to_the_same_bytes(folder: Path) -> None:
     manifest = folder / "out.npy.partial.json"
@@ -189,11 +188,11 @@ print("grown:", (memory_status()["VmHWM"] - before["VmHWM"]) // 2**20)
 
 @pytest.mark.backend("torch")
 @pytest.mark.slow
-def test_a_table_three_times_larger_than_the_address_space_left(tmp_path: Path) -> None:
-    """1 GB once decoded, in one row group: killed in the middle, it goes on."""
+def test_a_table_twice_as_large_as_the_address_space_left(tmp_path: Path) -> None:
+    """660 MB once decoded, in one row group: killed in the middle, it goes on."""
     pa = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
-    rows, stop_at = 4_000_000, 400
+    rows, stop_at = 2_600_000, 300
     values = pa.array((np.arange(rows) % 1000).astype("f4"))
     table = pa.table({f"c{number}": values for number in range(64)})
     parquet.write_table(table, tmp_path / "table.parquet", row_group_size=rows)

@@ -316,7 +316,7 @@ print("remembered" if "by an earlier process" in quick.explain(measure=False) el
 
 
 @pytest.mark.slow
-@pytest.mark.backend("torch")
+@pytest.mark.backend("jax")
 def test_a_script_that_is_run_again(tmp_path: Path) -> None:
     files = {
         "script.py": SCRIPT,

@@ -84,15 +84,17 @@ def pytest_unconfigure() -> None:
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave cases marked `turns` to the other backends: of two with a share of 2, jax has the first."""
-    numbers: Counter[str] = Counter()
+    """Leave tests marked `turns` to the other backends: of two in a file with a share of 2, jax has the first."""
+    numbers: Counter[Path] = Counter()
     taken: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        marker, test = item.get_closest_marker("turns"), item.nodeid.partition("[")[0]
-        is_another = marker and numbers[test] % marker.args[0] != ("jax", "tensorflow").index(BACKEND)
+        marker = item.get_closest_marker("turns")
+        is_another = False
+        if marker and not item.get_closest_marker("backend"):
+            is_another = numbers[item.path] % marker.args[0] != ("jax", "tensorflow").index(BACKEND)
+            numbers[item.path] += 1
         (left if is_another else taken).append(item)
-        numbers[test] += 1
     items[:] = taken
     config.hook.pytest_deselected(items=left)
 

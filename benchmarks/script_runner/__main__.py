@@ -6,7 +6,8 @@ Each script runs as `python script.py` and as `python -m flatout script.py`, in 
 script that names its backend runs on that one only. Compared are the `History` of each fit, which is recorded without
 touching the script, the exit code and what a terminal shows at the end, durations apart. Where they differ, plain
 Python runs once more: a script that differs from itself is not repeatable, and says nothing about flatout. On jax and
-tensorflow everything must be equal to the last bit, on torch up to `--tolerance`. Ends with 1 if a script differs.
+tensorflow everything must be equal to the last bit, on torch and on GPUs, which add up in no fixed order, up to
+`--tolerance`. Ends with 1 if a script differs.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import shutil
 import statistics
 import subprocess
 import sys
@@ -82,7 +84,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("paths", nargs="+", type=Path, metavar="PATH", help="folders of scripts, or scripts")
     parser.add_argument("--backends", type=_backends, default=BACKENDS, help="with commas between (default: all three)")
     parser.add_argument("--second", action="store_true", help="time flatout twice: with empty caches, and with its own")
-    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative, on torch (default: 1e-3)")
+    parser.add_argument("--tolerance", type=float, default=1e-3, help="relative, on torch and on GPUs (default: 1e-3)")
     parser.add_argument("--limit", type=float, default=600, help="seconds that a run may take (default: 600)")
     parser.add_argument("--json", type=Path, help="write the results to this file too")
     return parser.parse_args()
@@ -105,7 +107,7 @@ def _scripts(path: Path) -> Iterator[Path]:
 
 
 def _compare(script: Path, backend: str, arguments: argparse.Namespace) -> Comparison:
-    tolerance = arguments.tolerance if backend == "torch" else 0.0
+    tolerance = arguments.tolerance if backend == "torch" or shutil.which("nvidia-smi") else 0.0
     with tempfile.TemporaryDirectory(prefix="script-cache-") as cache:
 
         def run(way: tuple[str, ...]) -> RecordedRun:

@@ -12,6 +12,8 @@ from keras import ops
 
 import flatout
 
+pytestmark = pytest.mark.turns(2)
+
 
 def _frame(*weights: float) -> dict[str, Any]:
     return {"label": np.arange(len(weights)), "w": np.array(weights, "float64")}

@@ -24,7 +24,7 @@ from flatout.training.computed_again import _are_close, _spans
 ROWS, BATCH = 203, 16
 X = np.random.default_rng(1).standard_normal((ROWS, 4)).astype("float32")
 ANEW = "is started anew: the model does not give the outputs any more that it gave for the rows"
-pytestmark = pytest.mark.usefixtures("forced")
+pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.turns(2)]
 
 
 class Interrupted(keras.callbacks.Callback):

@@ -15,6 +15,8 @@ from flatout.seam.epoch_iterators import kept_validation
 from flatout.training import validation
 from flatout.training.validation import running_validation
 
+pytestmark = pytest.mark.turns(2)
+
 ROWS = 96
 X = np.random.default_rng(1).standard_normal((ROWS, 6)).astype("float32")
 Y = np.random.default_rng(2).standard_normal((ROWS, 1)).astype("float32")

@@ -19,6 +19,8 @@ from flatout.runner.explain import about_loss
 from .losses.helpers import MarginLoss, batch_helper
 from .losses.loops import batch_zip
 
+pytestmark = pytest.mark.turns(2)
+
 SCALE = 2.0
 SQUARED = False
 

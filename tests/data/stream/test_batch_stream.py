@@ -20,6 +20,8 @@ import flatout
 from flatout.data.stream import chunks
 from flatout.data.workers import background
 
+pytestmark = pytest.mark.turns(2)
+
 ROWS, BATCH = 107, 16
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(ROWS, 6)).astype("float32")

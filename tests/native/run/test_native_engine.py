@@ -14,7 +14,7 @@ from flatout.native.launch.launcher import why_not_here
 from flatout.native.run.native_engine import NativeProgram
 from flatout.training.planning.engine_choice import engine_named
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.turns(2)]
 
 _X = np.random.default_rng(0).standard_normal((150, 12)).astype("float32")
 _Y = np.random.default_rng(1).integers(0, 4, 150)

@@ -13,6 +13,8 @@ from keras import ops
 
 import flatout
 
+pytestmark = pytest.mark.turns(2)
+
 ROWS, BATCH = 52, 8  # The last batch is a partial one.
 
 

@@ -133,7 +133,7 @@ def _loop(model: Any, task: Task, rows: Rows) -> Loop:
     whole, rest = divmod(rows.rows, rows.batch_size)
     try:
         full = _captured(model, task, [rows.batch(i) for i in {0, whole - 1}]) if whole else None
-        last = _captured(model, task, [rows.batch(whole)]) if rest else None
+        last = _captured(model, task, [rows.batch(whole)], full) if rest else None
     except CaptureFailed as failure:
         loop = EagerLoop(model, task, rows, reasons=(failure.reason,))
         loop.is_for_one_step = isinstance(failure, FirstStepDiffers)
@@ -157,7 +157,7 @@ def _repeatable_kernels() -> Iterator[None]:
         torch.backends.cudnn.deterministic = before
 
 
-def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
+def _captured(model: Any, task: Task, batches: list[Structure], other: CapturedStep | None = None) -> CapturedStep:
     """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
     if not all(layer.built for layer in model._flatten_layers()):
         raise FirstStepDiffers(reason("untraceable", STEP_NAMES[task], "the model is built by its first step"))
@@ -167,7 +167,7 @@ def _captured(model: Any, task: Task, batches: list[Structure]) -> CapturedStep:
     found = next((made for reads, made in kept if reads.hold()), None)
     if found is None:
         with _ONE_CAPTURE, _repeatable_kernels():
-            reads, found = capture(model, task, batches)
+            reads, found = capture(model, task, batches, other)
         kept[:] = [(reads, found), *kept[: _MOST_STATES - 1]]
     if isinstance(found, Reason):
         raise CaptureFailed(found)

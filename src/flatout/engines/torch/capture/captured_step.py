@@ -8,6 +8,7 @@ recording is then replayed on both, and must end in the same state. A step that 
 from __future__ import annotations
 
 import functools
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +46,7 @@ class CapturedStep:
         step: The graph as a function of the batch's leaves; `quiet_step` likewise.
         calls: The callables chosen for the operations.
         reads: Guards on the Python state that the step reads: while they hold, the recording is the step.
+        is_all_keras: Whether nothing but Keras' Python ran, which reads the same for batches of any length.
     """
 
     graph: Graph
@@ -53,6 +55,7 @@ class CapturedStep:
     quiet_step: Step
     calls: Calls
     reads: ReadGuards
+    is_all_keras: bool
 
     @functools.cached_property
     def changes_inputs(self) -> bool:
@@ -75,8 +78,13 @@ def leaves_of(batch: Structure) -> list[torch.Tensor]:
     return [leaf for leaf in tree.flatten(batch) if leaf is not None]
 
 
-def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuards, CapturedStep | Reason]:
+def capture(
+    model: Any, task: Task, batches: list[Structure], other: CapturedStep | None = None
+) -> tuple[ReadGuards, CapturedStep | Reason]:
     """Record the step on the first batch; `batches` may hold a second one of the same shapes.
+
+    `other` is the same step for batches of another length. Where nothing but Keras' Python ran, it is watched once:
+    that takes most of the time of a recording.
 
     Returns:
         The step, or why it cannot be recorded; it is so while the guards hold. Nothing has been changed.
@@ -87,25 +95,32 @@ def capture(model: Any, task: Task, batches: list[Structure]) -> tuple[ReadGuard
     watch = Watch(model)
     for owner in (model, *type(model).__mro__):
         watch.reach.guards.keep_names(owner, {STEP_NAMES[task]})
+    known = other.reads if other is not None and other.is_all_keras else None
     try:
-        step: CapturedStep | Reason = _capture(model, task, batches, watch)
+        step: CapturedStep | Reason = _capture(model, task, batches, watch, known)
     except FirstStepDiffers:
         raise
     except CaptureFailed as failure:
         step = failure.reason
+    if known is not None:
+        return known, step
     guards = watch.reach.guards
     guards.settle(step.graph.outside_tensors if isinstance(step, CapturedStep) else [])
     return guards, step
 
 
-def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> CapturedStep:
+def _capture(
+    model: Any, task: Task, batches: list[Structure], watch: Watch, known: ReadGuards | None
+) -> CapturedStep:
     place = STEP_NAMES[task]
     surroundings, undo = Surroundings(model), Undo()
     reseeds: list[Reseed] = []
     try:
-        graphs, seconds = [], 0.0
+        graphs: list[Graph] = []
+        seconds = 0.0
         for batch in batches:
-            recorder = _record(model, task, batch, undo, reseeds, watch)
+            is_watched = known is None and (not graphs or watch.has_seen_others)
+            recorder = _record(model, task, batch, undo, reseeds, watch if is_watched else nullcontext())
             graphs.append(recorder.graph)
             seconds += recorder.seconds
             watch.reach.end_recording()
@@ -130,7 +145,7 @@ def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> 
             raise CaptureFailed(reason("untraceable", place, "its replay does not end in the same state"))
         if graphs[0].draws and not torch.equal(random_state, torch.get_rng_state()):
             raise CaptureFailed(reason("untraceable", place, "its replay draws other random numbers"))
-        return CapturedStep(loud, quiet, *steps, calls, watch.reach.guards)
+        return CapturedStep(loud, quiet, *steps, calls, known or watch.reach.guards, not watch.has_seen_others)
     except BaseException:
         surroundings.attributes.restore()
         watch.restore()
@@ -140,7 +155,14 @@ def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch) -> 
         surroundings.restore()
 
 
-def _record(model: Any, task: Task, batch: Structure, undo: Undo, reseeds: list[Reseed], watch: Watch) -> Recorder:
+def _record(
+    model: Any,
+    task: Task,
+    batch: Structure,
+    undo: Undo,
+    reseeds: list[Reseed],
+    watch: AbstractContextManager[None],
+) -> Recorder:
     place = STEP_NAMES[task]
     recorder = Recorder(place, undo)
     batch = tree.map_structure(torch.clone, batch, none_is_leaf=False)

@@ -32,7 +32,10 @@ class Watch(PythonState):
 
     Attributes:
         reach: What that code can get at, with the guards on it.
+        has_seen_others: Whether functions of the user's ran, or modules of other packages.
     """
+
+    has_seen_others = False
 
     def __init__(self, model: Any) -> None:
         super().__init__()
@@ -99,6 +102,7 @@ class Watch(PythonState):
             if caller is None or not self._is_users(caller):
                 # A module of another package for torch, which Keras or torch calls.
                 if isinstance(receiver, torch.nn.Module):
+                    self.has_seen_others = True
                     self.reach.enter(frame, self._loaded_by(code))
             elif kind is Kind.OTHER:
                 raise SideEffect(f"it calls {_name_of(frame)}{_place(caller)}")
@@ -145,6 +149,7 @@ class Watch(PythonState):
 
     def _enter(self, frame: types.FrameType) -> None:
         """Remember what a function of the user can reach by the names in it."""
+        self.has_seen_others = True
         code = frame.f_code
         facts = self._loaded_by(code)
         for name in facts.stored_globals:

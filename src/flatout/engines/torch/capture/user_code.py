@@ -73,7 +73,8 @@ def kind_of(filename: str, user_packages: frozenset[str]) -> Kind:
         return Kind.USER
     path = filename.replace(os.sep, "/")
     for part, kind in _FILES.items():
-        if part in path:
+        # Keras has a folder for torch, too.
+        if part.startswith(f"/{package}/") and part in path:
             return kind
     if package == "random":
         return Kind.WRITER

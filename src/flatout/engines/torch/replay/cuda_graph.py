@@ -93,7 +93,7 @@ class CudaGraphLoop(Loop):
 
 
 class _Launches:
-    """The CUDA graphs for one shape of batch: a step with results, one without, and several without."""
+    """The CUDA graphs for one shape of batch: a step with results, and one or several without."""
 
     def __init__(
         self, loop: CudaGraphLoop, captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int
@@ -105,13 +105,13 @@ class _Launches:
         operations = len(captured.quiet_graph.instructions)
         joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
         joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH
+        self._steps = _STEPS_PER_LAUNCH if joins else 1
         _check_is_on_device(captured.graph, place)
         with _unchanged(captured.graph), warnings.catch_warnings(action="ignore"):
             try:
                 self._warm_up()
                 self._one, self._outputs = self._build(captured.graph, 1)
-                self._quiet, _ = self._build(captured.quiet_graph, 1)
-                self._several = self._build(captured.quiet_graph, _STEPS_PER_LAUNCH)[0] if joins else None
+                self._quiet, _ = self._build(captured.quiet_graph, self._steps)
             except RuntimeError as error:
                 why = reason("untraceable", f"the CUDA graph of {place}", first_line(error)[:200])
                 raise CaptureFailed(why) from error
@@ -124,12 +124,13 @@ class _Launches:
 
     def run_some(self, most: int) -> int:
         """Run up to `most` steps without results; how many it were."""
-        if self._several is not None and most >= _STEPS_PER_LAUNCH:
-            self._several.replay()
-            return _STEPS_PER_LAUNCH
         self.seeds.advance()
+        if most < self._steps:
+            # Another graph, for the few steps that are left over, would take longer to build than it saves.
+            self._one.replay()
+            return 1
         self._quiet.replay()
-        return 1
+        return self._steps
 
     def _warm_up(self) -> None:
         """Let libraries allocate and choose their kernels; then find out whether a step waits for the device."""

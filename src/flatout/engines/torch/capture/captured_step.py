@@ -109,9 +109,7 @@ def capture(
     return guards, step
 
 
-def _capture(
-    model: Any, task: Task, batches: list[Structure], watch: Watch, known: ReadGuards | None
-) -> CapturedStep:
+def _capture(model: Any, task: Task, batches: list[Structure], watch: Watch, known: ReadGuards | None) -> CapturedStep:
     place = STEP_NAMES[task]
     surroundings, undo = Surroundings(model), Undo()
     reseeds: list[Reseed] = []

@@ -11,6 +11,7 @@ from same_loss import assert_same_loss
 
 import flatout
 from flatout.vectorize.verify.gradients import value_and_gradient
+from flatout.vectorize.verify.trials import Trials
 from flatout.vectorize.verify.verification import Rewrite, find_recipes, verify
 
 
@@ -54,6 +55,27 @@ def test_a_sort_that_promises_the_order_of_equals_keeps_it(metric) -> None:
     arrays = {name: rng.integers(0, 3, shape).astype("float32") for name in ("y_true", "y_pred")}
     arrays["y_true"] += rng.normal(size=shape).astype("float32")
     assert_same_loss(quick, metric, arrays, None)
+
+
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize(("is_tie_sensitive", "is_rejected"), [(True, False), (False, True)])
+def test_a_gradient_that_follows_another_order_of_equals(is_tie_sensitive: bool, is_rejected: bool) -> None:
+    """As of NumPy's sort with AVX-512, which orders few equal entries otherwise than a stable one."""
+    places = np.arange(4, dtype="float32")
+
+    def in_order(order, y_pred):
+        return ops.sum(ops.take(y_pred, order) * ops.convert_to_tensor(places))
+
+    def last_of_equals_first(y_true, y_pred):
+        return in_order(3 - np.argsort(-ops.convert_to_numpy(y_true)[::-1], kind="stable"), y_pred)
+
+    def first_of_equals_first(y_true, y_pred):
+        return in_order(np.argsort(-ops.convert_to_numpy(y_true), kind="stable"), y_pred)
+
+    trials = Trials(last_of_equals_first, first_of_equals_first, "y_pred", False, is_tie_sensitive, {})
+    arrays = {"y_true": np.array([1, 1, 0, 2], "float32"), "y_pred": np.zeros(4, "float32")}
+    trial = trials.run("one", "zero predictions", arrays, True, False)
+    assert bool(trial.problem) is is_rejected, trial
 
 
 def test_a_rewrite_that_is_wrong_at_ties_alone_is_rejected() -> None:

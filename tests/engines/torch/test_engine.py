@@ -21,6 +21,7 @@ from keras import layers  # noqa: E402
 import flatout  # noqa: E402
 from flatout.engines.torch import engine as engine_module  # noqa: E402
 from flatout.engines.torch.capture import captured_step as torch_capture  # noqa: E402
+from flatout.engines.torch.capture.side_effects import Watch  # noqa: E402
 from flatout.engines.torch.engine import TorchEngine  # noqa: E402
 from flatout.engines.torch.replay.host_seeds import HostSeeds  # noqa: E402
 from flatout.engines.torch.replay.step_loop import EagerLoop, ReplayLoop  # noqa: E402
@@ -237,6 +238,25 @@ def test_steps_are_captured_once_per_model_and_compile(monkeypatch):
     model.optimizer.build(model.trainable_variables)
     prepare(model)
     assert len(captures) == 6
+
+
+@pytest.mark.parametrize(("loss", "times"), [("mse", 1), (lambda y, p: keras.ops.mean(keras.ops.abs(y - p)), 3)])
+def test_keras_own_code_is_watched_once_for_all_shapes_of_batch(loss, times, monkeypatch):
+    entered = []
+    original = Watch.__enter__
+    monkeypatch.setattr(Watch, "__enter__", lambda watch: entered.append(watch) or original(watch))
+    model = keras.Sequential([keras.Input((6,)), layers.Dense(1)])
+    model.compile("adam", loss)
+
+    class Anneal(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch, logs=None):
+            model.layers[0].activation = keras.activations.tanh
+
+    flatout.fit(model, X, X[:, :1], batch_size=BATCH, verbose=0)
+    assert len(entered) == times
+    # Of both shapes, the guards still see what a callback changes.
+    flatout.fit(model, X, X[:, :1], batch_size=BATCH, epochs=2, verbose=0, callbacks=[Anneal()])
+    assert len(entered) == 2 * times
 
 
 def test_saving_a_model_after_each_epoch_is_no_reason_to_record_its_step_anew(monkeypatch, tmp_path):

@@ -25,7 +25,8 @@ class Trial:
     note: str | None = None
     scale: float = 0.0
     is_only_slope: bool = False
-    is_another: bool = False  # A value or a gradient where the original has another one.
+    is_only_value: bool = False
+    is_other_gradient: bool = False  # Finite, as the original's is.
     is_doubtful: bool = False
 
 
@@ -64,7 +65,8 @@ class Trials:
                 self.answers["exact", key] = asked(self.slow, arrays, self.predicted, quick=False)
             self.answers[key] = self.answers["exact", key]
             trial = self._compare(self.answers[key], arrays, name, may_choose, is_compiled=True)
-        if trial.is_another and self.is_tie_sensitive and self._is_undecided(arrays):
+        differs = trial.is_only_value or trial.is_other_gradient
+        if differs and self.is_tie_sensitive and self._is_undecided(arrays):
             return Trial(
                 note="Equal where no two entries tie: there the original depends on how its sort orders equal ones."
             )
@@ -113,7 +115,7 @@ class Trials:
             lost = ~np.isfinite(value) & ~np.isfinite(other)
             if name in SPOILT_PREDICTIONS and close(np.where(lost, 0.0, value), np.where(lost, 0.0, other)):
                 return Trial(note="Where a prediction is NaN or infinite, one gives NaN and the other infinity.")
-            return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_another=True)
+            return Trial(problem=f"the original gives {_shown(value)}, the rewrite {_shown(other)}", is_only_value=True)
         if not np.all(np.isfinite(value)):
             return Trial()
         return same_slope(answer.gradient, slope, may_choose, self.scale)
@@ -170,7 +172,7 @@ def same_slope(gradient: np.ndarray | None, slope: np.ndarray | None, may_choose
     if may_choose:
         return Trial(note="At exact ties the gradient is another one of several that hold there.")
     off = float(np.max(np.abs(gradient - slope))) / largest
-    return Trial(problem=f"the gradients differ by {off:.1e} of the largest entry", is_another=True)
+    return Trial(problem=f"the gradients differ by {off:.1e} of the largest entry", is_other_gradient=True)
 
 
 def _shown(value: np.ndarray) -> str:

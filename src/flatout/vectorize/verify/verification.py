@@ -170,7 +170,7 @@ def verify(
                 # On jax.
                 is_compiled = name == _ROUNDED or arrays[predicted].shape[:1] == (_ADVERSARIAL,)
                 trial = trials.run((number, name), name, arrays, has_ties, is_compiled)
-                if trial.is_another and is_ordered and name.startswith(("NaN", "infinity")):
+                if trial.is_only_value and is_ordered and name.startswith(("NaN", "infinity")):
                     trial = Trial(note="Where values that are sorted are NaN, their order differs from the original's.")
                 if lenient and trial.is_only_slope and name in inputs.SPOILT_PREDICTIONS:
                     trial = Trial(

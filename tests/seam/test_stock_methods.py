@@ -95,3 +95,38 @@ def test_an_overridden_method_is_told_apart() -> None:
     flatout.disable()
     model.fit = lambda: None
     assert stock.is_overridden("fit", model)
+
+
+@pytest.mark.parametrize("comes_first", [True, False])
+@pytest.mark.parametrize("by_name", [True, False])
+def test_what_a_tool_puts_around_fit_stays_around_ours(
+    monkeypatch: pytest.MonkeyPatch, comes_first: bool, by_name: bool
+) -> None:
+    """As mlflow's autolog does, and without the signature of `fit`, as a course's own timer does."""
+    theirs, heard = keras.Model.fit, []
+
+    def timed(self: Any, *args: Any, **kwargs: Any) -> Any:
+        heard.append("timed")
+        method = theirs if by_name else super(keras.Model, self).fit.__func__
+        return method(self, *args, **kwargs)
+
+    def wrap() -> None:
+        nonlocal theirs
+        theirs = keras.Model.fit
+        monkeypatch.setattr(keras.Model, "fit", timed)
+
+    if comes_first:
+        wrap()
+    flatout.enable(force=True)
+    try:
+        if not comes_first:
+            wrap()
+        before = len(flatout.explain())
+        _model().fit(*DATA, verbose=0)
+        flatout.fit(_model(), *DATA, verbose=0)
+        accelerated = [run.accelerated for run in flatout.explain()[before:]]
+    finally:
+        flatout.disable()
+    assert heard == ["timed"] * 2
+    # A function that was taken from the class before ours was put there is Keras' own.
+    assert accelerated == ([] if comes_first and by_name else [True, True])

@@ -29,7 +29,7 @@ def trainer_class() -> type:
     Patching it, not `keras.Model`, also reaches classes that derive from the trainer alone, and leaves
     `keras.Model.fit` free for tools that wrap it (mlflow's autolog does): they stay outside of us.
     """
-    return next(cls for cls in keras.Model.__mro__ if "fit" in vars(cls))
+    return next(cls for cls in keras.Model.__mro__[1:] if "fit" in vars(cls))
 
 
 def trainer_base() -> type:

@@ -81,11 +81,13 @@ class TensorFlowProgram(LoopedProgram):
         """The length of a batch of so many rows as stock Keras traces it; None if it is not known there.
 
         Where it is known, both Keras' code (the mean of each output's loss) and TensorFlow's optimizer (division by a
-        constant) give other results. It is not known with a partial last batch; since Keras 3.16 the length of each
-        batch is, of which TensorFlow generalizes.
+        constant) give other results. It is not known with a partial last batch; since Keras 3.16 that of the first
+        batch is, of which TensorFlow generalizes when it sees another.
         """
-        is_known = self._task != "predict" and takes_batch_before_step(self._model, self._task)
-        return rows if is_known else self._length
+        if self._task == "predict" or not takes_batch_before_step(self._model, self._task):
+            return self._length
+        first = self._functions.get("first length", lambda: rows)
+        return rows if rows == first else None
 
     def _function(self, form: str, rows: int, stacked: bool = False, is_known: bool = False) -> Any:
         length = rows if is_known else self._length_in_trace(rows)

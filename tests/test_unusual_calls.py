@@ -356,3 +356,22 @@ def test_a_step_function_that_a_callback_makes_anew_reads_the_models_python_agai
         return [fit(model, engine, epochs=3, callbacks=[Anneals(loss)]).history, model.get_weights()]
 
     assert_same(*both(run))
+
+
+@pytest.mark.backend("tensorflow")
+def test_data_that_keras_reads_on_tensorflow_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As an old Keras with a new grain, where what gives NumPy arrays imports a module that is gone."""
+    import grain
+    from keras.src.trainers.data_adapters.grain_dataset_adapter import GrainDatasetAdapter
+
+    def gone(_: Any) -> Any:
+        raise ModuleNotFoundError("No module named 'grain._src.gone'")
+
+    monkeypatch.setattr(GrainDatasetAdapter, "get_numpy_iterator", gone)
+    rows = list(zip(X, Y, strict=True))
+    histories = [
+        fit(make_model(), engine, x=grain.MapDataset.source(rows).batch(BATCH), y=None, batch_size=None).history
+        for engine in ("stock", "auto")
+    ]
+    assert_same(*histories)
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["source"]

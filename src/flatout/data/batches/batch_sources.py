@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.errors import Refusal, reason
 from flatout.base.when_used import keras, tree
 from flatout.data.workers.background import ITEMS_AHEAD, Background
 from flatout.seam.adapters import dataset_behind, looked_at, raw_batches, standardized, tf_signature
@@ -132,7 +133,11 @@ class FromAdapter(Source):
 
     def open(self, form: str) -> Background:
         # `iter` is called here, by the thread that trains: a DataLoader draws a random number in it.
-        batches = iter(self._iterable(form))
+        try:
+            batches = iter(self._iterable(form))
+        except ImportError as error:
+            # Keras 3.12 looks into grain for what is no longer there; on tensorflow it has another way to read.
+            raise Refusal(reason("source", f"data that Keras has no NumPy arrays of ({error})")) from error
         if self._kind == "PyDatasetAdapter" and self._items:
             batches = self._watch.protected(batches)
         return Background(batches, items=self._items)

@@ -24,6 +24,7 @@ _BELOW: dict[str, set[str]] = {
     "native": {"engines", "data", "seam", "base"},
     "training": {"native", "engines", "data", "vectorize", "tables", "seam", "base"},
     "fit": {"training", "data", "seam", "base"},
+    "many": {"fit", "training", "engines", "data", "seam", "base"},
     "check": {"vectorize", "pysource", "seam", "base"},
     "runner": {"check", "fit", "training", "vectorize", "seam", "base"},
     "bench": {"fit", "native", "base"},

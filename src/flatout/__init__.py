@@ -14,6 +14,9 @@ from flatout.base.options import Options, options
 from flatout.base.report import RunReport
 from flatout.base.version import __version__ as __version__
 from flatout.data.batches.feed import feed
+from flatout.many.fit_many import fit_many
+from flatout.many.grid import grid
+from flatout.many.many import Many
 from flatout.native.lower import lower
 from flatout.runner.explain import explain
 from flatout.runner.switch import disable, enable, load_ipython_extension, unload_ipython_extension
@@ -31,6 +34,7 @@ __all__ = [
     "FallbackRefused",
     "FlatoutError",
     "InvalidOption",
+    "Many",
     "MissingExtra",
     "Options",
     "Plan",
@@ -44,6 +48,8 @@ __all__ = [
     "explain",
     "feed",
     "fit",
+    "fit_many",
+    "grid",
     "group_count",
     "group_max",
     "group_mean",

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import pytest
 
-from flatout.seam.model_copies import copied, forget_seeds, keras_kept, tensorflow_seed_kept
+from flatout.seam.model_copies import copied, keras_kept, seed_generators, tensorflow_seed_kept
 
 
 def _loss(y_true: Any, y_pred: Any) -> Any:
@@ -45,8 +45,7 @@ def test_names_and_seeds_of_keras_are_put_back() -> None:
     keras.random.uniform((1,))
     state = random.getstate()
     with keras_kept():
-        forget_seeds()
-        random.seed(5)
+        seed_generators(5)
         inside = keras.ops.convert_to_numpy(keras.random.uniform((3,)))
         assert keras.layers.Dense(1).name == "dense"
     random.setstate(state)

@@ -18,7 +18,14 @@ from .kept_functions import Functions
 
 
 class LoopedProgram(StepProgram):
-    """Full batches run in loops, what is left over step by step; the arguments are those of `Engine.prepare`."""
+    """Full batches run in loops, what is left over step by step; the arguments are those of `Engine.prepare`.
+
+    Attributes:
+        data: The rows, on the device.
+        batch_size: Rows of a full batch.
+        full: How many there are.
+        rest: Rows of the last one, if it has fewer.
+    """
 
     reasons: tuple[Reason, ...] = ()
     longest: int | None = None
@@ -59,9 +66,9 @@ class LoopedProgram(StepProgram):
     def _run_step(self, step: int) -> Any: ...
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
-        self._data = data
-        self._batch_size = min(batch_size, rows)
-        self._full, self._rest = divmod(rows, self._batch_size)
+        self.data = data
+        self.batch_size = min(batch_size, rows)
+        self.full, self.rest = divmod(rows, self.batch_size)
 
     def _limit_outputs(self, nbytes: int) -> None:
         """Let outputs of this size in each step leave the device in pieces."""
@@ -69,7 +76,7 @@ class LoopedProgram(StepProgram):
 
     def _looped(self, start: int, stop: int) -> int:
         """How many steps from `start` on go into a loop."""
-        return max(0, min(stop, self._full) - start) // self.unit * self.unit if self._loops else 0
+        return max(0, min(stop, self.full) - start) // self.unit * self.unit if self._loops else 0
 
     def renew(self) -> None:
         if self._has_begun:
@@ -100,18 +107,18 @@ class LoopedProgram(StepProgram):
         return self._is_first or self._has_begun
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
-        before = (self._full, self._rest, self._batch_size)
+        before = (self.full, self.rest, self.batch_size)
         self._hold(data, rows, batch_size)
-        if (self._full, self._rest, self._batch_size) != before or not self._is_in_order:
+        if (self.full, self.rest, self.batch_size) != before or not self._is_in_order:
             self.begin_pass(None)
 
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._is_in_order = order is None
-        cut = self._full * self._batch_size
+        cut = self.full * self.batch_size
         if order is None:
-            order = np.arange(cut + self._rest, dtype=np.int32)
-        self._order = self._put(order[:cut].reshape(self._full, self._batch_size))
-        self._rest_order = self._put(order[cut:]) if self._rest else None
+            order = np.arange(cut + self.rest, dtype=np.int32)
+        self._order = self._put(order[:cut].reshape(self.full, self.batch_size))
+        self._rest_order = self._put(order[cut:]) if self.rest else None
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         self._begin()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -38,16 +39,33 @@ class Snapshot:
         self._engine.set_generator_state(self._generators)
 
 
+@dataclass(frozen=True)
+class Generators:
+    """The states of the generators of Python, NumPy and an engine."""
+
+    engine: Engine
+    python: Any
+    numpy: Any
+    of_engine: Any
+
+    @classmethod
+    def now(cls, engine: Engine) -> Generators:
+        return cls(engine, random.getstate(), np.random.get_state(), engine.generator_state())
+
+    def put_back(self) -> None:
+        random.setstate(self.python)
+        np.random.set_state(self.numpy)
+        self.engine.set_generator_state(self.of_engine)
+
+
 @contextlib.contextmanager
 def generators_kept(engine: Engine) -> Iterator[None]:
     """Have the generators of Python, NumPy and the engine afterwards as they are now."""
-    python, numpy, of_engine = random.getstate(), np.random.get_state(), engine.generator_state()
+    before = Generators.now(engine)
     try:
         yield
     finally:
-        random.setstate(python)
-        np.random.set_state(numpy)
-        engine.set_generator_state(of_engine)
+        before.put_back()
 
 
 def _attach(model: Any) -> None:

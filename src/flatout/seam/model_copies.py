@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import random
 from collections.abc import Iterator
 from typing import Any
 
-from flatout.base.when_used import keras
+import numpy as np
+
+from flatout.base.when_used import keras, tf, torch
 
 from .layers import functional_class
 from .versions import GLOBAL_SEED_GENERATOR
@@ -56,12 +59,18 @@ def keras_kept() -> Iterator[None]:
         state.update(before)
 
 
-def forget_seeds() -> None:
-    """Have Keras' global seed generator made anew when a seed is drawn next, from Python's generator."""
+def seed_generators(seed: int) -> None:
+    """As `keras.utils.set_random_seed`, which would import TensorFlow on any backend."""
     from keras.src.backend.common import global_state
 
-    for name in (GLOBAL_SEED_GENERATOR, "global_random_seed"):
-        global_state.set_global_attribute(name, None)
+    global_state.set_global_attribute("global_random_seed", seed)
+    global_state.set_global_attribute(GLOBAL_SEED_GENERATOR, None)
+    random.seed(seed)
+    np.random.seed(seed)
+    if keras.config.backend() == "torch":
+        torch.manual_seed(seed)
+    elif keras.config.backend() == "tensorflow":
+        tf.random.set_seed(seed)
 
 
 @contextlib.contextmanager

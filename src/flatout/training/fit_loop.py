@@ -15,58 +15,89 @@ from .preparing.prepared import Prepared
 from .validation import Validation
 
 
+class FitRun:
+    """Keras' `fit` from its first callback on, in pieces: whoever runs the steps calls them in their order.
+
+    Attributes:
+        callbacks: Keras' `CallbackList`.
+        epochs: The numbers of those that are to be run.
+    """
+
+    def __init__(self, model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation):
+        self._model, self._engine, self._feed, self._program = model, prepared.engine, prepared.feed, prepared.program
+        self._validation = validation
+        last = call["epochs"]
+        max_epochs = keras.config.max_epochs()
+        if max_epochs and max_epochs < last:
+            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=7)
+            last = max_epochs
+        keep_validation(model, None)
+        self.callbacks = callback_list(model, call, self._feed.steps, last, add_history=True)
+        model.make_train_function()
+        model.stop_training = False
+        self._logs: dict[str, Any] | None = None
+        self._last, self._initial = last, call["initial_epoch"]
+        self._feed.reset()
+
+    def begin(self) -> range:
+        """The first callback; returns the numbers of the epochs."""
+        self.callbacks.on_train_begin()
+        return range(first_epoch(self._model, self._initial), self._last)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.callbacks.on_epoch_begin(epoch)
+        self._engine.begin_epoch(self._model, "train")
+        check_step_function(self._model, "train")
+
+    def end_epoch(self, epoch: int, logs: dict[str, Any]) -> bool:
+        """Tell of an epoch and its validation; whether another one shall follow."""
+        # Not sooner: the device may be at work on both passes.
+        self._logs = on_host(logs)
+        self.callbacks.on_epoch_end(epoch, self._logs)
+        return not (self._model.stop_training or self._feed.is_exhausted)
+
+    def end(self, finished: bool) -> None:
+        """After the last epoch, or an error."""
+        model, engine = self._model, self._engine
+        self._program.end_pass()
+        finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and self._last > 0
+        if finalizes and (finished or engine.finalizes_after_errors):
+            model.optimizer.finalize_variable_values(model.trainable_weights)
+        self._validation.close()
+        forget_validation(model)
+        if finished:
+            self.callbacks.on_train_end(logs=self._logs)
+        engine.end_run(model)
+
+
 def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation) -> Any:
     """Keras' `fit` from its first callback on; returns the `History`."""
-    engine, feed = prepared.engine, prepared.feed
-    epochs = call["epochs"]
-    max_epochs = keras.config.max_epochs()
-    if max_epochs and max_epochs < epochs:
-        warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=6)
-        epochs = max_epochs
-    keep_validation(model, None)
-    callbacks = callback_list(model, call, feed.steps, epochs, add_history=True)
-    model.make_train_function()
-    model.stop_training = False
-    training_logs: dict[str, Any] | None = None
-    training_finished = False
-    feed.reset()
-    watched = users_callbacks(callbacks)
-    callbacks.on_train_begin()
+    engine, feed, program = prepared.engine, prepared.feed, prepared.program
+    fit = FitRun(model, call, prepared, validation)
+    watched = users_callbacks(fit.callbacks)
+    epochs = fit.begin()
+    finished = False
     try:
         mark = engine.mark if feed.placement == "streamed" else None
-        ledger = Ledger(callbacks, model, "train", mark)
-        for epoch in range(first_epoch(model, call["initial_epoch"]), epochs):
+        ledger = Ledger(fit.callbacks, model, "train", mark)
+        for epoch in epochs:
             engine.reset_metrics(model)
-            callbacks.on_epoch_begin(epoch)
-            engine.begin_epoch(model, "train")
-            check_step_function(model, "train")
+            fit.begin_epoch(epoch)
             if watched:
-                prepared.program.renew()
+                program.renew()
             elif engine.compiles_ahead and prepared.steps == 0 and feed.placement != "streamed":
                 # None of the user's Python runs before the first validation is over: what that needs is traced and
                 # placed while the training is compiled.
-                prepared.program.compile_ahead(ledger.is_watched)
-                validation.prepare_ahead(epoch, callbacks, engine.name)
+                program.compile_ahead(ledger.is_watched)
+                validation.prepare_ahead(epoch, fit.callbacks, engine.name)
             done = run_pass(model, prepared, ledger)
-            prepared.program.end_pass()
+            program.end_pass()
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
-            epoch_logs.update(validation.after_epoch(epoch, callbacks, engine.name))
-            # Not sooner: the device may be at work on both passes.
-            epoch_logs = on_host(epoch_logs)
-            callbacks.on_epoch_end(epoch, epoch_logs)
-            training_logs = epoch_logs
-            if model.stop_training or feed.is_exhausted:
+            epoch_logs.update(validation.after_epoch(epoch, fit.callbacks, engine.name))
+            if not fit.end_epoch(epoch, epoch_logs):
                 break
-        training_finished = True
+        finished = True
     finally:
-        prepared.program.end_pass()
-        finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and epochs > 0
-        if finalizes and (training_finished or engine.finalizes_after_errors):
-            model.optimizer.finalize_variable_values(model.trainable_weights)
-        validation.close()
-        forget_validation(model)
-        if training_finished:
-            callbacks.on_train_end(logs=training_logs)
-        engine.end_run(model)
+        fit.end(finished)
     return model.history

@@ -19,14 +19,14 @@ import numpy as np
 from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
 from flatout.base.report import unrecorded
-from flatout.base.when_used import keras, tf, torch
+from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
 from flatout.engines.rewind import generators_kept
 from flatout.engines.select import engine_for
 from flatout.seam import stock_methods as stock
 from flatout.seam.compiled_parts import given_loss
 from flatout.seam.layers import all_layers
-from flatout.seam.model_copies import copied, forget_seeds, keras_kept, tensorflow_seed_kept
+from flatout.seam.model_copies import copied, keras_kept, seed_generators, tensorflow_seed_kept
 from flatout.seam.versions import is_tested, tested_versions
 
 from .planning.call_facts import Source, plan_call
@@ -115,7 +115,7 @@ def _short_call(method: str, call: dict[str, Any], source: ArraySource) -> dict[
 def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
     """Run a new copy: its result, its variables if they are trained, and what comes next of every generator."""
     with keras_kept():  # So that the names of both copies are the same.
-        _seed()
+        seed_generators(_SEED)
         copy = copied(model)
         result = run(copy)
         of_backend = engine_for(keras.config.backend()).generator_state() or []
@@ -129,17 +129,6 @@ def _outcome(method: str, model: Any, run: Callable[[Any], Any]) -> Outcome:
     for variable in (*copy.variables, *copy.optimizer.variables):
         found.append((f"the variable {variable.path} differs", keras.ops.convert_to_numpy(variable.value)))
     return found
-
-
-def _seed() -> None:
-    """As `keras.utils.set_random_seed`, which would import TensorFlow on any backend."""
-    random.seed(_SEED)
-    np.random.seed(_SEED)
-    forget_seeds()
-    if keras.config.backend() == "torch":
-        torch.manual_seed(_SEED)
-    elif keras.config.backend() == "tensorflow":
-        tf.random.set_seed(_SEED)
 
 
 def _is_close(one: Any, other: Any) -> bool:

@@ -18,7 +18,7 @@ from .passes import evaluate_pass
 from .planning.call_facts import Source, plan_call
 from .planning.plan import Plan
 from .preparing.prepare import prepare
-from .preparing.prepared import Prepared
+from .preparing.prepared import HeldRows, Prepared
 
 # By which the iterator that Keras keeps for a running fit leads to the validation of that fit.
 _LINK = "_flatout_validation"
@@ -27,13 +27,16 @@ _LINK = "_flatout_validation"
 class Validation:
     """The validation of one fit, `validation_split` already taken off; there is none without `validation_data`.
 
+    Its rows may be `held` on the device already.
+
     Attributes:
         reasons: Why stock Keras validates; empty if it does not.
     """
 
-    def __init__(self, model: Any, call: dict[str, Any]):
+    def __init__(self, model: Any, call: dict[str, Any], held: HeldRows | None = None):
         self._model = model
         self._call = call
+        self._held = held
         self._source: Source | None = None
         self._prepared: Prepared | None = None
         # What tells its callbacks, and knows by now how long a step takes.
@@ -54,7 +57,7 @@ class Validation:
 
         The engine that trains validates too, unless another was asked for.
         """
-        if not self._is_due(epoch):
+        if not self.is_due(epoch):
             return {}
         model = self._model
         evaluation = self._evaluation(callbacks)
@@ -76,15 +79,20 @@ class Validation:
         What goes wrong goes wrong again in its own time, when stock Keras would find it.
         """
         is_ours = current().engine in ("auto", engine) and not stock.is_overridden("evaluate", self._model)
-        if not is_ours or not self._is_due(epoch):
+        if not is_ours or not self.is_due(epoch):
             return
         with contextlib.suppress(Exception):
             evaluation = self._evaluation(callbacks)
             plan = self._plan(evaluation, engine)
             if plan.accelerated and isinstance(self._source, ArraySource):
-                prepared = prepare(self._model, evaluation, plan, self._source, force=True)
+                prepared = prepare(self._model, evaluation, plan, self._source, force=True, held=self._held)
                 self._hold(prepared)
                 prepared.program.compile_ahead(every_step=False)
+
+    @property
+    def prepared(self) -> Prepared | None:
+        """What an engine has ready for it, once that is asked for."""
+        return self._prepared
 
     def evaluate(self, call: dict[str, Any]) -> Any:
         """What the `evaluate` of a user's class comes to, when it asks for the data that the fit keeps."""
@@ -98,7 +106,7 @@ class Validation:
             self._prepared.feed.close()
             self._prepared = None
 
-    def _is_due(self, epoch: int) -> bool:
+    def is_due(self, epoch: int) -> bool:
         call = self._call
         return call["validation_data"] is not None and validates_after(self._model, epoch, call["validation_freq"])
 
@@ -128,7 +136,7 @@ class Validation:
             try:
                 plan = self._plan(evaluation, engine)
                 if plan.accelerated:
-                    self._hold(prepare(self._model, evaluation, plan, self._source, force=True))
+                    self._hold(prepare(self._model, evaluation, plan, self._source, force=True, held=self._held))
                     return
                 self._refuse(plan.reasons)
             except Refusal as refusal:

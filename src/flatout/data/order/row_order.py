@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -145,10 +145,12 @@ class RowFeed:
 
     Attributes:
         runs_user_code: Whether Python of the user may run from one step to the next.
+        generators: Entered while an order is drawn, by whoever has random generators of its own for it.
     """
 
     is_exhausted = False
     runs_user_code = False
+    generators: Callable[[], contextlib.AbstractContextManager[Any]] = contextlib.nullcontext
 
     def __init__(self, order: Order | FileOrder):
         self._order = order
@@ -172,10 +174,12 @@ class RowFeed:
         self._order.reset()
 
     def draw_ahead(self) -> None:
-        self._order.draw_ahead()
+        with self.generators():
+            self._order.draw_ahead()
 
     def end_epoch(self, steps: int, finished: bool) -> None:
-        self._order.end_epoch(steps, finished)
+        with self.generators():
+            self._order.end_epoch(steps, finished)
 
     def close(self) -> None:
         """End what runs in the background."""
@@ -188,18 +192,33 @@ class ResidentFeed(RowFeed):
     Attributes:
         placement: How the rows came to be there: `"resident"`, or `"direct"` from files.
         end: Steps of the current epoch.
+
+    With `rows`, those are the rows that the order is an order of.
     """
 
-    def __init__(self, order: Order, program: Any, placement: str = "resident"):
+    def __init__(self, order: Order, program: Any, placement: str = "resident", rows: np.ndarray | None = None):
         super().__init__(order)
         self.placement = placement
+        self._rows = None if rows is None else rows.astype(np.int32)
         self.end = self._first = 0
         self._program = program
 
     def begin_epoch(self) -> None:
-        self._first, self.end, begins = self._order.begin_epoch()
+        begins, numbers = self.draw_epoch()
         if begins:
-            self._program.begin_pass(self._order.rows_of_pass)
+            self._program.begin_pass(numbers)
+
+    def draw_epoch(self) -> tuple[bool, np.ndarray | None]:
+        """Begin an epoch for whoever runs its steps: whether a new pass begins, and the numbers of its rows."""
+        with self.generators():
+            self._first, self.end, begins = self._order.begin_epoch()
+        return begins, self._numbers()
+
+    def _numbers(self) -> np.ndarray | None:
+        numbers = self._order.rows_of_pass
+        if self._rows is None or numbers is None:
+            return self._rows if numbers is None else numbers
+        return self._rows[numbers]
 
     def ready(self, step: int) -> tuple[int, int] | None:
         """Have the rows of a step of the epoch in the program.

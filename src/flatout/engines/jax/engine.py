@@ -29,7 +29,7 @@ from .sink import JaxLanding, JaxSink
 from .uninterrupted import Uninterrupted
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
-_STATE_PARTS = {
+STATE_PARTS = {
     "train": ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables"),
     "test": ("trainable_variables", "non_trainable_variables", "metrics_variables"),
     "predict": ("trainable_variables", "non_trainable_variables"),
@@ -50,7 +50,7 @@ class JaxProgram(LoopedProgram):
     _state: Any = None
     _signature: Any = None
     _marks: tuple[Any, ...] = ()
-    _cost = Cost(0.0, has_loop=False, has_convolution=False)
+    cost = Cost(0.0, has_loop=False, has_convolution=False)
     # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
     _is_chunk = False
 
@@ -59,14 +59,15 @@ class JaxProgram(LoopedProgram):
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
         self._signature = _signature(self._state)
-        output, after = self._trace_step(self._batch_size)[1]
+        jaxpr, (output, after) = self.traced(self.batch_size)
+        self.cost = cost_of(jaxpr.jaxpr)
         if _signature(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
         if jax.default_backend() == "cpu":
-            self._loops = loop_pays_on_cpu(self._cost)
-            self.pays = anything_pays_on_cpu(self._cost)
+            self._loops = loop_pays_on_cpu(self.cost)
+            self.pays = anything_pays_on_cpu(self.cost)
         else:
-            self.unit = choose_unit(self._full, self._cost)
+            self.unit = choose_unit(self.full, self.cost)
         if self._task == "predict":
             self._limit_outputs(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output)))
         self._state = None
@@ -76,16 +77,16 @@ class JaxProgram(LoopedProgram):
         super().replace(data, rows, batch_size)
         self._is_chunk = jax.default_backend() != "cpu"
         if self._is_chunk and self._layout != before:
-            self.unit = choose_unit(self._full, self._cost)
+            self.unit = choose_unit(self.full, self.cost)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         super()._hold(data, rows, batch_size)
         leaves, structure = jax.tree.flatten(data)
-        self._layout = (self._batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
+        self._layout = (self.batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
 
     def _is_whole(self, start: int, stop: int) -> bool:
         # Not with a smaller last batch, which no other chunk has.
-        return self._is_chunk and self._loops and not self._rest and (start, stop) == (0, self._full)
+        return self._is_chunk and self._loops and not self.rest and (start, stop) == (0, self.full)
 
     def _looped(self, start: int, stop: int) -> int:
         if self._is_whole(start, stop):
@@ -99,7 +100,7 @@ class JaxProgram(LoopedProgram):
         return self._advance(("loop", keeps_all), np.array([start, stop], np.int32))
 
     def _run_step(self, step: int) -> Any:
-        return self._advance(("step",), np.int32(step)) if step < self._full else self._advance(("rest",))
+        return self._advance(("step",), np.int32(step)) if step < self.full else self._advance(("rest",))
 
     def end_pass(self) -> None:
         """Keras' `jax_state_sync`, without the conversion that each of its assignments makes (20 us a variable)."""
@@ -126,13 +127,13 @@ class JaxProgram(LoopedProgram):
         with Uninterrupted():
             outputs, self._state = run(*arguments)
             # Not by `setattr`: Keras would look through all of it for layers and variables to track.
-            vars(model)["_jax_state"] = dict(zip(_STATE_PARTS[self._task], self._state, strict=True))
+            vars(model)["_jax_state"] = dict(zip(STATE_PARTS[self._task], self._state, strict=True))
         return outputs
 
     def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
-        arguments = (state, self._data, order, *position)
+        arguments = (state, self.data, order, *position)
         key = (form, self.unit, self.longest, self._signature, self._layout, self._settings)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
@@ -144,12 +145,12 @@ class JaxProgram(LoopedProgram):
         if self._order is None:
             self.begin_pass(None)
         state = self._read_state(purge=False)
-        looped = self._looped(0, self._full)
+        looped = self._looped(0, self.full)
         if looped:
             self._compiled(("loop", every_step or self._task == "predict"), state, np.array([0, looped], np.int32))
-        if looped < self._full:
+        if looped < self.full:
             self._compiled(("step",), state, np.int32(0))
-        if self._rest:
+        if self.rest:
             # A batch that the model cannot take is found when it is its turn.
             with contextlib.suppress(Exception):
                 self._compiled(("rest",), state)
@@ -160,7 +161,7 @@ class JaxProgram(LoopedProgram):
         if not self._variables or self._marks_now() != self._marks:
             self._variables = [
                 model.optimizer.variables if part == "optimizer_variables" else getattr(model, part)
-                for part in _STATE_PARTS[self._task]
+                for part in STATE_PARTS[self._task]
             ]
             self._marks = self._marks_now()
         state = tuple([_value(variable) for variable in variables] for variables in self._variables)
@@ -182,43 +183,53 @@ class JaxProgram(LoopedProgram):
 
     def _function(self, form: str, keeps_all: bool = False) -> Callable[..., Any]:
         if form == "rest":
-            return self._trace_step(self._rest)[0]
-        step, (output, _) = self._trace_step(self._batch_size)
+            return self._trace_step(self.rest)[0]
+        step, (output, _) = self._trace_step(self.batch_size)
         if form == "whole":
             # The host need not ask how it goes on after each iteration, and has time to prepare the next chunk.
-            steps = self._full
+            steps = self.full
             run = loop(step, output, 1, steps if keeps_all else None)
             return lambda state, data, order: run(state, data, order, (0, steps))
         if form == "step":
             return lambda state, data, order, position: step(state, data, order[position])
-        return loop(step, output, self.unit, min(self._full, self.longest or self._full) if keeps_all else None)
+        return loop(step, output, self.unit, min(self.full, self.longest or self.full) if keeps_all else None)
 
     def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
-        """The step as a function of jax operations, and the specification of what it returns.
+        """The step as a function of jax operations on rows, and the specification of what it returns."""
+        jaxpr, spec = self.traced(length)
+        return _on_rows(jaxpr, spec), spec
+
+    def traced(self, length: int) -> tuple[Any, Any]:
+        """The step's jaxpr for batches of this length, and the specification of what it returns.
 
         The model's Python runs once for each length of a batch, whatever forms are built from it.
         """
-        batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self._data)
+        batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self.data)
         leaves, structure = jax.tree.flatten(batch)
         key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, self._settings)
-        step, spec, self._cost = self._functions.get(key, lambda: self._traced(batch))
-        return step, spec
+        jaxpr, spec = self._functions.get(key, lambda: self._traced(batch))
+        return jaxpr, spec
 
-    def _traced(self, batch: Structure) -> tuple[Callable[..., Any], Any, Cost]:
+    def _traced(self, batch: Structure) -> tuple[Any, Any]:
+        state = self._read_state(purge=False) if self._state is None else self._state
         own = stock_step(self._model, self._task)
         if self._is_for_good and hasattr(own, "trace"):
-            traced = own.trace(self._state, batch)
+            traced = own.trace(state, batch)
         else:
             python = getattr(own, "__wrapped__", own)
-            traced = jax.jit(lambda state, batch: python(state, batch)).trace(self._state, batch)
-        jaxpr, spec = traced.jaxpr, traced.out_info
-        operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
-        gather = _gather_apart if jax.default_backend() == "cpu" else _gather
+            traced = jax.jit(lambda state, batch: python(state, batch)).trace(state, batch)
+        return traced.jaxpr, traced.out_info
 
-        def step(state: Any, data: Structure, numbers: Any) -> Any:
-            return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
 
-        return step, spec, cost_of(jaxpr.jaxpr)
+def _on_rows(jaxpr: Any, spec: Any) -> Callable[..., Any]:
+    """A step on the rows of these numbers."""
+    operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
+    gather = _gather_apart if jax.default_backend() == "cpu" else gathered
+
+    def step(state: Any, data: Structure, numbers: Any) -> Any:
+        return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
+
+    return step
 
 
 def _value(variable: Any) -> Any:
@@ -227,7 +238,7 @@ def _value(variable: Any) -> Any:
     return variable.value if value is None else value
 
 
-def _gather(data: Structure, numbers: Any) -> Structure:
+def gathered(data: Structure, numbers: Any) -> Structure:
     return jax.tree.map(lambda rows: rows.at[numbers].get(mode="promise_in_bounds"), data)
 
 
@@ -240,7 +251,7 @@ def _gather_apart(data: Structure, numbers: Any) -> Structure:
     def nothing(data: Structure, numbers: Any) -> Structure:
         return jax.tree.map(lambda rows: jnp.zeros((*numbers.shape, *rows.shape[1:]), rows.dtype), data)
 
-    return lax.cond(numbers[0] >= 0, _gather, nothing, data, numbers)
+    return lax.cond(numbers[0] >= 0, gathered, nothing, data, numbers)
 
 
 def _signature(state: Any) -> tuple[Any, ...]:

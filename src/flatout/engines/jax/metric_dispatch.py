@@ -57,7 +57,12 @@ def result(model: Any, logs: Any) -> dict[str, Any]:
         return jax.device_get(dict(logs))
     results = _run(model, "get_metrics_result", lambda model, _: model.get_metrics_result())
     # All values in one transfer: each takes as long as a dozen steps.
-    return jax.device_get(results if isinstance(logs, dict) and logs.keys() == results.keys() else dict(logs))
+    return jax.device_get(dict(results_or_logs(results, logs)))
+
+
+def results_or_logs(results: dict[str, Any], logs: Any) -> Any:
+    """The results of metrics, or the logs of the last step where those have other names, as Keras chooses."""
+    return results if isinstance(logs, dict) and logs.keys() == results.keys() else logs
 
 
 def _returns_results(model: Any) -> bool:

@@ -31,7 +31,7 @@ class TensorFlowProgram(LoopedProgram):
     _output: Any = None
 
     def _trace(self) -> None:
-        step = self._function("step", self._batch_size).get_concrete_function()
+        step = self._function("step", self.batch_size).get_concrete_function()
         self._output = step.structured_outputs
         leaves = tree.flatten(self._output)
         if not all(isinstance(leaf, tf.Tensor) for leaf in leaves):
@@ -42,19 +42,19 @@ class TensorFlowProgram(LoopedProgram):
             ("slows", *self._layout), lambda: _slows_in_a_loop(step.graph.as_graph_def())
         ):
             self._loops = False
-        elif self._task == "predict" and self._length is None and self._full > 1:
+        elif self._task == "predict" and self._length is None and self.full > 1:
             # Batches of unknown length give outputs of unknown length; so does a mask over rows, whatever their number.
-            whole = self._function("step", self._batch_size, is_known=True).get_concrete_function()
+            whole = self._function("step", self.batch_size, is_known=True).get_concrete_function()
             leaves = tree.flatten(whole.structured_outputs)
         if not all(leaf.shape.is_fully_defined() for leaf in leaves):
             self._loops = False
         if self._loops and not self._xla and current().precision == "fast" and model_supports_jit(self._model):
             # Keras leaves XLA off on a CPU; what XLA rounds otherwise is allowed here.
             self._xla = True
-            self._hold(self._data, self._full * self._batch_size + self._rest, self._batch_size)
+            self._hold(self.data, self.full * self.batch_size + self.rest, self.batch_size)
         if self._task == "predict":
             leaves = tree.flatten(self._output)
-            sizes = [math.prod(size or self._batch_size for size in leaf.shape) * leaf.dtype.size for leaf in leaves]
+            sizes = [math.prod(size or self.batch_size for size in leaf.shape) * leaf.dtype.size for leaf in leaves]
             self._limit_outputs(sum(sizes))
 
     @functools.cached_property
@@ -67,15 +67,15 @@ class TensorFlowProgram(LoopedProgram):
         shapes = [leaf.shape if self._xla else (None, *leaf.shape[1:]) for leaf in _leaves(data)]
         specs = [tf.TensorSpec(shape, leaf.dtype) for shape, leaf in zip(shapes, _leaves(data), strict=True)]
         self._structure = tree.map_structure(lambda _: 0, data, none_is_leaf=False)
-        self._layout = (self._batch_size, repr(self._structure), *specs)
+        self._layout = (self.batch_size, repr(self._structure), *specs)
 
     def _run_loop(self, start: int, stop: int, keeps_all: bool) -> Any:
         bounds = tf.constant(start), tf.constant(stop)
-        return self._function("loop", self._batch_size, keeps_all)(_leaves(self._data), self._order, *bounds)
+        return self._function("loop", self.batch_size, keeps_all)(_leaves(self.data), self._order, *bounds)
 
     def _run_step(self, step: int) -> Any:
-        numbers, rows = (self._order[step], self._batch_size) if step < self._full else (self._rest_order, self._rest)
-        return self._function("step", rows)(_leaves(self._data), numbers)
+        numbers, rows = (self._order[step], self.batch_size) if step < self.full else (self._rest_order, self.rest)
+        return self._function("step", rows)(_leaves(self.data), numbers)
 
     def _length_in_trace(self, rows: int) -> int | None:
         """The length of a batch of so many rows as stock Keras traces it; None if it is not known there.
@@ -92,7 +92,7 @@ class TensorFlowProgram(LoopedProgram):
     def _function(self, form: str, rows: int, stacked: bool = False, is_known: bool = False) -> Any:
         length = rows if is_known else self._length_in_trace(rows)
         # XLA wants to know how many results there will be at most.
-        room = min(self._full, self.longest or self._full) if self._xla and stacked else None
+        room = min(self.full, self.longest or self.full) if self._xla and stacked else None
 
         def make() -> Any:
             step = _on_rows(self._step(is_try=is_known), self._structure)

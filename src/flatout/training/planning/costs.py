@@ -67,7 +67,7 @@ class _Rates(NamedTuple):
 
 # By backend, and whether the device is a GPU. On two cores; on an H200.
 _RATES = {
-    ("jax", False): _Rates(_Line(5e-4, 0.0), _Line(0.06, 0.015), _Line(0.08, 0.02), looped=1.5),
+    ("jax", False): _Rates(_Line(4e-4, 0.0), _Line(0.06, 0.015), _Line(0.45, 0.025), looped=1.5),
     ("jax", True): _Rates(_Line(9e-4, 2e-5), _Line(0.06, 0.015), _Line(0.1, 0.1), looped=1.5),
     ("tensorflow", False): _Rates(_Line(1.6e-3, 0.0), _Line(0.02, 0.02), looped=2.0),
     ("tensorflow", True): _Rates(_Line(2e-3, 0.0), _Line(0.02, 0.02), _Line(0.1, 0.1), looped=2.0),

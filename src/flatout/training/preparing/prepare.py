@@ -34,10 +34,17 @@ from flatout.training.planning.decision import with_notes
 from flatout.training.planning.engine_choice import choose_engine, engine_named
 from flatout.training.planning.plan import Plan
 
-from .prepared import Prepared, build_on_chunk, build_on_rows, compile_step
+from .prepared import HeldRows, Prepared, build_on_chunk, build_on_rows, compile_step
 
 
-def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None, force: bool = False) -> Prepared:
+def prepare(
+    model: Any,
+    call: dict[str, Any],
+    plan: Plan,
+    source: Source | None,
+    force: bool = False,
+    held: HeldRows | None = None,
+) -> Prepared:
     """Build the model, settle the engine, have the data ready and compile the step.
 
     Raises:
@@ -47,6 +54,8 @@ def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None,
     if isinstance(source, BatchSource):
         return stream_batches(model, call, plan, source)
     assert isinstance(source, ArraySource)
+    if held is not None:
+        source = held.source(source)
     # From it Keras may draw before the first epoch, to build a model.
     order = Order(
         source.rows,
@@ -60,7 +69,7 @@ def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None,
     if plan.facts.method != "predict":
         build_on_rows(model, plan, source, order)
     plan = choose_engine(plan, model, source, call.get("callbacks"))
-    prepared = hold_rows(model, call, plan, source, order)
+    prepared = hold_rows(model, call, plan, source, order, held)
     if not prepared.program.pays and not force:
         prepared.feed.close()
         prepared.program.renew()
@@ -68,14 +77,17 @@ def prepare(model: Any, call: dict[str, Any], plan: Plan, source: Source | None,
     return prepared
 
 
-def hold_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource, order: Order) -> Prepared:
+def hold_rows(
+    model: Any, call: dict[str, Any], plan: Plan, source: ArraySource, order: Order, held: HeldRows | None = None
+) -> Prepared:
     """Put the rows where the plan wants them, and compile the step for them; in chunks where there is no room."""
     if plan.data != "streamed":
-        placed = _placed(plan, source)
+        placed = placed_rows(plan, source) if held is None else held.place(plan)
         if placed is not None:
             data, loads = placed
             plan, program = compile_step(plan, model, data, source.rows, source.batch_size)
-            return Prepared(plan, program, ResidentFeed(order, program, plan.data), loads)
+            rows = None if held is None else held.rows
+            return Prepared(plan, program, ResidentFeed(order, program, plan.data, rows), loads)
         plan = with_notes(replace(plan, data="streamed"))
     loads = ()
     if plan.tables in ("memory", "disk"):
@@ -86,7 +98,7 @@ def hold_rows(model: Any, call: dict[str, Any], plan: Plan, source: ArraySource,
     return replace(stream_rows(model, plan, source, order, passes=epochs_of(call)), loads=loads)
 
 
-def _placed(plan: Plan, source: ArraySource) -> placing.Placed | None:
+def placed_rows(plan: Plan, source: ArraySource) -> placing.Placed | None:
     """All rows on the device, and how they came there; None if there is no room for them."""
     engine = engine_named(plan.engine)
     try:

@@ -6,8 +6,11 @@ what is not built yet, with the random numbers that stock Keras draws for it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
+
+import numpy as np
 
 from flatout.base.errors import Refusal, reason
 from flatout.base.when_used import tree
@@ -26,6 +29,21 @@ from flatout.training.planning.plan import Plan
 
 # Has the rows of each step in the program when they are needed, in the order in which stock Keras takes them.
 StepFeed = ResidentFeed | ArrayStream | BatchStream | StockBatches
+
+
+@dataclass(frozen=True, eq=False)
+class HeldRows:
+    """Arrays that several calls share, and the numbers of the rows of them that this call takes; None for all.
+
+    `place` puts them where the plan of a call says, or knows where they are; None if there is no room.
+    """
+
+    place: Callable[[Plan], Any]
+    rows: np.ndarray | None = None
+
+    def source(self, whole: ArraySource) -> ArraySource:
+        """What the arrays are described as, of those rows."""
+        return whole if self.rows is None else replace(whole, rows=len(self.rows))
 
 
 @dataclass(eq=False)

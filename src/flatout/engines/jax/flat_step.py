@@ -1,0 +1,166 @@
+"""A traced step as one list of operations, apart from the numbers in it: what models of one architecture share.
+
+Rates of schedules, weights of losses and momenta are numbers in a step's jaxpr. Two steps with the same operations and
+other numbers are one program with numbers for inputs, which can be mapped over models.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+import numpy as np
+from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+# Calls whose operations are taken as if they stood there: nothing is differentiated any more.
+_CALLS = {
+    "pjit": "jaxpr",
+    "jit": "jaxpr",
+    "closed_call": "call_jaxpr",
+    "core_call": "call_jaxpr",
+    "checkpoint": "jaxpr",
+    "remat": "jaxpr",
+    "remat2": "jaxpr",
+    "custom_jvp_call": "call_jaxpr",
+    "custom_vjp_call": "call_jaxpr",
+    "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+
+
+@dataclass(frozen=True)
+class _Operation:
+    """A primitive with its parameters, and where its operands are; its results come after all values so far.
+
+    A place from 0 on is that of a value; -1, -2, ... are those of numbers.
+    """
+
+    primitive: Any
+    parameters: dict[str, Any]
+    operands: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class FlatStep:
+    """A step, flat.
+
+    Attributes:
+        digest: Of all but the values of its numbers.
+        numbers: Literals and constants, in the order of their use.
+    """
+
+    digest: str
+    numbers: tuple[Any, ...]
+    _operations: tuple[_Operation, ...]
+    _results: tuple[int, ...]
+
+    def run(self, inputs: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
+        """What the step returns, flat, for flat inputs and these numbers in the place of its own."""
+        values = list(inputs)
+
+        def at(place: int) -> Any:
+            return values[place] if place >= 0 else numbers[-1 - place]
+
+        for operation in self._operations:
+            found = operation.primitive.bind(*map(at, operation.operands), **operation.parameters)
+            values.extend(found if operation.primitive.multiple_results else [found])
+        return [at(place) for place in self._results]
+
+
+def flattened(closed: ClosedJaxpr) -> FlatStep:
+    """The operations of a jaxpr, those of the calls in it in their place."""
+    return _Flattening().of(closed)
+
+
+def differing(steps: Sequence[FlatStep]) -> list[int]:
+    """Which numbers are not the same in all of some steps that have the same digest."""
+    first = steps[0].numbers
+    return [
+        place
+        for place, number in enumerate(first)
+        if any(not np.array_equal(number, other.numbers[place], equal_nan=True) for other in steps[1:])
+    ]
+
+
+class _Flattening:
+    def __init__(self) -> None:
+        self._operations: list[_Operation] = []
+        self._numbers: list[Any] = []
+        self._values = 0
+        self._digest = hashlib.sha256()
+
+    def of(self, closed: ClosedJaxpr) -> FlatStep:
+        inputs = self._places(len(closed.jaxpr.invars))
+        self._add(*(variable.aval for variable in closed.jaxpr.invars))
+        results = self._inline(closed.jaxpr, closed.consts, inputs)
+        self._add("results", results)
+        digest = self._digest.hexdigest()
+        return FlatStep(digest, tuple(self._numbers), tuple(self._operations), tuple(results))
+
+    def _inline(self, jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
+        """Add the operations of a jaxpr whose inputs are at these places; returns those of its results."""
+        places: dict[Any, int] = dict(zip(jaxpr.invars, inputs, strict=True))
+        places.update(
+            (variable, self._number(value)) for variable, value in zip(jaxpr.constvars, constants, strict=True)
+        )
+
+        def place_of(atom: Any) -> int:
+            return self._number(np.asarray(atom.val, atom.aval.dtype)) if isinstance(atom, Literal) else places[atom]
+
+        for equation in jaxpr.eqns:
+            operands = [place_of(atom) for atom in equation.invars]
+            name = equation.primitive.name
+            inner = equation.params.get(_CALLS.get(name, ""))
+            if inner is not None:
+                is_closed = isinstance(inner, ClosedJaxpr)
+                body, of_body = (inner.jaxpr, inner.consts) if is_closed else (inner, [])
+                results = self._inline(body, of_body, operands)
+            else:
+                results = self._places(len(equation.outvars))
+                self._operations.append(_Operation(equation.primitive, equation.params, tuple(operands)))
+                self._add(name, sorted(equation.params), operands, [variable.aval for variable in equation.outvars])
+                for parameter in sorted(equation.params):
+                    self._add_parameter(equation.params[parameter])
+            places.update(zip(equation.outvars, results, strict=True))
+        return [place_of(atom) for atom in jaxpr.outvars]
+
+    def _places(self, count: int) -> list[int]:
+        places = list(range(self._values, self._values + count))
+        self._values += count
+        return places
+
+    def _number(self, value: Any) -> int:
+        self._numbers.append(value)
+        self._add("number", getattr(value, "dtype", type(value)), np.shape(value))
+        return -len(self._numbers)
+
+    def _add_parameter(self, value: Any) -> None:
+        if isinstance(value, ClosedJaxpr):
+            # A loop or a branch: its numbers are a part of the program.
+            self._add(value.jaxpr, *(np.asarray(constant).tobytes() for constant in value.consts))
+        elif isinstance(value, (tuple, list)):
+            self._add(len(value))
+            for part in value:
+                self._add_parameter(part)
+        else:
+            self._add(value)
+
+    def _add(self, *parts: Any) -> None:
+        self._digest.update("\n".join(map(str, parts)).encode() + b"\0")
+
+
+def mapped(step: FlatStep, lifted: Sequence[int]) -> Callable[[list[Any], list[Any], list[Any]], list[Any]]:
+    """The step for several models: `(states, batches, numbers) -> results`, each stacked along its first axis.
+
+    `numbers` are those at the places `lifted`; all others are the step's own.
+    """
+
+    def one(state: list[Any], batch: list[Any], numbers: list[Any]) -> list[Any]:
+        own = list(step.numbers)
+        for place, number in zip(lifted, numbers, strict=True):
+            own[place] = number
+        return step.run([*state, *batch], own)
+
+    return jax.vmap(one)

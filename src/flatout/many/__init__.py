@@ -1,0 +1,1 @@
+"""Many independent models at once: seeds, folds, rates and architectures over one data set."""

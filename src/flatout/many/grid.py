@@ -1,0 +1,128 @@
+"""The points of a search: every combination of some values, or a random sample of them."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, overload
+
+import numpy as np
+
+from flatout.base.errors import InvalidOption
+
+Point = dict[str, Any]
+
+
+class Grid(Sequence[Point]):
+    """All combinations of the values of each axis, the last axis first to change.
+
+    Example:
+        >>> import flatout
+        >>> points = flatout.grid(seed=range(2), units=[64, 128])
+        >>> len(points), points[1]
+        (4, {'seed': 0, 'units': 128})
+        >>> points.sample(2, seed=1)
+        [{'seed': 0, 'units': 128}, {'seed': 1, 'units': 128}]
+    """
+
+    def __init__(self, axes: Mapping[str, Any]):
+        self.axes: dict[str, Any] = {name: _values(name, values) for name, values in axes.items()}
+
+    def __len__(self) -> int:
+        return math.prod(len(values) for values in self._listed().values())
+
+    @overload
+    def __getitem__(self, index: int) -> Point: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Point]: ...
+    def __getitem__(self, index: int | slice) -> Point | list[Point]:
+        if isinstance(index, slice):
+            return [self[number] for number in range(*index.indices(len(self)))]
+        axes, number = self._listed(), range(len(self))[index]
+        places = np.unravel_index(number, [len(values) for values in axes.values()])
+        return {name: values[place] for (name, values), place in zip(axes.items(), places, strict=True)}
+
+    def __iter__(self) -> Iterator[Point]:
+        axes = self._listed()
+        return (dict(zip(axes, values, strict=True)) for values in itertools.product(*axes.values()))
+
+    def sample(self, count: int, seed: int = 0) -> list[Point]:
+        """Draw points: different ones of a grid, any where an axis is a distribution.
+
+        Args:
+            count: How many; all of a grid that has fewer.
+            seed: The same seed draws the same points.
+        """
+        if count < 1:
+            raise InvalidOption(f"A sample has at least one point. Received: count={count}.")
+        generator = np.random.default_rng(seed)
+        if not any(map(_is_distribution, self.axes.values())):
+            chosen = generator.permutation(len(self))[:count]
+            return [self[int(number)] for number in sorted(chosen)]
+        return [{name: _drawn(values, generator) for name, values in self.axes.items()} for _ in range(count)]
+
+    def _listed(self) -> dict[str, list[Any]]:
+        drawn = [name for name, values in self.axes.items() if _is_distribution(values)]
+        if drawn:
+            raise InvalidOption(
+                f"A grid has a list of values on each axis. Received: a distribution for {', '.join(drawn)}. Draw from "
+                "it: flatout.grid(...).sample(20)."
+            )
+        return self.axes
+
+    def __repr__(self) -> str:
+        return f"flatout.grid({', '.join(f'{name}={values!r}' for name, values in self.axes.items())})"
+
+
+def grid(**axes: Any) -> Grid:
+    """All combinations of some values, as points for `flatout.fit_many`.
+
+    Args:
+        **axes: For each argument of `build` its values; or a distribution with a method `rvs`, as scipy.stats has them,
+            to `sample` from.
+
+    Example:
+        >>> import flatout
+        >>> len(flatout.grid(seed=range(8), learning_rate=[1e-3, 3e-4], units=[64, 128]))
+        32
+    """
+    return Grid(axes)
+
+
+def points_of(given: Any) -> list[Point]:
+    """The points of a grid, of a list of dicts, or of what gives dicts, such as scikit-learn's `ParameterGrid`."""
+    if isinstance(given, Mapping) or not isinstance(given, Iterable):
+        hint = "flatout.grid(**axes)" if isinstance(given, Mapping) else "a list of dicts"
+        raise InvalidOption(f"`grid` is a list of points, such as {hint}. Received: {type(given).__name__}.")
+    points = [dict(point) if isinstance(point, Mapping) else point for point in given]
+    for number, point in enumerate(points):
+        if not isinstance(point, dict) or not all(isinstance(name, str) for name in point):
+            raise InvalidOption(
+                f"A point of `grid` is a dict of arguments of `build`. Received: {point!r} as number {number}."
+            )
+    if not points:
+        raise InvalidOption("`grid` has no points. Give at least one, [{}] for a build without arguments.")
+    return points
+
+
+def _values(name: str, values: Any) -> Any:
+    if _is_distribution(values):
+        return values
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise InvalidOption(f"An axis of a grid is a list of values. Received: {name}={values!r}. Write [{values!r}].")
+    listed = list(values)
+    if not listed:
+        raise InvalidOption(f"An axis of a grid has at least one value. Received: {name}={values!r}.")
+    return listed
+
+
+def _is_distribution(values: Any) -> bool:
+    return callable(getattr(values, "rvs", None))
+
+
+def _drawn(values: Any, generator: np.random.Generator) -> Any:
+    if not _is_distribution(values):
+        return values[int(generator.integers(len(values)))]
+    drawn = values.rvs(random_state=generator)
+    return drawn.item() if isinstance(drawn, np.generic) else drawn

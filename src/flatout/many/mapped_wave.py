@@ -1,0 +1,201 @@
+"""Candidates of one architecture on jax, trained together: their steps are one program, mapped over models.
+
+Each slot of the program has a candidate, which takes one epoch after the other. Where one is done the next takes its
+slot, so that nobody waits for the slowest of a wave; all that callbacks see and do is that of a `fit` of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+
+from flatout.base.when_used import keras
+from flatout.data.order.row_order import ResidentFeed
+from flatout.engines.jax.engine import JaxProgram
+from flatout.engines.jax.mapped_models import MappedModels, TracedModel
+from flatout.training.fit_loop import FitRun
+from flatout.training.planning.callback_services import service_for
+from flatout.training.running import report
+
+from .ready import Ready
+
+
+def can_be_mapped(ready: Ready) -> bool:
+    """Whether a candidate's callbacks and epochs are served by passes over all rows, and jax runs its steps."""
+    call, prepared = ready.call, ready.prepared
+    if prepared is None or prepared.plan.engine != "jax":
+        return False
+    callbacks = keras.tree.flatten(call["callbacks"])
+    services = {service_for(callback, task) for callback in callbacks for task in ("train", "test")}
+    if not services <= {"none"} or call["steps_per_epoch"] is not None or call["validation_steps"] is not None:
+        return False
+    return call["validation_data"] is None or _validation_program(ready) is not None
+
+
+def traced_model(ready: Ready) -> TracedModel:
+    """What is traced of a candidate that can be mapped."""
+    assert ready.prepared is not None
+    assert isinstance(ready.prepared.program, JaxProgram)
+    return TracedModel(ready.candidate.model, ready.prepared.program, _validation_program(ready))
+
+
+def _validation_program(ready: Ready) -> Any:
+    """The program of a candidate's validation, if it has one and jax runs it."""
+    validation, call = ready.validation, ready.call
+    first = next((epoch for epoch in range(call["epochs"]) if validation.is_due(epoch)), None)
+    if first is None:
+        return None
+    if validation.prepared is None:
+        validation.prepare_ahead(first, None, "jax")
+    return None if validation.prepared is None else validation.prepared.program
+
+
+class _Lane:
+    """A candidate in a slot: its epochs so far, its callbacks, and where its values are."""
+
+    _models: MappedModels
+
+    def __init__(self, ready: Ready, traced: TracedModel, slot: int):
+        assert ready.prepared is not None
+        self.ready, self._prepared, self._slot = ready, ready.prepared, slot
+        self._candidate, self._traced = ready.candidate, traced
+        self._began = time.perf_counter()
+        with self._candidate.generators():
+            self.fit = FitRun(self._candidate.model, ready.call, self._prepared, ready.validation)
+            self._epochs = iter(self.fit.begin())
+        self._traced.note_reset()
+        self._numbers = np.arange(0)
+        self.epoch = -1
+
+    def enter(self, models: MappedModels) -> None:
+        """From here on the values of the model are in its slot."""
+        self._models = models
+        models.hold(self._slot, self._traced)
+
+    def begin_epoch(self) -> bool:
+        """Whether there is an epoch to run; its order is drawn."""
+        epoch = next(self._epochs, None)
+        if epoch is None:
+            return False
+        self.epoch = epoch
+        with self._candidate.generators():
+            self.fit.callbacks.on_epoch_begin(epoch)
+        self._put_back()
+        begins, numbers = self.ready.feed.draw_epoch()
+        if begins:
+            rows = self._traced.rows("train")
+            self._numbers = np.arange(rows, dtype=np.int32) if numbers is None else numbers
+        return True
+
+    @property
+    def order(self) -> np.ndarray:
+        return self._numbers
+
+    @property
+    def is_validated(self) -> bool:
+        return self.ready.validation.is_due(self.epoch)
+
+    @property
+    def validation_order(self) -> np.ndarray:
+        prepared = self.ready.validation.prepared
+        assert prepared is not None
+        feed = prepared.feed
+        assert isinstance(feed, ResidentFeed)
+        _, numbers = feed.draw_epoch()
+        feed.end_epoch(feed.end, finished=True)
+        return np.arange(self._traced.rows("test"), dtype=np.int32) if numbers is None else numbers
+
+    def begin_validation(self) -> None:
+        with self._candidate.generators():
+            self.fit.callbacks.on_test_begin()
+
+    def end_validation(self, logs: dict[str, Any]) -> None:
+        with self._candidate.generators():
+            self.fit.callbacks.on_test_end(logs)
+
+    def end_epoch(self, logs: dict[str, Any]) -> bool:
+        """Whether another epoch shall follow."""
+        feed = self.ready.feed
+        self._prepared.steps += feed.end
+        feed.end_epoch(feed.end, finished=True)
+        with self._candidate.generators():
+            goes_on = self.fit.end_epoch(self.epoch, logs)
+        self._put_back()
+        return goes_on
+
+    def end(self, finished: bool) -> None:
+        """The model has its values back, and its callbacks hear the last."""
+        candidate, model = self._candidate, self._candidate.model
+        self._models.give_back(self._slot, self._traced)
+        with candidate.generators():
+            self.fit.end(finished)
+        if finished:
+            candidate.finish(time.perf_counter() - self._began)
+        report(model, self._prepared, self._prepared.steps, self._began, self.ready.validation.reasons)
+        self.ready.feed.close()
+
+    def _put_back(self) -> None:
+        """What a callback has looked at, and may have changed, goes onto the stack again."""
+        if self._traced.has_its_values:
+            self._models.put(self._slot, self._traced.values())
+            self.enter(self._models)
+
+
+def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> None:
+    """Train candidates that have one digest, `slots` of them at a time."""
+    slots = min(slots, len(group))
+    waiting = deque(group[slots:])
+    lanes: list[_Lane | None] = [_Lane(*one, slot) for slot, one in enumerate(group[:slots])]
+    models = MappedModels([traced for _, traced in group], slots)
+    for lane in lanes:
+        assert lane is not None
+        lane.enter(models)
+    finished = False
+    try:
+        while True:
+            for slot, lane in enumerate(lanes):
+                while lane is not None and not lane.begin_epoch():
+                    lane.end(finished=True)
+                    lane = lanes[slot] = _next(waiting, models, slot)
+            running = [(slot, lane) for slot, lane in enumerate(lanes) if lane is not None]
+            if not running:
+                break
+            logs = _pass(models, "train", {slot: lane.order for slot, lane in running})
+            validated = {slot: lane for slot, lane in running if lane.is_validated}
+            if validated:
+                for lane in validated.values():
+                    lane.begin_validation()
+                found = _pass(models, "test", {slot: lane.validation_order for slot, lane in validated.items()})
+                for slot, lane in validated.items():
+                    lane.end_validation(found[slot])
+                    logs[slot].update({f"val_{name}": value for name, value in found[slot].items()})
+            for slot, lane in running:
+                if not lane.end_epoch(logs[slot]):
+                    lane.end(finished=True)
+                    lanes[slot] = _next(waiting, models, slot)
+        finished = True
+    finally:
+        if not finished:
+            for lane in lanes:
+                if lane is not None:
+                    lane.end(finished=False)
+
+
+def _next(waiting: deque[tuple[Ready, TracedModel]], models: MappedModels, slot: int) -> _Lane | None:
+    """The next candidate in a slot that has become free, if there is one."""
+    if not waiting:
+        return None
+    ready, traced = waiting.popleft()
+    lane = _Lane(ready, traced, slot)
+    models.fill(slot, traced)
+    lane.enter(models)
+    return lane
+
+
+def _pass(models: MappedModels, task: Any, orders: dict[int, np.ndarray]) -> list[dict[str, Any]]:
+    """A pass of all slots; empty ones go with another's rows, and nobody looks at what becomes of them."""
+    some = next(iter(orders.values()))
+    return models.run(task, np.stack([orders.get(slot, some) for slot in range(models.slots)]))

@@ -1,0 +1,58 @@
+"""A candidate at step 0: its model built with its own seed, its steps compiled for rows that all candidates share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from flatout.base.errors import Refusal
+from flatout.base.options import current
+from flatout.data.order.row_order import ResidentFeed
+from flatout.data.sources.description import ArraySource
+from flatout.training.planning.call_facts import plan_call
+from flatout.training.preparing.prepare import prepare
+from flatout.training.preparing.prepared import Prepared
+from flatout.training.validation import Validation
+
+from .candidate import Candidate
+from .shared_call import SharedCall
+
+
+@dataclass(eq=False)
+class Ready:
+    """A candidate at step 0.
+
+    Attributes:
+        candidate: It; its model is built.
+        call: The arguments of its `fit`.
+        prepared: Its steps and its rows; None if its `fit` can share nothing.
+        validation: Its validation.
+    """
+
+    candidate: Candidate
+    call: dict[str, Any]
+    prepared: Prepared | None
+    validation: Validation
+
+    @property
+    def feed(self) -> ResidentFeed:
+        assert self.prepared is not None
+        assert isinstance(self.prepared.feed, ResidentFeed)
+        return self.prepared.feed
+
+
+def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
+    """Build the model of a candidate, and have it ready for its first step; called with its generators in place."""
+    model = candidate.model = shared.build(candidate.point)
+    call = shared.of(candidate)
+    validation = Validation(model, call, shared.validation_rows(candidate, call))
+    prepared = None
+    if isinstance(shared.source, ArraySource):
+        plan, source = plan_call("fit", model, call, replace(current(), force=True), shared.source)
+        if plan.accelerated and plan.data == "resident":
+            try:
+                prepared = prepare(model, call, plan, source, force=True, held=shared.training_rows(candidate))
+            except Refusal:
+                # Stock Keras runs it, and says why.
+                prepared = None
+    return Ready(candidate, call, prepared, validation)

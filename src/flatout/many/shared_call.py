@@ -1,0 +1,192 @@
+"""What all models of a `fit_many` have in common: the arguments of `fit`, and rows that are placed once."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import InvalidOption, Reason
+from flatout.base.when_used import keras, tree
+from flatout.data.output.fingerprint import of_arrays
+from flatout.data.sources.description import ArraySource
+from flatout.engines.select import engine_for
+from flatout.seam.trainers import build_on_batch, is_unbuilt
+from flatout.training.arguments import resolved, split_off_validation
+from flatout.training.planning.call_facts import Source, describe_call
+from flatout.training.planning.plan import Plan
+from flatout.training.preparing.prepare import placed_rows
+from flatout.training.preparing.prepared import HeldRows
+
+from .candidate import Candidate, OwnGenerators
+from .grid import Point
+from .store import Store
+
+# Where callbacks of Keras write: models that share a name would overwrite each other's files.
+_NAMES_OF_FILES = ("filepath", "filename", "log_dir", "backup_dir")
+_PLACE_OF_NUMBER = "{number}"
+
+
+class SharedCall:
+    """The call of `fit` that every candidate makes, on rows of its own.
+
+    Attributes:
+        build: Makes the model of a point.
+        call: The arguments of `fit`, with arrays for paths and frames, and `validation_split` taken off.
+        source: The rows, described; or why they cannot be.
+    """
+
+    def __init__(
+        self,
+        build: Callable[[Point], Any],
+        first: Point,
+        call: dict[str, Any],
+        callbacks: Any,
+        validates_on_folds: bool,
+    ):
+        if validates_on_folds and (call["validation_data"] is not None or call["validation_split"]):
+            raise InvalidOption("`folds` hold out rows for validation. Leave out validation_data and validation_split.")
+        self.build = build
+        self._callbacks = callbacks
+        self._given = call
+        # The names of its inputs say what becomes of the columns of a frame.
+        with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
+            self.call = split_off_validation(resolved("fit", build(first), call))
+        self.source: Source = describe_call("fit", self.call)
+        self._validates_on_folds = validates_on_folds
+        self._train = _Placed()
+        # Keras applies weights of classes to training alone: rows held out are other arrays then.
+        self._test = self._train if validates_on_folds and call["class_weight"] is None else _Placed()
+        if callbacks is not None and not callable(callbacks):
+            self._check_callbacks(callbacks)
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are to be shared out."""
+        if isinstance(self.source, ArraySource):
+            return self.source.rows
+        why = f" ({self.source})" if isinstance(self.source, Reason) else ""
+        raise InvalidOption(f"`folds` and `subsets` want arrays, frames or files as `x`, whose rows have numbers{why}.")
+
+    def fingerprint(self) -> dict[str, str]:
+        """What all models have in common, by names that a user knows."""
+        data = [self.call[name] for name in ("x", "y", "sample_weight", "validation_data")]
+        plain = {
+            name: repr(value)
+            for name, value in self.call.items()
+            if name not in ("x", "y", "sample_weight", "validation_data", "callbacks", "verbose")
+        }
+        try:
+            return {"the data": of_arrays(data), **plain, "backend": keras.config.backend()}
+        except Exception as error:
+            raise InvalidOption(f"`checkpoint` wants arrays, frames or files as data: {error}") from error
+
+    def restored(self, store: Store, candidate: Candidate) -> Any:
+        """The model of a candidate that an earlier run has finished."""
+        with candidate.generators.seeded(candidate.seed):
+            model = self.build(candidate.point)
+            if is_unbuilt(model) and isinstance(self.source, ArraySource):
+                head = engine_for(keras.config.backend()).place(self.source.head(self.source.batch_size))
+                build_on_batch(model, head)
+            model.optimizer.build(model.trainable_variables)
+        store.give_values(candidate, model)
+        return model
+
+    def of(self, candidate: Candidate) -> dict[str, Any]:
+        """The arguments of the `fit` of a candidate, whose rows are shared."""
+        # A model remembers the codes of words in the columns that it was trained on.
+        resolved("fit", candidate.model, self._given)
+        call = {**self.call, "callbacks": self._callbacks_of(candidate)}
+        if self._validates_on_folds:
+            given = (call["x"], call["y"], call["sample_weight"])
+            call["validation_data"] = given if given[2] is not None else given[:2]
+        return call
+
+    def on_its_rows(self, candidate: Candidate, call: dict[str, Any]) -> dict[str, Any]:
+        """The same with copies of its rows, for a `fit` that shares nothing."""
+        split, names = candidate.split, ("x", "y", "sample_weight")
+        if split.train is None:
+            return call
+        call = {**call, **{name: _taken(call[name], split.train) for name in names}}
+        if split.held_out is not None:
+            call["validation_data"] = tuple(_taken(part, split.held_out) for part in call["validation_data"])
+        return call
+
+    def training_rows(self, candidate: Candidate) -> HeldRows:
+        assert isinstance(self.source, ArraySource)
+        return HeldRows(self._train.at(self.source), candidate.split.train)
+
+    def validation_rows(self, candidate: Candidate, call: dict[str, Any]) -> HeldRows | None:
+        if call["validation_data"] is None:
+            return None
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(call["validation_data"])
+        source = self._test.source or describe_call("evaluate", {"x": x, "y": y, "sample_weight": sample_weight})
+        if not isinstance(source, ArraySource):
+            return None
+        return HeldRows(self._test.at(source), candidate.split.held_out)
+
+    def _callbacks_of(self, candidate: Candidate) -> list[Any]:
+        given = self._callbacks
+        if given is None:
+            return []
+        if callable(given):
+            made = given(**_accepted(given, candidate.point))
+            return list(made or [])
+        own = [copy.deepcopy(callback) for callback in _flat(given)]
+        for callback in own:
+            for name in _NAMES_OF_FILES:
+                path = getattr(callback, name, None)
+                if isinstance(path, str):
+                    setattr(callback, name, path.replace(_PLACE_OF_NUMBER, str(candidate.number)))
+        return own
+
+    def _check_callbacks(self, callbacks: Any) -> None:
+        for callback in _flat(callbacks):
+            if not isinstance(callback, keras.callbacks.Callback):
+                raise InvalidOption(
+                    "`callbacks` is a list of Keras callbacks, or a function that makes one for a point. "
+                    f"Received: {type(callback).__name__}."
+                )
+            paths = [path for name in _NAMES_OF_FILES if isinstance(path := getattr(callback, name, None), str)]
+            if any(_PLACE_OF_NUMBER not in path for path in paths):
+                raise InvalidOption(
+                    f"All models would write to {paths[0]!r} of {type(callback).__name__}. Put {_PLACE_OF_NUMBER!r} "
+                    "into the name, for the number of the model, or give a function: callbacks=lambda **point: [...]."
+                )
+
+
+class _Placed:
+    """Rows on the device, for every engine that asks for them."""
+
+    def __init__(self) -> None:
+        self.source: ArraySource | None = None
+        self._by_engine: dict[str, Any] = {}
+
+    def at(self, source: ArraySource) -> Callable[[Plan], Any]:
+        self.source = source
+
+        def place(plan: Plan) -> Any:
+            if plan.engine not in self._by_engine:
+                self._by_engine[plan.engine] = placed_rows(plan, source)
+            return self._by_engine[plan.engine]
+
+        return place
+
+
+def _flat(callbacks: Any) -> list[Any]:
+    return list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
+
+
+def _accepted(function: Callable[..., Any], point: Point) -> Point:
+    parameters = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {name: value for name, value in point.items() if takes_any or name in parameters}
+
+
+def _taken(structure: Any, rows: np.ndarray) -> Any:
+    return tree.map_structure(
+        lambda leaf: None if leaf is None else leaf.iloc[rows] if hasattr(leaf, "iloc") else leaf[rows], structure
+    )

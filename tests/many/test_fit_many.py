@@ -1,0 +1,191 @@
+"""Each of many models comes out as it does alone, however they were run, and leaves no trace in the others."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import keras
+import numpy as np
+import pytest
+from keras import layers
+
+import flatout
+from flatout.many import fit_many as conductor
+from flatout.many import waves
+
+BACKEND = keras.config.backend()
+ROWS, BATCH = 44, 16
+X = np.random.default_rng(5).normal(size=(ROWS, 6)).astype("float32")
+Y = np.argmax(X[:, :3], axis=1)
+HELD_OUT = (X[:20], Y[:20])
+# Rounded in another order, and amplified by a few steps.
+TOLERANCE = {"rtol": 0, "atol": 1e-5 if BACKEND == "jax" else 1e-6}
+
+
+def build(learning_rate: float = 1e-2, decay: float = 0.5, units: int = 8) -> Any:
+    model = keras.Sequential(
+        [
+            layers.Input((6,)),
+            layers.Dense(units, activation="relu"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.3),
+            layers.Dense(3, activation="softmax"),
+        ]
+    )
+    rate = keras.optimizers.schedules.ExponentialDecay(learning_rate, 2, decay)
+    model.compile(keras.optimizers.Adam(rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    return model
+
+
+def alone(make: Any, point: dict[str, Any], rows: Any = slice(None), **arguments: Any) -> tuple[Any, dict[str, Any]]:
+    point = dict(point)
+    keras.utils.set_random_seed(point.pop("seed"))
+    model = make(**{name: value for name, value in point.items() if name != "fold"})
+    with flatout.options(force=True):
+        history = flatout.fit(model, X[rows], Y[rows], batch_size=BATCH, verbose=0, **arguments)
+    return model, history.history
+
+
+def assert_same(many: flatout.Many, number: int, model: Any, history: dict[str, Any]) -> None:
+    assert many.histories[number].keys() == history.keys()
+    for name, values in history.items():
+        np.testing.assert_allclose(many.histories[number][name], values, err_msg=name, **TOLERANCE)
+    ours, theirs = many.models[number], model
+    for one, other in zip(
+        [*ours.variables, *ours.optimizer.variables], [*theirs.variables, *theirs.optimizer.variables], strict=True
+    ):
+        got, expected = map(keras.ops.convert_to_numpy, (one.value, other.value))
+        np.testing.assert_allclose(got, expected, err_msg=one.path, **TOLERANCE)
+
+
+@pytest.fixture(params=["as it comes", "mapped"] if BACKEND == "jax" else ["as it comes"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How models run; on a CPU jax does not map them by itself."""
+    if request.param == "mapped":
+        monkeypatch.setattr(conductor, "run_candidates", waves.run_in_groups)
+        monkeypatch.setattr(waves, "_slots", lambda nbytes, candidates: 3)
+        return waves.MAPPED
+    return waves.SIDE_BY_SIDE if BACKEND == "jax" else waves.IN_TURNS
+
+
+def early_stopping() -> Any:
+    return keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, restore_best_weights=True)
+
+
+def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
+    points = [
+        {"seed": 1, "learning_rate": 0.1},
+        {"seed": 2, "learning_rate": 0.01},
+        {"seed": 3, "learning_rate": 0.2, "decay": 0.9},
+        {"seed": 3, "learning_rate": 0.3},
+    ]
+    arguments = {"epochs": 5, "validation_data": HELD_OUT}
+    before = np.random.get_state()[1], random.getstate()
+    many = flatout.fit_many(
+        build, points, X, Y, batch_size=BATCH, verbose=0, seed=0, callbacks=[early_stopping()], **arguments
+    )
+    assert (np.random.get_state()[1] == before[0]).all()
+    assert random.getstate() == before[1]
+    assert many.ways == {way: 4}
+    lengths = []
+    for number, point in enumerate(points):
+        model, history = alone(build, point, callbacks=[early_stopping()], **arguments)
+        assert_same(many, number, model, history)
+        lengths.append(len(history["loss"]))
+    assert len(set(lengths)) > 1, "One of them was to be stopped early."
+
+
+def test_folds_share_the_rows_and_hold_out_their_own(way: str) -> None:
+    points = flatout.grid(seed=[4], units=[4, 8])
+    many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, folds=2, verbose=0)
+    assert [point["fold"] for point in many.points] == [0, 1, 0, 1]
+    for number, (train, held_out) in enumerate(2 * flatout.many.splits.KFold(2).split(X)):
+        model, history = alone(build, many.points[number], train, epochs=2, validation_data=(X[held_out], Y[held_out]))
+        assert_same(many, number, model, history)
+
+
+class Writing(keras.callbacks.Callback):
+    """Draws from NumPy's generator, and writes to the weights, after every epoch."""
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        bias = self.model.layers[-1].bias
+        bias.assign(bias.value + np.random.uniform(0, 0.1, 3).astype("float32"))
+
+
+def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: str) -> None:
+    points = flatout.grid(seed=range(4))
+    plateau = {"monitor": "loss", "patience": 0, "min_delta": 10.0, "factor": 0.1}
+
+    def callbacks(seed: int = 0) -> list[Any]:
+        return [keras.callbacks.ReduceLROnPlateau(**plateau), Writing()]
+
+    def constant_rate() -> Any:
+        model = build()
+        model.compile(keras.optimizers.Adam(0.05), "sparse_categorical_crossentropy")
+        return model
+
+    many = flatout.fit_many(constant_rate, points, X, Y, batch_size=BATCH, epochs=3, callbacks=callbacks, verbose=0)
+    for number, point in enumerate(points):
+        assert_same(many, number, *alone(constant_rate, point, epochs=3, callbacks=callbacks()))
+
+
+def test_a_model_that_diverges_hurts_no_other(way: str) -> None:
+    points = [{"seed": 1}, {"seed": 2, "learning_rate": float("inf")}, {"seed": 3}]
+    many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)
+    assert np.isnan(many.histories[1]["loss"][-1])
+    for number in (0, 2):
+        assert_same(many, number, *alone(build, points[number], epochs=2))
+    assert many.best("loss") in (0, 2)
+
+
+def test_the_frame_has_a_row_for_each_model() -> None:
+    points = flatout.grid(learning_rate=[0.1, 0.01])
+    many = flatout.fit_many(build, points, X, Y, epochs=2, seed=7, verbose=0, validation_data=HELD_OUT)
+    frame = many.frame
+    assert list(frame["seed"]) == [7, 7]
+    assert list(frame["learning_rate"]) == [0.1, 0.01]
+    assert list(frame["epochs"]) == [2, 2]
+    best = many.best("val_accuracy")
+    assert frame["best_val_accuracy"][best] == frame["best_val_accuracy"].max()
+    assert frame["best_val_loss"][0] == min(many.histories[0]["val_loss"])
+    with pytest.raises(flatout.InvalidOption, match="val_loss"):
+        many.best("auc")
+
+
+def test_a_model_that_cannot_share_anything_is_trained_by_itself() -> None:
+    def eager(seed: int) -> Any:
+        model = build()
+        model.compile("sgd", "sparse_categorical_crossentropy", run_eagerly=True)
+        return model
+
+    many = flatout.fit_many(eager, [{"seed": 1}], X, Y, batch_size=BATCH, subsets=[[3, 4, 5]], epochs=1, verbose=0)
+    assert many.ways == {waves.IN_TURNS: 1}
+    assert_same(many, 0, *alone(lambda: eager(0), {"seed": 1}, [3, 4, 5], epochs=1))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"build": None}, "function that returns"),
+        ({"build": lambda: 3}, "compiled Keras model"),
+        ({"build": lambda: keras.Sequential([layers.Dense(1)])}, "model.compile"),
+        ({"grid": [{"depth": 3}]}, "depth"),
+        ({"grid": [{"seed": 0.5}]}, "whole number"),
+        ({"folds": 2, "subsets": "disjoint"}, "Give one"),
+        ({"folds": 2, "validation_split": 0.5}, "hold out rows"),
+        ({"callbacks": [keras.callbacks.CSVLogger("log.csv")]}, "{number}"),
+        ({"callbacks": [3]}, "Keras callbacks"),
+        ({"x": (row for row in X), "y": None, "folds": 2}, "rows have numbers"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(change: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"build": build, "grid": [{}], "x": X, "y": Y, "verbose": 0, **change}
+    with pytest.raises(flatout.InvalidOption, match=said.replace("{", "\\{")):
+        flatout.fit_many(**given)
+
+
+def test_an_error_in_build_names_the_point() -> None:
+    with pytest.raises(ZeroDivisionError) as error:
+        flatout.fit_many(lambda units: 1 / units, [{"units": 0}], X, Y)
+    assert "'units': 0" in error.value.__notes__[0]

@@ -447,8 +447,8 @@ def test_the_progress_bar_looks_as_keras_does(capsys: pytest.CaptureFixture[str]
 
 
 def test_plan_says_beforehand_what_will_happen() -> None:
-    plan = flatout.plan(make_model(), X, Y, epochs=100)
-    assert (plan.engine, plan.facts.rows, plan.facts.steps) == (keras.config.backend(), ROWS, 700)
+    plan = flatout.plan(make_model(), X, Y, epochs=1000)
+    assert (plan.engine, plan.facts.rows, plan.facts.steps) == (keras.config.backend(), ROWS, 7000)
     assert "resident" in plan.explain()
 
 

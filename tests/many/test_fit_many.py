@@ -78,9 +78,9 @@ def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
         {"seed": 1, "learning_rate": 0.1},
         {"seed": 2, "learning_rate": 0.01},
         {"seed": 3, "learning_rate": 0.2, "decay": 0.9},
-        {"seed": 3, "learning_rate": 0.3},
+        {"seed": 3, "learning_rate": 9.0},
     ]
-    arguments = {"epochs": 5, "validation_data": HELD_OUT}
+    arguments = {"epochs": 4, "validation_data": HELD_OUT}
     before = np.random.get_state()[1], random.getstate()
     many = flatout.fit_many(
         build, points, X, Y, batch_size=BATCH, verbose=0, seed=0, callbacks=[early_stopping()], **arguments
@@ -110,9 +110,10 @@ class Writing(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         bias = self.model.layers[-1].bias
-        bias.assign(bias.value + np.random.uniform(0, 0.1, 3).astype("float32"))
+        bias.assign(keras.ops.convert_to_numpy(bias.value) + np.random.uniform(0, 0.1, 3).astype("float32"))
 
 
+@pytest.mark.backend("jax", "torch")
 def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: str) -> None:
     points = flatout.grid(seed=range(4))
     plateau = {"monitor": "loss", "patience": 0, "min_delta": 10.0, "factor": 0.1}
@@ -130,6 +131,7 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
         assert_same(many, number, *alone(constant_rate, point, epochs=3, callbacks=callbacks()))
 
 
+@pytest.mark.backend("jax", "torch")
 def test_a_model_that_diverges_hurts_no_other(way: str) -> None:
     points = [{"seed": 1}, {"seed": 2, "learning_rate": float("inf")}, {"seed": 3}]
     many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)

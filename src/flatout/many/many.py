@@ -76,6 +76,13 @@ class Many:
             metric: A key of the histories, such as `"val_accuracy"`.
             mode: `"max"`, `"min"`, or `"auto"`: more is better of accuracies, AUC, precision and the like.
         """
+        found = self.ranked(metric, mode)
+        if _best(metric, self.histories[found[0]].get(metric, [])) is None:
+            raise InvalidOption(f"No model has a value of {metric!r} that is a number.")
+        return found[0]
+
+    def ranked(self, metric: str, mode: str = "auto") -> list[int]:
+        """The numbers of all models, the best one first; the arguments are those of `best`."""
         known = sorted({name for history in self.histories for name in history})
         if metric not in known:
             raise InvalidOption(f"No history has {metric!r}. Received metrics: {', '.join(known)}.")
@@ -83,10 +90,9 @@ class Many:
             raise InvalidOption(f"`mode` is 'auto', 'min' or 'max'. Received: {mode!r}.")
         more = is_more_better(metric) if mode == "auto" else mode == "max"
         values = [_best(metric, history.get(metric, []), more) for history in self.histories]
-        found = [number for number, value in enumerate(values) if value is not None]
-        if not found:
-            raise InvalidOption(f"No model has a value of {metric!r} that is a number.")
-        return (max if more else min)(found, key=lambda number: values[number])
+        worst = float("inf")
+        places = [worst if value is None else -value if more else value for value in values]
+        return sorted(range(len(values)), key=places.__getitem__)
 
     def plot(self, metric: str | None = None, path: str | Path | None = None) -> Any:
         """A picture of the histories: every model's metric by epoch, the best one on top.

@@ -62,7 +62,7 @@ class Picture:
         """The picture and the results as one HTML page."""
         rows = self._many.rows()
         names = list(dict.fromkeys(name for row in rows for name in row))
-        ranked = sorted(range(len(rows)), key=lambda number: (number != self._best, number))
+        ranked = self._many.ranked(self._metric)
         cells = "".join(
             f"<tr>{''.join(f'<td>{html.escape(_short(rows[number].get(name)))}</td>' for name in names)}</tr>"
             for number in ranked
@@ -89,7 +89,7 @@ class Picture:
         parts = [label(640, 100, f"last {self._metric} by {name}", "head")]
         for place, value in enumerate(groups):
             parts.append(label(x(place), 424, _short(value), "small quiet mid"))
-            for number, final in finals.items():
+            for number, final in sorted(finals.items(), key=lambda item: item[0] == self._best):
                 if _short(points[number].get(name)) == _short(value):
                     kind = "dot" if number == self._best else "spot"
                     parts.append(f'<circle class="{kind}" cx="{x(place):.1f}" cy="{y(final):.1f}" r="3.6"/>')

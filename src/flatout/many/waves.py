@@ -33,7 +33,7 @@ def run_candidates(candidates: list[Candidate], shared: SharedCall) -> dict[str,
         return _run_in_turns(candidates, shared)
     if jax.default_backend() == "cpu":
         # XLA's products of stacked matrices are slower there than as many single ones, beside each other.
-        return _run_side_by_side(candidates, shared, min(len(candidates), len(os.sched_getaffinity(0))))
+        return _run_side_by_side(candidates, shared, min(len(candidates), os.cpu_count() or 1))
     return run_in_groups(candidates, shared)
 
 

@@ -7,13 +7,15 @@ other numbers are one program with numbers for inputs, which can be mapped over 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
+
+from .convolution_products import convolution
 
 # Calls whose operations are taken as if they stood there: nothing is differentiated any more.
 _CALLS = {
@@ -56,15 +58,21 @@ class FlatStep:
     _operations: tuple[_Operation, ...]
     _results: tuple[int, ...]
 
-    def run(self, inputs: Sequence[Any], numbers: Sequence[Any]) -> list[Any]:
-        """What the step returns, flat, for flat inputs and these numbers in the place of its own."""
-        values = list(inputs)
+    def run(
+        self, inputs: Sequence[Any], numbers: Sequence[Any], instead: Mapping[str, Callable[..., Any]] | None = None
+    ) -> list[Any]:
+        """What the step returns, flat, for flat inputs and these numbers in the place of its own.
+
+        Primitives that are named in `instead` are replaced by functions of the same operands and parameters.
+        """
+        values, instead = list(inputs), instead or {}
 
         def at(place: int) -> Any:
             return values[place] if place >= 0 else numbers[-1 - place]
 
         for operation in self._operations:
-            found = operation.primitive.bind(*map(at, operation.operands), **operation.parameters)
+            function = instead.get(operation.primitive.name, operation.primitive.bind)
+            found = function(*map(at, operation.operands), **operation.parameters)
             values.extend(found if operation.primitive.multiple_results else [found])
         return [at(place) for place in self._results]
 
@@ -161,6 +169,6 @@ def mapped(step: FlatStep, lifted: Sequence[int]) -> Callable[[list[Any], list[A
         own = list(step.numbers)
         for place, number in zip(lifted, numbers, strict=True):
             own[place] = number
-        return step.run([*state, *batch], own)
+        return step.run([*state, *batch], own, {"conv_general_dilated": convolution})
 
     return jax.vmap(one)

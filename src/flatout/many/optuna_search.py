@@ -1,0 +1,72 @@
+"""An Optuna study by ask and tell: trials are asked for in batches, and trained many at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from flatout.base.errors import InvalidOption
+
+from .fit_many import fit_many
+from .grid import Point
+from .many import Many
+
+
+def optimize(
+    study: Any,
+    build: Callable[..., Any],
+    space: Callable[[Any], Point],
+    x: Any = None,
+    y: Any = None,
+    *,
+    trials: int,
+    at_once: int = 16,
+    metric: str = "val_loss",
+    **arguments: Any,
+) -> list[Many]:
+    """Train the trials of an Optuna study, `at_once` of them at a time, and tell it what they came to.
+
+    The value of a trial is the best one of the metric in any epoch, by the study's direction; each epoch's is reported
+    too. A trial without a number, such as one that diverged at once, has failed.
+
+    Args:
+        study: An `optuna.Study` with one direction.
+        build: As for `flatout.fit_many`.
+        space: Draws a point from a trial: `lambda trial: {"units": trial.suggest_int("units", 8, 64)}`.
+        x: As for `flatout.fit_many`.
+        y: As for `flatout.fit_many`.
+        trials: How many.
+        at_once: How many are asked for before the study hears of them.
+        metric: A key of the histories.
+        **arguments: As for `flatout.fit_many`.
+
+    Returns:
+        What each batch of trials came to.
+    """
+    if trials < 1 or at_once < 1:
+        raise InvalidOption(f"There is at least one trial, at a time too. Received: {trials=}, {at_once=}.")
+    if len(study.directions) != 1:
+        raise InvalidOption(f"`optimize` wants a study with one direction. Received: {len(study.directions)}.")
+    best = max if study.direction.name == "MAXIMIZE" else min
+    done: list[Many] = []
+    for start in range(0, trials, at_once):
+        asked = [study.ask() for _ in range(min(at_once, trials - start))]
+        done.append(fit_many(build, [space(trial) for trial in asked], x, y, **arguments))
+        for trial, history in zip(asked, done[-1].histories, strict=True):
+            if metric not in history:
+                raise InvalidOption(f"No history has {metric!r}. Received metrics: {', '.join(history)}.")
+            values = {epoch: value for epoch, value in enumerate(history[metric]) if math.isfinite(value)}
+            for epoch, value in values.items():
+                trial.report(value, epoch)
+            if values:
+                study.tell(trial, best(values.values()))
+            else:
+                study.tell(trial, state=_failed())
+    return done
+
+
+def _failed() -> Any:
+    from optuna.trial import TrialState
+
+    return TrialState.FAIL

@@ -1,0 +1,58 @@
+"""An Optuna study by ask and tell: every trial is told, by the study's direction, and failures are failures."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import keras
+import numpy as np
+import optuna
+import pytest
+from keras import layers
+
+import flatout
+from flatout.many.optuna_search import optimize
+
+pytestmark = pytest.mark.backend("jax")  # The backend has no part in it.
+
+X = np.random.default_rng(3).normal(size=(32, 4)).astype("float32")
+
+
+def build(rate: float) -> Any:
+    model = keras.Sequential([layers.Input((4,)), layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(rate), "mse")
+    return model
+
+
+def test_trials_are_asked_for_in_batches_and_told_their_best_value() -> None:
+    study = optuna.create_study()
+    for rate in (0.01, 0.1, 1e300):
+        study.enqueue_trial({"rate": rate})
+    batches = optimize(
+        study,
+        build,
+        lambda trial: {"rate": trial.suggest_float("rate", 0, 1e308)},
+        X,
+        X[:, 0],
+        trials=3,
+        at_once=2,
+        metric="loss",
+        epochs=2,
+        verbose=0,
+    )
+    assert [len(many) for many in batches] == [2, 1]
+    histories = [history["loss"] for many in batches for history in many.histories]
+    for trial, history in zip(study.trials, histories, strict=True):
+        finite = [value for value in history if np.isfinite(value)]
+        assert trial.value == (min(finite) if finite else None)
+        assert list(trial.intermediate_values.values()) == finite
+    assert [trial.state.name for trial in study.trials[:2]] == ["COMPLETE", "COMPLETE"]
+
+
+def test_another_metric_or_direction_is_refused() -> None:
+    with pytest.raises(flatout.InvalidOption, match="one direction"):
+        optimize(optuna.create_study(directions=["minimize", "minimize"]), build, dict, X, X[:, 0], trials=1)
+    with pytest.raises(flatout.InvalidOption, match="val_loss"):
+        optimize(optuna.create_study(), build, lambda _: {"rate": 0.1}, X, X[:, 0], trials=1, verbose=0)
+    with pytest.raises(flatout.InvalidOption, match="at least one"):
+        optimize(optuna.create_study(), build, lambda _: {"rate": 0.1}, X, X[:, 0], trials=0)

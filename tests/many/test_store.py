@@ -50,6 +50,7 @@ def test_finished_models_are_not_trained_again_and_a_grid_may_grow(tmp_path: Pat
         assert int(other.optimizer.iterations) == 2
 
 
+@pytest.mark.backend("jax")
 def test_a_damaged_model_is_trained_again(tmp_path: Path) -> None:
     first = train(tmp_path, [0.1, 0.01])
     damaged = sorted(tmp_path.glob("*.npz"))[0]
@@ -59,6 +60,7 @@ def test_a_damaged_model_is_trained_again(tmp_path: Path) -> None:
     assert first.histories == again.histories
 
 
+@pytest.mark.backend("jax")
 @pytest.mark.parametrize("change", [{"batch_size": 8}, {"validation_data": (X, X[:, 0])}])
 def test_models_that_were_trained_otherwise_are_refused(tmp_path: Path, change: dict[str, Any]) -> None:
     train(tmp_path, [0.1])

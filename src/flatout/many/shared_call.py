@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -51,10 +52,15 @@ class SharedCall:
             raise InvalidOption("`folds` hold out rows for validation. Leave out validation_data and validation_split.")
         self.build = build
         self._callbacks = callbacks
+        for name in ("x", "validation_data"):
+            if isinstance(call[name], types.GeneratorType):
+                raise InvalidOption(f"A generator is read once, by one model. Received: {name}={call[name]!r}.")
         self._given = call
         # The names of its inputs say what becomes of the columns of a frame.
         with OwnGenerators(engine_for(keras.config.backend())).seeded(0):
-            self.call = split_off_validation(resolved("fit", build(first), call))
+            arrays = resolved("fit", build(first), call)
+        self._has_columns = arrays is not call
+        self.call = split_off_validation(arrays)
         self.source: Source = describe_call("fit", self.call)
         self._validates_on_folds = validates_on_folds
         self._train = _Placed()
@@ -97,8 +103,9 @@ class SharedCall:
 
     def of(self, candidate: Candidate) -> dict[str, Any]:
         """The arguments of the `fit` of a candidate, whose rows are shared."""
-        # A model remembers the codes of words in the columns that it was trained on.
-        resolved("fit", candidate.model, self._given)
+        if self._has_columns:
+            # A model remembers the codes of words in the columns that it was trained on.
+            resolved("fit", candidate.model, self._given)
         call = {**self.call, "callbacks": self._callbacks_of(candidate)}
         if self._validates_on_folds:
             given = (call["x"], call["y"], call["sample_weight"])

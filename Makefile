@@ -90,7 +90,7 @@ bench: venv
 	$(PY) -m flatout bench --backends $$(echo $(BACKENDS) | tr ' ' ,) --json bench.json
 
 scripts: venv
-	$(PY) benchmarks/script_runner $(FOLDER) --backends $$(echo $(BACKENDS) | tr ' ' ,) --second --json scripts.json
+	$(PY) benchmarks/script_runner $(FOLDER) --backends $$(echo $(BACKENDS) | tr ' ' ,) --second --repeats 3 --json scripts.json
 
 clean:
 	rm -rf $(VENV) .venv-gpu demo bench.json scripts.json .mypy_cache .pytest_cache .ruff_cache build dist

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 from typing import Any
 
 import keras
@@ -164,6 +165,26 @@ def test_a_model_that_cannot_share_anything_is_trained_by_itself() -> None:
     many = flatout.fit_many(eager, [{"seed": 1}], X, Y, batch_size=BATCH, subsets=[[3, 4, 5]], epochs=1, verbose=0)
     assert many.ways == {waves.IN_TURNS: 1}
     assert_same(many, 0, *alone(lambda: eager(0), {"seed": 1}, [3, 4, 5], epochs=1))
+
+
+@pytest.mark.backend("jax")
+def test_files_of_callbacks_have_the_number_of_their_model(tmp_path: Path) -> None:
+    callbacks = [
+        keras.callbacks.CSVLogger(f"{tmp_path}/{{number}}.csv"),
+        keras.callbacks.BackupAndRestore(f"{tmp_path}/{{number}}", delete_checkpoint=False),
+    ]
+    flatout.fit_many(build, flatout.grid(seed=[1, 2]), X, Y, epochs=1, verbose=0, callbacks=callbacks)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "0.csv", "1", "1.csv"]
+    assert all(any((tmp_path / name).iterdir()) for name in ("0", "1"))
+
+
+def test_as_many_slots_as_memory_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Device:
+        def free_memory(self) -> int:
+            return 1000
+
+    monkeypatch.setattr(waves, "engine_for", lambda _: Device())
+    assert [waves._slots(nbytes, 8) for nbytes in (10, 100, 350, 10_000)] == [8, 7, 2, 1]
 
 
 class Batches(keras.utils.PyDataset):

@@ -22,7 +22,7 @@ from flatout.engines.select import engine_for
 from flatout.training.arguments import bound
 
 from .candidate import Candidate, OwnGenerators
-from .grid import Point, points_of
+from .grid import Point, accepted, points_of
 from .many import Many
 from .progress import shown
 from .shared_call import SharedCall
@@ -174,6 +174,4 @@ def _check_arguments(build: Callable[..., Any], point: Point, number: int) -> No
 
 def _arguments_of(build: Callable[..., Any], point: Point) -> Point:
     """What `build` is called with: a seed only if it asks for one."""
-    parameters = inspect.signature(build).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return {name: value for name, value in point.items() if name != "seed" or takes_any or name in parameters}
+    return {name: value for name, value in point.items() if name != "seed" or "seed" in accepted(build, point)}

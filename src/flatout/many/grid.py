@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
 import numpy as np
@@ -104,6 +105,13 @@ def points_of(given: Any) -> list[Point]:
     if not points:
         raise InvalidOption("`grid` has no points. Give at least one, [{}] for a build without arguments.")
     return points
+
+
+def accepted(function: Callable[..., Any], point: Point) -> Point:
+    """Those of a point's arguments that a function takes."""
+    parameters = inspect.signature(function).parameters
+    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {name: value for name, value in point.items() if takes_any or name in parameters}
 
 
 def _values(name: str, values: Any) -> Any:

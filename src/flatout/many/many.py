@@ -106,8 +106,7 @@ class Many:
         """
         from .many_picture import Picture
 
-        known = {name for history in self.histories for name in history}
-        picture = Picture(self, metric or ("val_loss" if "val_loss" in known else "loss"))
+        picture = Picture(self, metric or metric_of(self.histories) or "loss")
         if path is not None:
             picture.write(Path(path))
         return picture
@@ -115,6 +114,12 @@ class Many:
     def __repr__(self) -> str:
         ways = "; ".join(f"{count} {way}" for way, count in self.ways.items())
         return f"<flatout.Many: {len(self)} models ({ways})>"
+
+
+def metric_of(histories: Sequence[History]) -> str | None:
+    """What models are compared by: the loss on validation data, else in training."""
+    known = {name for history in histories for name in history}
+    return next((name for name in ("val_loss", "loss") if name in known), min(known, default=None))
 
 
 def is_more_better(metric: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from .candidate import Candidate, History
-from .many import is_more_better
+from .many import is_more_better, metric_of
 
 _ROWS = 8
 _REFRESHES_PER_SECOND = 2
@@ -63,12 +63,6 @@ class _Display:
         seconds = time.perf_counter() - self._began
         left = f", about {_duration(seconds * (count - done) / done)} left" if 0 < done < count else ""
         return f"{len(finished)} of {count} models done, {len(running)} run, {_duration(seconds)}{left}"
-
-
-def metric_of(histories: Sequence[History]) -> str | None:
-    """What the models are compared by: the loss on validation data, else in training."""
-    known = {name for history in histories for name in history}
-    return next((name for name in ("val_loss", "loss") if name in known), min(known, default=None))
 
 
 def _last(candidate: Candidate, metric: str | None) -> Any:

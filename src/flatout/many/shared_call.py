@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
 import types
 from collections.abc import Callable
 from typing import Any
@@ -23,7 +22,7 @@ from flatout.training.preparing.prepare import placed_rows
 from flatout.training.preparing.prepared import HeldRows
 
 from .candidate import Candidate, OwnGenerators
-from .grid import Point
+from .grid import Point, accepted
 from .store import Store
 
 # Where callbacks of Keras write: models that share a name would overwrite each other's files.
@@ -140,14 +139,14 @@ class SharedCall:
         if given is None:
             return []
         if callable(given):
-            made = given(**_accepted(given, candidate.point))
+            made = given(**accepted(given, candidate.point))
             return list(made or [])
         own = [copy.deepcopy(callback) for callback in _flat(given)]
         for callback in own:
-            for name in _NAMES_OF_FILES:
-                path = getattr(callback, name, None)
-                if isinstance(path, str):
-                    setattr(callback, name, path.replace(_PLACE_OF_NUMBER, str(candidate.number)))
+            # In all its attributes: some callbacks make further names of the one that they are given.
+            for name, value in vars(callback).items():
+                if isinstance(value, str) and _PLACE_OF_NUMBER in value:
+                    setattr(callback, name, value.replace(_PLACE_OF_NUMBER, str(candidate.number)))
         return own
 
     def _check_callbacks(self, callbacks: Any) -> None:
@@ -185,12 +184,6 @@ class _Placed:
 
 def _flat(callbacks: Any) -> list[Any]:
     return list(keras.tree.flatten(getattr(callbacks, "callbacks", callbacks)))
-
-
-def _accepted(function: Callable[..., Any], point: Point) -> Point:
-    parameters = inspect.signature(function).parameters
-    takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
-    return {name: value for name, value in point.items() if takes_any or name in parameters}
 
 
 def _taken(structure: Any, rows: np.ndarray) -> Any:

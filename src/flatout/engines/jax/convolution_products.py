@@ -64,27 +64,25 @@ def _spread(lhs: Any, spec: Any, padding: Any, dilation: Any) -> Any:
 
 def _over_window(lhs: Any, kernel: Any, result: Any, strides: Any, spacing: Any, product: Any) -> Any:
     """Each place of the window beside the others, for all positions of the result."""
-    window, features = kernel.shape[:-2], lhs.shape[-1]
-    slices = []
-    for place in itertools.product(*map(range, window)):
-        start = [at * step for at, step in zip(place, spacing, strict=True)]
-        stop = [first + (size - 1) * step + 1 for first, size, step in zip(start, result, strides, strict=True)]
-        slices.append(lax.slice(lhs, (0, *start, 0), (lhs.shape[0], *stop, features), (1, *strides, 1)))
-    patches = jnp.stack(slices, axis=-2)
-    flat = kernel.reshape(-1, features, kernel.shape[-1])
+    patches = jnp.stack(_slices(lhs, kernel.shape[:-2], spacing, result, strides), axis=-2)
+    flat = kernel.reshape(-1, *kernel.shape[-2:])
     last = patches.ndim
     return lax.dot_general(patches, flat, (((last - 2, last - 1), (0, 1)), ((), ())), **product)
 
 
 def _over_result(lhs: Any, kernel: Any, result: Any, strides: Any, spacing: Any, product: Any) -> Any:
     """What the whole window covers, for each position of the result beside the others."""
-    window, features = kernel.shape[:-2], lhs.shape[-1]
-    slices = []
-    for position in itertools.product(*map(range, result)):
-        start = [at * step for at, step in zip(position, strides, strict=True)]
-        stop = [first + (size - 1) * step + 1 for first, size, step in zip(start, window, spacing, strict=True)]
-        slices.append(lax.slice(lhs, (0, *start, 0), (lhs.shape[0], *stop, features), (1, *spacing, 1)))
-    patches = jnp.stack(slices, axis=1)
+    patches = jnp.stack(_slices(lhs, result, strides, kernel.shape[:-2], spacing), axis=1)
     covered = tuple(range(2, patches.ndim))
     found = lax.dot_general(patches, kernel, ((covered, tuple(range(kernel.ndim - 1))), ((), ())), **product)
     return found.reshape(lhs.shape[0], *result, kernel.shape[-1])
+
+
+def _slices(lhs: Any, starts: Any, apart: Any, sizes: Any, steps: Any) -> list[Any]:
+    """A slice of these sizes and steps from each of as many `starts`, which lie `apart`."""
+    found = []
+    for place in itertools.product(*map(range, starts)):
+        start = [at * step for at, step in zip(place, apart, strict=True)]
+        stop = [first + (size - 1) * step + 1 for first, size, step in zip(start, sizes, steps, strict=True)]
+        found.append(lax.slice(lhs, (0, *start, 0), (lhs.shape[0], *stop, lhs.shape[-1]), (1, *steps, 1)))
+    return found

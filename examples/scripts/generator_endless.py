@@ -29,8 +29,7 @@ history = model.fit(
     trajectories(32, seed=0),
     steps_per_epoch=80,
     epochs=4,
-    validation_data=trajectories(64, seed=1),
-    validation_steps=5,
+    validation_data=next(trajectories(320, seed=1)),
     verbose=2,
 )
 print("Mean errors:", [round(value, 4) for value in history.history["val_mae"]])

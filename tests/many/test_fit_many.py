@@ -13,7 +13,8 @@ from keras import layers
 
 import flatout
 from flatout.many import fit_many as conductor
-from flatout.many import waves
+from flatout.many.waves import interleaved_wave
+from flatout.many.waves import run_candidates as waves
 
 BACKEND = keras.config.backend()
 ROWS, BATCH = 44, 16
@@ -60,14 +61,31 @@ def assert_same(many: flatout.Many, number: int, model: Any, history: dict[str, 
         np.testing.assert_allclose(got, expected, err_msg=one.path, **TOLERANCE)
 
 
-@pytest.fixture(params=["as it comes", "mapped"] if BACKEND == "jax" else ["as it comes"])
+WAYS = {"jax": ["as it comes", "mapped", "interleaved"], "torch": ["as it comes", "interleaved"]}
+
+
+@pytest.fixture(params=WAYS.get(BACKEND, ["as it comes"]))
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """How models run; on a CPU jax does not map them by itself."""
+    """How models run; on a CPU they are neither mapped nor interleaved but by this."""
+    if request.param == "interleaved":
+        interleave(monkeypatch)
+        return waves.INTERLEAVED
     if request.param == "mapped":
-        monkeypatch.setattr(conductor, "run_candidates", waves.run_in_groups)
+        monkeypatch.setattr(conductor, "run_candidates", waves.run_on_device)
         monkeypatch.setattr(waves, "_slots", lambda nbytes, candidates: 3)
         return waves.MAPPED
     return waves.SIDE_BY_SIDE if BACKEND == "jax" else waves.IN_TURNS
+
+
+def interleave(monkeypatch: pytest.MonkeyPatch) -> None:
+    if BACKEND == "jax":
+        from flatout.engines.jax.engine import JaxProgram as Program
+    else:
+        from flatout.engines.torch.engine import TorchProgram as Program  # type: ignore[assignment]
+    monkeypatch.setattr(Program, "runs_beside_others", True)
+    monkeypatch.setattr(waves, "_traced_to_be_mapped", lambda _: None)
+    monkeypatch.setattr(interleaved_wave, "_MOST_AT_ONCE", 3)
+    monkeypatch.setattr(conductor, "run_candidates", waves.run_on_device)
 
 
 def stopping(seed: int, **_: Any) -> list[Any]:
@@ -140,6 +158,44 @@ def test_a_model_that_diverges_hurts_no_other(way: str) -> None:
     for number in (0, 2):
         assert_same(many, number, *alone(build, points[number], epochs=2))
     assert many.best("loss") in (0, 2)
+
+
+class Failing(keras.callbacks.Callback):
+    """Fails in the second epoch; of those that do not, tells who began and who ended."""
+
+    def __init__(self, seed: int, told: list[str]):
+        super().__init__()
+        self._seed, self._told = seed, told
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        self._told.append(f"{self._seed} begins")
+
+    def on_train_end(self, logs: Any = None) -> None:
+        self._told.append(f"{self._seed} ends")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        if self._seed == 2 and epoch == 1:
+            raise OSError("the disk is full")
+
+
+@pytest.mark.backend("jax", "torch")
+def test_an_error_in_one_of_interleaved_models_ends_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    interleave(monkeypatch)
+    told: list[str] = []
+    with pytest.raises(OSError, match="the disk is full"):
+        flatout.fit_many(
+            build,
+            flatout.grid(seed=[1, 2, 3]),
+            X,
+            Y,
+            batch_size=BATCH,
+            epochs=9,
+            callbacks=lambda seed: [Failing(seed, told)],
+            verbose=0,
+        )
+    assert told[:2] == ["1 begins", "2 begins"]
+    assert not any("ends" in word for word in told)
+    assert {run.ended_by for run in flatout.explain()[-2:]} == {"OSError"}
 
 
 def test_the_frame_has_a_row_for_each_model() -> None:

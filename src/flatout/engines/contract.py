@@ -6,8 +6,11 @@ which one it is. What is written out here serves the engines that have nothing e
 
 from __future__ import annotations
 
+import contextlib
+import contextvars
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -24,6 +27,50 @@ Structure = Any
 OUTPUT_BYTES_PER_CHUNK = 256 * 2**20
 
 
+@dataclass(frozen=True)
+class Company:
+    """Models that are about to train beside each other on the device.
+
+    Attributes:
+        models: How many; one, but for `fit_many`.
+        kept: What their programs make of the rows that all of them take, by whatever tells it from others.
+    """
+
+    models: int = 1
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+
+_company: contextvars.ContextVar[Company | None] = contextvars.ContextVar("flatout_company", default=None)
+
+
+def company() -> Company:
+    """In which company a program is prepared."""
+    return _company.get() or Company()
+
+
+@contextlib.contextmanager
+def in_company(models: int) -> Iterator[None]:
+    """Prepare and run programs of so many models, over the same rows."""
+    token = _company.set(Company(models))
+    try:
+        yield
+    finally:
+        _company.reset(token)
+
+
+class OwnStream:
+    """Entered while the host works for one of several models that a device trains; this one has nothing to enter."""
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def join(self) -> None:
+        """Have everybody see what was done in it."""
+
+
 class StepProgram(Protocol):
     """`K` times the model's own step per dispatch, over rows that live on the device.
 
@@ -36,11 +83,16 @@ class StepProgram(Protocol):
         pays: False if nothing is to be gained: the step takes so long that Keras' own overhead is lost in it.
         longest: The most steps that `run` may be asked for at once, whole groups of `steps_per_execution`; or None.
         reasons: Why a slower form than the usual one was taken; often empty.
+        runs_beside_others: Whether a device of its own takes the steps, beside those of other models' programs.
     """
 
     engine: str
     unit: int = 1
     pays: bool = True
+
+    @property
+    def runs_beside_others(self) -> bool:
+        return False
 
     @property
     def longest(self) -> int | None: ...
@@ -88,6 +140,10 @@ class StepProgram(Protocol):
     def end_pass(self) -> None:
         """Put all state back into the model's variables."""
         return
+
+    def keep_state(self) -> None:
+        """As `end_pass`, where nobody looks at the variables before the next pass, but resets those of the metrics."""
+        self.end_pass()
 
 
 class Engine(Protocol):
@@ -178,6 +234,10 @@ class Engine(Protocol):
     def mark(self, values: list[Any]) -> Callable[[], object]:
         """What waits until these values are computed, whatever is dispatched after them."""
         ...
+
+    def stream_of_its_own(self) -> OwnStream:
+        """For one of several models whose programs run beside others."""
+        return OwnStream()
 
     def free_memory(self) -> int | None:
         """Bytes free on the device, or None if nobody can say."""

@@ -29,6 +29,12 @@ class OwnGenerators:
         self._own: Generators | None = None
         self._depth = 0
 
+    @property
+    def of_numpy(self) -> Any:
+        """The state of NumPy's generator, once they were in place."""
+        assert self._own is not None
+        return self._own.numpy
+
     @contextlib.contextmanager
     def __call__(self) -> Iterator[None]:
         with _at_work:

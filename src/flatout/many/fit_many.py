@@ -28,7 +28,7 @@ from .progress import shown
 from .shared_call import SharedCall
 from .splits import Split, folds_of, subsets_of
 from .store import Store
-from .waves import run_candidates
+from .waves.run_candidates import run_candidates
 
 
 def fit_many(

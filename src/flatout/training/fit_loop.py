@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
 from typing import Any
 
 from flatout.base.when_used import keras
@@ -10,7 +11,7 @@ from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import check_step_function, first_epoch
 
 from .ledger import Ledger, on_host
-from .passes import callback_list, run_pass, users_callbacks
+from .passes import callback_list, look_at_variables, pass_pieces, users_callbacks
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -29,7 +30,7 @@ class FitRun:
         last = call["epochs"]
         max_epochs = keras.config.max_epochs()
         if max_epochs and max_epochs < last:
-            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=7)
+            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=8)
             last = max_epochs
         keep_validation(model, None)
         self.callbacks = callback_list(model, call, self._feed.steps, last, add_history=True)
@@ -70,11 +71,11 @@ class FitRun:
         engine.end_run(model)
 
 
-def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation) -> Any:
-    """Keras' `fit` from its first callback on; returns the `History`."""
+def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation) -> Iterator[None]:
+    """Keras' `fit` from its first callback on, in pieces: each ends where the next would wait for the device."""
     engine, feed, program = prepared.engine, prepared.feed, prepared.program
     fit = FitRun(model, call, prepared, validation)
-    watched = users_callbacks(fit.callbacks)
+    watched, looked_at = users_callbacks(fit.callbacks), look_at_variables(fit.callbacks)
     epochs = fit.begin()
     finished = False
     try:
@@ -90,8 +91,11 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 # placed while the training is compiled.
                 program.compile_ahead(ledger.is_watched)
                 validation.prepare_ahead(epoch, fit.callbacks, engine.name)
-            done = run_pass(model, prepared, ledger)
-            program.end_pass()
+            done = yield from pass_pieces(model, prepared, ledger)
+            if looked_at or validation.is_due(epoch):
+                program.end_pass()
+            else:
+                program.keep_state()
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
             epoch_logs.update(validation.after_epoch(epoch, fit.callbacks, engine.name))
@@ -100,4 +104,3 @@ def fit_epochs(model: Any, call: dict[str, Any], prepared: Prepared, validation:
         finished = True
     finally:
         fit.end(finished)
-    return model.history

@@ -6,7 +6,7 @@ run in one dispatch on data that were made ready before step 0 (`preparing/`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -31,16 +31,27 @@ class Pass:
     steps: int = 0
 
 
-def run_pass(
+def run_pass(model: Any, prepared: Prepared, ledger: Ledger, *part: Any) -> Pass:
+    """Run all steps of an epoch, or of a `part` of it, as `pass_pieces` takes it."""
+    pieces = pass_pieces(model, prepared, ledger, *part)
+    while True:
+        try:
+            next(pieces)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+
+
+def pass_pieces(
     model: Any,
     prepared: Prepared,
     ledger: Ledger,
     first_step: int = 0,
     take_outputs: Callable[[list[Any]], None] | None = None,
-) -> Pass:
+) -> Generator[None, None, Pass]:
     """Run all steps of an epoch from `first_step` on, or those up to the one at which a callback stops it.
 
-    Outputs of predict are given to `take_outputs` chunk by chunk; by default all are kept.
+    Outputs of predict are given to `take_outputs` chunk by chunk; by default all are kept. A piece ends where steps
+    were launched, of which nothing is asked yet.
     """
     program, feed = prepared.program, prepared.feed
     done = Pass(steps=first_step)
@@ -67,6 +78,7 @@ def run_pass(
             # the last steps may take no time; and again, because somebody may have drawn random numbers since.
             feed.draw_ahead()
         results = [*untold, *program.run(first + start, first + stop, ledger.is_watched)]
+        yield
         if stop % model.steps_per_execution and stop < end:
             if feed.ready(stop) is not None:
                 # A batch of another shape cuts a group in two.
@@ -124,7 +136,7 @@ def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
 
 
 def predict_pass(model: Any, call: dict[str, Any], prepared: Prepared, *part: Any) -> Pass:
-    """The same of a part, as `run_pass` takes it."""
+    """The same of a part, as `pass_pieces` takes it."""
     callbacks, done = _run_whole(model, call, prepared, None, *part)
     callbacks.on_predict_end()
     prepared.engine.end_run(model)
@@ -167,3 +179,14 @@ def users_callbacks(callbacks: Any) -> list[Any]:
         or any(name.startswith("on_") for name in vars(callback))
         or isinstance(callback, keras.callbacks.TensorBoard)
     ]
+
+
+def look_at_variables(callbacks: Any) -> bool:
+    """Whether callbacks may look at the model's variables between epochs: all but a few of Keras' own."""
+    return bool(users_callbacks(callbacks)) or not all(map(_is_blind, callbacks.callbacks))
+
+
+def _is_blind(callback: Any) -> bool:
+    if type(callback) is keras.callbacks.EarlyStopping:
+        return not callback.restore_best_weights
+    return type(callback) in (keras.callbacks.History, keras.callbacks.ProgbarLogger, keras.callbacks.CSVLogger)

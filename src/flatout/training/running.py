@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
+from collections.abc import Generator, Iterator
 from typing import Any
 
 from flatout.base.errors import Reason
@@ -10,7 +12,7 @@ from flatout.base.report import RunReport, record
 from flatout.seam import stock_methods as stock
 from flatout.tables.loss.model_inputs import check_inputs
 
-from .fit_loop import fit_epochs
+from .fit_loop import fit_pieces
 from .loss_reasons import with_losses
 from .passes import evaluate_pass, predict_all
 from .planning.engine_choice import refuse_stock
@@ -25,12 +27,30 @@ _What = tuple[str, bool, str, str, int]
 
 def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float) -> Any:
     """Run what was prepared, from the first callback on; returns what Keras' method returns."""
+    if prepared.plan.task == "train":
+        for _ in run_pieces(model, call, prepared, validation, started):
+            pass
+        return model.history
+    with _reported(model, call, prepared, validation, started):
+        return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)
+
+
+def run_pieces(
+    model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float
+) -> Generator[None, None, None]:
+    """Run a `fit` that was prepared, in pieces: each ends where the next would wait for the device."""
+    with _reported(model, call, prepared, validation, started):
+        yield from fit_pieces(model, call, prepared, validation)
+
+
+@contextlib.contextmanager
+def _reported(
+    model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float
+) -> Iterator[None]:
     ended_by = ""
     try:
         check_inputs(model, call["x"])
-        if prepared.plan.task == "train":
-            return fit_epochs(model, call, prepared, validation)
-        return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)
+        yield
     except BaseException as error:
         ended_by = type(error).__name__
         raise

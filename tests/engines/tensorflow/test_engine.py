@@ -88,3 +88,20 @@ def test_what_is_kept_does_not_keep_the_rows() -> None:
         flatout.fit(model, np.ones((77, 6, 6, 1), "float32"), np.ones((77, 1), "float32"), verbose=0)
     assert flatout.explain()[-1].accelerated
     assert tensors() == 0
+
+
+def test_silu_is_rounded_as_in_stock_keras() -> None:
+    """Outside of loops oneDNN has an operation of its own for it."""
+    x, y = _data()
+    weights = []
+    for engine in ("stock", "tensorflow"):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential(
+            [keras.Input((6, 6, 1)), keras.layers.Flatten(), keras.layers.Dense(48, "silu"), keras.layers.Dense(1)]
+        )
+        model.compile("adam", "mse")
+        with flatout.options(force=True):
+            flatout.fit(model, x, y, batch_size=20, epochs=20, verbose=0, engine=engine)
+        weights.append(model.get_weights())
+    for ours, expected in zip(*weights, strict=True):
+        np.testing.assert_array_equal(ours, expected)

@@ -44,6 +44,10 @@ class Order:
         strategy: Any = None,
     ):
         self._drawn_ahead = _drawn_ahead_of(trainer_module, shuffle)
+        # Every epoch is a pass of its own, whose order is all that it draws: Keras' iterator need not be asked for it.
+        is_jax = trainer_module.__name__.endswith("jax.trainer")
+        is_plain = shuffle in (True, False) and steps_per_epoch is None and rows > 0
+        self._is_known = is_jax and is_plain and _epochs_draw_alike()
         adapter = _index_adapter(rows, batch_size, shuffle, self._drawn_ahead)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
@@ -75,6 +79,9 @@ class Order:
 
     def begin_epoch(self) -> tuple[int, int, bool]:
         """Start an epoch: its first step within the pass, the number of steps, and whether `rows_of_pass` is new."""
+        if self._is_known:
+            self.rows_of_pass = self._drawn() if self._shuffle else None
+            return 0, self._batches, True
         self._enumerator = passes(self.iterator)
         _, _, batches = next(self._enumerator)
         begins = batches is not self._pass
@@ -93,9 +100,20 @@ class Order:
             self.rows_of_pass = _next_numbers(batches).astype(np.int32, copy=False)
         return first, count, begins
 
+    def _drawn(self) -> np.ndarray:
+        order = self._drawn_ahead.take(self._rows)
+        return (np.random.permutation(self._rows) if order is None else order).astype(np.int32, copy=False)
+
     def draw_ahead(self) -> None:
         """Draw the order of the next pass, as far as it can be foreseen."""
-        self._drawn_ahead.look(self._rows)
+        if self._shuffle:
+            self._drawn_ahead.look(self._rows)
+
+    def draw_by(self, drawn: DrawnAhead) -> bool:
+        """Have all orders from now on drawn by something else; False where only Keras' iterator knows them."""
+        if self._is_known:
+            self._drawn_ahead = drawn
+        return self._is_known
 
     def close(self) -> None:
         """Have nothing left over of what was foreseen."""
@@ -103,6 +121,8 @@ class Order:
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         """Bring Keras' iterator to where stock Keras would have left it after so many steps."""
+        if self._is_known:
+            return
         if finished:
             for _ in self._enumerator:
                 pass
@@ -176,6 +196,10 @@ class RowFeed:
     def draw_ahead(self) -> None:
         with self.generators():
             self._order.draw_ahead()
+
+    def draw_by(self, drawn: DrawnAhead) -> bool:
+        """As `Order.draw_by`."""
+        return isinstance(self._order, Order) and self._order.draw_by(drawn)
 
     def end_epoch(self, steps: int, finished: bool) -> None:
         with self.generators():
@@ -277,12 +301,34 @@ def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> DrawnAhead:
 @functools.cache
 def _draws_alike() -> bool:
     """Whether the installed Keras draws its order as `NumPyDrawnAhead` thinks, and nothing else."""
-    rows, before = 100, np.random.get_state()
+    adapter = _index_adapter(100, 10, True, DrawnAhead())
+    return _are_permutations(lambda: [_next_numbers(iter(adapter.get_numpy_iterator()))])
+
+
+@functools.cache
+def _epochs_draw_alike() -> bool:
+    """The same of two epochs as Keras' iterator takes them, from the first step to the last."""
+    iterator = plain_iterator_class()(x=_index_adapter(100, 10, True, DrawnAhead()))
+
+    def epochs() -> list[np.ndarray]:
+        orders = []
+        for _ in range(2):
+            for first, _, batches in passes(iterator):
+                if first == 0:
+                    orders.append(_next_numbers(batches))
+        return orders
+
+    return _are_permutations(epochs)
+
+
+def _are_permutations(draw: Callable[[], list[np.ndarray]]) -> bool:
+    """Whether what is drawn are NumPy's permutations, one after the other, and nothing else is drawn."""
+    before = np.random.get_state()
     try:
-        numbers = _next_numbers(iter(_index_adapter(rows, 10, True, DrawnAhead()).get_numpy_iterator()))
-        left = np.random.get_state()
+        orders, left = draw(), np.random.get_state()
         np.random.set_state(before)
-        return np.array_equal(numbers, np.random.permutation(rows)) and are_same(np.random.get_state(), left)
+        alike = all(np.array_equal(order, np.random.permutation(len(order))) for order in orders)
+        return alike and are_same(np.random.get_state(), left)
     finally:
         np.random.set_state(before)
 

@@ -1,14 +1,17 @@
 """A convolution as one product of matrices, for kernels that are mapped over models.
 
 Mapped, a convolution becomes one with a group of features for each model, for which GPUs have no fast kernels; products
-become batched products, for which they have. What the window covers is laid out beside it, window by window: over the
-positions of the window, or over those of the result where they are fewer, as in the gradient of a kernel.
+become batched products, for which they have. There are three such products, of which that is taken that writes the
+least: what the window covers at each position of the result, laid out before it is multiplied; what each position of
+the operand gives to every place of the window, multiplied before it is added up; and, where the window is larger than
+the result, as in the gradient of a kernel, what the whole window covers. Operands stay in the layout that they have.
 """
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import jax.numpy as jnp
@@ -18,71 +21,140 @@ from jax import lax
 _MOST_SLICES = 64
 
 
+@dataclass(frozen=True)
+class _Shape:
+    """What is known of a convolution without its values, along each axis of the window."""
+
+    parameters: dict[str, Any]
+    lengths: tuple[int, ...]
+    window: tuple[int, ...]
+
+    @property
+    def result(self) -> tuple[int, ...]:
+        """Positions of the result."""
+        given = self.parameters
+        axes = zip(
+            self.lengths, self.window, given["padding"], given["lhs_dilation"], self.spacing, self.strides, strict=True
+        )
+        found = []
+        for length, size, (low, high), spread, space, stride in axes:
+            covered = (length - 1) * spread + 1 + low + high - (size - 1) * space - 1
+            found.append(max(0, covered // stride + 1))
+        return tuple(found)
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return tuple(self.parameters["window_strides"])
+
+    @property
+    def spacing(self) -> tuple[int, ...]:
+        return tuple(self.parameters["rhs_dilation"])
+
+    @property
+    def products(self) -> dict[str, Any]:
+        """The parameters of a product in its place."""
+        return {name: self.parameters[name] for name in ("precision", "preferred_element_type")}
+
+
 def convolution(lhs: Any, rhs: Any, **parameters: Any) -> Any:
     """What `lax.conv_general_dilated_p` computes, with its parameters."""
     numbers = parameters["dimension_numbers"]
-    strides, spacing = parameters["window_strides"], parameters["rhs_dilation"]
-    window, result = _sizes(lhs, rhs, parameters)
+    lengths, window = (
+        tuple(operand.shape[axis] for axis in spec[2:])
+        for operand, spec in ((lhs, numbers.lhs_spec), (rhs, numbers.rhs_spec))
+    )
+    shape = _Shape(parameters, lengths, window)
+    positions, places = math.prod(shape.result), math.prod(window)
     is_grouped = parameters["feature_group_count"] != 1 or parameters["batch_group_count"] != 1
-    if is_grouped or 0 in result or min(math.prod(window), math.prod(result)) > _MOST_SLICES:
+    if is_grouped or positions == 0 or min(places, positions) > _MOST_SLICES:
         return lax.conv_general_dilated_p.bind(lhs, rhs, **parameters)
-    lhs = _spread(lhs, numbers.lhs_spec, parameters["padding"], parameters["lhs_dilation"])
-    outputs, inputs, *places = numbers.rhs_spec
-    kernel = jnp.transpose(rhs, (*places, inputs, outputs))
-    product = {"precision": parameters["precision"], "preferred_element_type": parameters["preferred_element_type"]}
-    laid_out = _over_window if math.prod(window) <= math.prod(result) else _over_result
-    found = laid_out(lhs, kernel, result, strides, spacing, product)
+    features, results = (rhs.shape[axis] for axis in (numbers.rhs_spec[1], numbers.rhs_spec[0]))
+    if places > positions:
+        found = _laid_out_over_result(lhs, rhs, shape)
+    elif set(shape.strides) == {1} and math.prod(lengths) * results < positions * features:
+        found = _multiplied_first(lhs, rhs, shape)
+    else:
+        found = _laid_out_over_window(lhs, rhs, shape)
     # From batch, positions, features to the places that the result shall have them at.
-    batch, features, *positions = numbers.out_spec
-    order = sorted(range(found.ndim), key=lambda axis: (batch, *positions, features)[axis])
-    return jnp.transpose(found, order)
+    batch, feature, *spatial = numbers.out_spec
+    return jnp.transpose(found, sorted(range(found.ndim), key=lambda axis: (batch, *spatial, feature)[axis]))
 
 
-def _sizes(lhs: Any, rhs: Any, parameters: dict[str, Any]) -> tuple[list[int], list[int]]:
-    """How many places the window has, and how many positions the result, along each axis."""
-    numbers = parameters["dimension_numbers"]
-    window = [rhs.shape[axis] for axis in numbers.rhs_spec[2:]]
-    lengths = [lhs.shape[axis] for axis in numbers.lhs_spec[2:]]
-    result = []
-    for number, size in enumerate(window):
-        low, high = parameters["padding"][number]
-        spread = (lengths[number] - 1) * parameters["lhs_dilation"][number] + 1 + low + high
-        reach = (size - 1) * parameters["rhs_dilation"][number] + 1
-        result.append(max(0, (spread - reach) // parameters["window_strides"][number] + 1))
-    return window, result
+def _laid_out_over_window(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+    """Each place of the window beside the others, for all positions of the result."""
+    numbers = shape.parameters["dimension_numbers"]
+    batch, feature, *spatial = numbers.lhs_spec
+    slices = _slices(_spread(lhs, shape), spatial, shape.window, shape.spacing, shape.result, shape.strides)
+    patches = jnp.stack(slices, axis=feature)
+    kernel = _kernel(rhs, numbers.rhs_spec)
+    found = lax.dot_general(patches, kernel, (((feature, feature + 1), (0, 1)), ((), ())), **shape.products)
+    # The axes that are left are in the operand's order.
+    left = sorted((batch, *spatial))
+    return jnp.transpose(found, (*(left.index(axis) for axis in (batch, *spatial)), len(left)))
 
 
-def _spread(lhs: Any, spec: Any, padding: Any, dilation: Any) -> Any:
-    """The operand as batch, positions, features, padded and with zeros between its entries."""
-    batch, features, *positions = spec
-    lhs = jnp.transpose(lhs, (batch, *positions, features))
-    edges = [(low, high, step - 1) for (low, high), step in zip(padding, dilation, strict=True)]
+def _multiplied_first(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+    """What each position of the operand gives to all places of the window, added up where it belongs."""
+    numbers, given = shape.parameters["dimension_numbers"], shape.parameters
+    batch, feature, *spatial = numbers.lhs_spec
+    kernel = _kernel(rhs, numbers.rhs_spec)
+    parts = lax.dot_general(lhs, kernel, (((feature,), (1,)), ((), ())), **shape.products)
+    left = sorted((batch, *spatial))
+    parts = jnp.transpose(parts, (*(left.index(axis) for axis in (batch, *spatial)), parts.ndim - 2, parts.ndim - 1))
+    found: Any = None
+    for number, place in enumerate(itertools.product(*map(range, shape.window))):
+        edges = []
+        for axis, at in enumerate(place):
+            low = given["padding"][axis][0] - at * shape.spacing[axis]
+            inner = given["lhs_dilation"][axis] - 1
+            length = shape.lengths[axis] + (shape.lengths[axis] - 1) * inner
+            edges.append((low, shape.result[axis] - length - low, inner))
+        part = lax.pad(parts[..., number, :], jnp.zeros((), parts.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
+        found = part if found is None else found + part
+    return found
+
+
+def _laid_out_over_result(lhs: Any, rhs: Any, shape: _Shape) -> Any:
+    """What the whole window covers, for each position of the result beside the others."""
+    numbers = shape.parameters["dimension_numbers"]
+    batch, feature, *spatial = numbers.lhs_spec
+    slices = _slices(_spread(lhs, shape), spatial, shape.result, shape.strides, shape.window, shape.spacing)
+    patches = jnp.stack(slices, axis=batch)
+    # The new axis comes before that of the batch.
+    covered = [axis + (axis >= batch) for axis in (feature, *spatial)]
+    _, into, *places = numbers.rhs_spec
+    found = lax.dot_general(patches, rhs, ((covered, (into, *places)), ((), ())), **shape.products)
+    found = found.reshape(*shape.result, *found.shape[1:])
+    return jnp.moveaxis(found, len(shape.result), 0)
+
+
+def _kernel(rhs: Any, spec: Any) -> Any:
+    """The kernel as places, features, results."""
+    outputs, inputs, *places = spec
+    kernel = jnp.transpose(rhs, (*places, inputs, outputs))
+    return kernel.reshape(-1, *kernel.shape[-2:])
+
+
+def _spread(lhs: Any, shape: _Shape) -> Any:
+    """The operand padded, and with zeros between its entries."""
+    edges = [(0, 0, 0)] * lhs.ndim
+    spatial = shape.parameters["dimension_numbers"].lhs_spec[2:]
+    both = zip(spatial, shape.parameters["padding"], shape.parameters["lhs_dilation"], strict=True)
+    for axis, (low, high), spread in both:
+        edges[axis] = (low, high, spread - 1)
     if not any(itertools.chain.from_iterable(edges)):
         return lhs
-    return lax.pad(lhs, jnp.zeros((), lhs.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
+    return lax.pad(lhs, jnp.zeros((), lhs.dtype), edges)
 
 
-def _over_window(lhs: Any, kernel: Any, result: Any, strides: Any, spacing: Any, product: Any) -> Any:
-    """Each place of the window beside the others, for all positions of the result."""
-    patches = jnp.stack(_slices(lhs, kernel.shape[:-2], spacing, result, strides), axis=-2)
-    flat = kernel.reshape(-1, *kernel.shape[-2:])
-    last = patches.ndim
-    return lax.dot_general(patches, flat, (((last - 2, last - 1), (0, 1)), ((), ())), **product)
-
-
-def _over_result(lhs: Any, kernel: Any, result: Any, strides: Any, spacing: Any, product: Any) -> Any:
-    """What the whole window covers, for each position of the result beside the others."""
-    patches = jnp.stack(_slices(lhs, result, strides, kernel.shape[:-2], spacing), axis=1)
-    covered = tuple(range(2, patches.ndim))
-    found = lax.dot_general(patches, kernel, ((covered, tuple(range(kernel.ndim - 1))), ((), ())), **product)
-    return found.reshape(lhs.shape[0], *result, kernel.shape[-1])
-
-
-def _slices(lhs: Any, starts: Any, apart: Any, sizes: Any, steps: Any) -> list[Any]:
-    """A slice of these sizes and steps from each of as many `starts`, which lie `apart`."""
+def _slices(lhs: Any, axes: Any, starts: Any, apart: Any, sizes: Any, steps: Any) -> list[Any]:
+    """A slice of these sizes and steps along some axes from each of as many `starts`, which lie `apart`."""
     found = []
     for place in itertools.product(*map(range, starts)):
-        start = [at * step for at, step in zip(place, apart, strict=True)]
-        stop = [first + (size - 1) * step + 1 for first, size, step in zip(start, sizes, steps, strict=True)]
-        found.append(lax.slice(lhs, (0, *start, 0), (lhs.shape[0], *stop, lhs.shape[-1]), (1, *steps, 1)))
+        first, last, step = [0] * lhs.ndim, [*lhs.shape], [1] * lhs.ndim
+        for number, axis in enumerate(axes):
+            first[axis] = place[number] * apart[number]
+            last[axis] = first[axis] + (sizes[number] - 1) * steps[number] + 1
+            step[axis] = steps[number]
+        found.append(lax.slice(lhs, first, last, step))
     return found

@@ -54,6 +54,10 @@ class JaxProgram(LoopedProgram):
     # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
     _is_chunk = False
 
+    @property
+    def runs_beside_others(self) -> bool:
+        return bool(jax.default_backend() != "cpu")
+
     def _trace(self) -> None:
         self._variables: list[list[Any]] = []
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)

@@ -16,6 +16,7 @@ import numpy as np
 from jax.extend.core import ClosedJaxpr, Jaxpr, Literal
 
 from .convolution_products import convolution
+from .pooled_gradient import select_and_scatter_add
 
 # Calls whose operations are taken as if they stood there: nothing is differentiated any more.
 _CALLS = {
@@ -29,6 +30,11 @@ _CALLS = {
     "custom_jvp_call": "call_jaxpr",
     "custom_vjp_call": "call_jaxpr",
     "custom_vjp_call_jaxpr": "fun_jaxpr",
+}
+# Operations for which GPUs have no good kernels when they are mapped, and what is computed instead.
+_MAPPED_BETTER: dict[str, Callable[..., Any]] = {
+    "conv_general_dilated": convolution,
+    "select_and_scatter_add": select_and_scatter_add,
 }
 
 
@@ -169,6 +175,6 @@ def mapped(step: FlatStep, lifted: Sequence[int]) -> Callable[[list[Any], list[A
         own = list(step.numbers)
         for place, number in zip(lifted, numbers, strict=True):
             own[place] = number
-        return step.run([*state, *batch], own, {"conv_general_dilated": convolution})
+        return step.run([*state, *batch], own, _MAPPED_BETTER)
 
     return jax.vmap(one)

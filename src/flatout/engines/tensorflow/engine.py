@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Callable
 from typing import Any
@@ -39,7 +38,7 @@ class TensorFlowProgram(LoopedProgram):
         if self._task == "predict" and any(leaf.shape.rank in (None, 0) or None in leaf.shape[1:] for leaf in leaves):
             raise TypeError("the shape of the outputs is not known beforehand")
         if not tf.config.list_physical_devices("GPU") and self._functions.get(
-            ("slows", *self._layout), lambda: _slows_in_a_loop(step.graph.as_graph_def())
+            ("not in a loop", *self._layout), lambda: _is_no_step_for_a_loop(step.graph.as_graph_def())
         ):
             self._loops = False
         elif self._task == "predict" and self._length is None and self.full > 1:
@@ -165,14 +164,21 @@ def _leaves(data: Structure) -> list[Any]:
     return [leaf for leaf in tree.flatten(data) if leaf is not None]
 
 
-def _slows_in_a_loop(graph: Any) -> bool:
-    """Whether a step is one that TensorFlow runs slower inside a loop on a CPU than by itself.
+def _is_no_step_for_a_loop(graph: Any) -> bool:
+    """Whether a step is one that TensorFlow runs slower inside a loop on a CPU than by itself, or rounds otherwise.
 
     Measured on two cores: a convnet takes 1.5 times as long (what fuses convolutions does not look into loops), and so
-    do recurrent layers (a loop in the loop). XLA calls no fast convolution there either.
+    do recurrent layers (a loop in the loop). XLA calls no fast convolution there either. With oneDNN a product with a
+    sigmoid, as in `silu`, is one operation outside of loops, whose last bit differs.
     """
-    nodes = itertools.chain(graph.node, *(function.node_def for function in graph.library.function))
-    return any("Conv" in node.op or "While" in node.op for node in nodes)
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        if any("Conv" in node.op or "While" in node.op for node in nodes):
+            return True
+        sigmoids = {node.name for node in nodes if node.op == "Sigmoid"}
+        factors = (name.partition(":")[0] for node in nodes if node.op == "Mul" for name in node.input)
+        if sigmoids.intersection(factors):
+            return True
+    return False
 
 
 class TensorFlowEngine(Engine):

@@ -17,7 +17,16 @@ from keras.src.trainers.data_adapters import array_slicing
 from flatout.base.errors import Reason, reason
 from flatout.data.device.sinks import DeviceMemory, nothing_to_wait_for
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import Engine, StepProgram, Structure, Task, is_on_gpu, steps_per_piece
+from flatout.engines.contract import (
+    Engine,
+    OwnStream,
+    StepProgram,
+    Structure,
+    Task,
+    company,
+    is_on_gpu,
+    steps_per_piece,
+)
 from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.read_guards import ReadGuards
@@ -34,6 +43,8 @@ _MOST_STATES = 4
 # A step that its Python state lets replay less often than this is not worth its capture, which takes about six steps.
 _FEWEST_REPLAYS = 12
 _MOST_SHORT_LIVED = 3
+# More launches of a graph than a stream takes at once would keep the host from those of other models.
+_STEPS_OF_A_TURN = 128
 # A trial runs on the model's own variables and puts back random generators that all threads share.
 _ONE_CAPTURE = threading.RLock()
 
@@ -59,6 +70,7 @@ class TorchProgram(StepProgram):
         # Steps since the last capture, and how many captures in a row did not live for enough of them.
         self._replayed = self._short_lived = 0
         self._has_begun = False
+        self._has_company = company().models > 1
         self._hold(data, rows, batch_size)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
@@ -80,10 +92,14 @@ class TorchProgram(StepProgram):
     @property
     def longest(self) -> int | None:
         if self._task != "predict":
-            return None
+            return _STEPS_OF_A_TURN if self._has_company else None
         group, size = self._model.steps_per_execution, self.loop.output_size
         # Outputs that nobody has seen yet are looked at first.
         return group if size is None else steps_per_piece(size, self._output_bytes, group)
+
+    @property
+    def runs_beside_others(self) -> bool:
+        return self.loop.runs_beside_others
 
     def renew(self) -> None:
         if not self.loop.holds():
@@ -238,6 +254,9 @@ class TorchEngine(Engine):
         event.record(torch.cuda.current_stream(torch.device(get_device())))
         return event.synchronize
 
+    def stream_of_its_own(self) -> OwnStream:
+        return _TorchStream() if self.reuses_memory else super().stream_of_its_own()
+
     def free_memory(self) -> int | None:
         return torch.cuda.mem_get_info()[0] if self.reuses_memory else super().free_memory()
 
@@ -261,6 +280,25 @@ def _is_kept(dtype: np.dtype[Any]) -> bool:
 @functools.cache
 def _stream_of_copies(device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.Stream(device)
+
+
+class _TorchStream(OwnStream):
+    """A stream that begins after all that torch was given so far."""
+
+    def __init__(self) -> None:
+        self._stream = torch.cuda.Stream(torch.device(get_device()))
+        self._stream.wait_stream(torch.cuda.current_stream())
+        self._entered: list[Any] = []
+
+    def __enter__(self) -> None:
+        self._entered.append(torch.cuda.stream(self._stream))
+        self._entered[-1].__enter__()
+
+    def __exit__(self, *_: object) -> None:
+        self._entered.pop().__exit__(None, None, None)
+
+    def join(self) -> None:
+        torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class _Landing:

@@ -138,7 +138,7 @@ class FusedLayer:
 
     @property
     def tiles_at_once(self) -> int:
-        return min(self.tiles_of_a_warp, {8: 6, 16: 2}.get(self.units, 1))
+        return min(self.tiles_of_a_warp, 6 if self.units == 8 else 1)
 
     @property
     def state_registers(self) -> int:

@@ -59,6 +59,12 @@ def compile_to_cubin(source: str, arch: str) -> bytes:
     return file.read_bytes()
 
 
+@functools.lru_cache(maxsize=64)
+def _loaded(source: str, arch: str) -> ObjectCode:
+    """Kernels on the device, once for all programs that have the same ones."""
+    return ObjectCode.from_cubin(compile_to_cubin(source, arch))
+
+
 class CudaCoreLauncher(Launcher):
     """Compiles with NVRTC and launches on a stream of its own, in the primary context that jax and torch use too."""
 
@@ -73,13 +79,11 @@ class CudaCoreLauncher(Launcher):
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
         self.device_name = str(self._device.name)
+        self.processors = int(self._device.properties.multiprocessor_count)
 
     def load(self, program: KernelProgram) -> Run:
         arch = self._device.arch
-        cubin = compile_to_cubin(
-            cuda_source(program), f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}"
-        )
-        code = ObjectCode.from_cubin(cubin)
+        code = _loaded(cuda_source(program), f"sm_{arch}{'a' if program.form == 'fused' and arch == '90' else ''}")
         kernels = {name: code.get_kernel(name) for name in program.kernels}
         for name, kernel in program.kernels.items():
             if kernel.cluster > 1:

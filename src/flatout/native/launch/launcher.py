@@ -92,10 +92,15 @@ class GraphRun(ABC):
 
 
 class Launcher(ABC):
-    """Compiles and runs programs, on a GPU unless a subclass says otherwise."""
+    """Compiles and runs programs, on a GPU unless a subclass says otherwise.
+
+    Attributes:
+        processors: Blocks of a cluster's size that it runs at once, as far as it has clusters.
+    """
 
     name: str
     device_name: str
+    processors: int = 1
 
     @abstractmethod
     def load(self, program: KernelProgram) -> Run:

@@ -6,12 +6,14 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from flatout.base import disk_cache
 from flatout.base.errors import Refusal, reason
+from flatout.engines.contract import company
 from flatout.native.fused.fused_plan import FusedPlan, Precision, plans
 from flatout.native.fused.fused_program import LOG, RANGE, SPLIT, STEP_SUMS, TRAIN, fused_program
 from flatout.native.launch.buffers import DeviceArray
@@ -27,6 +29,8 @@ _LEAST_FEATURE = 2.0**-12
 HIDDEN_UNIT = 1 / 16
 # Bounds of what Adam's epsilon becomes in the kernel, whose four-fold product must neither vanish nor overflow.
 _EPSILONS = (1e-9, 1e8)
+# Half as many blocks for a model take this many times as long for a step.
+_TIMES_FOR_HALF = 1.7
 # The fastest shapes on the GPUs where that was measured.
 _TUNED_FILE = "tuned.json"
 
@@ -71,7 +75,7 @@ class FusedRunner:
         self._launcher = launcher
         self._shared = shared
         found = candidates(launcher, staged, precision)
-        for one in [plan] if plan else in_order_of_speed(launcher.device_name, found):
+        for one in [plan] if plan else in_order_of_speed(launcher, found, company().models):
             program = fused_program(staged, one)
             try:
                 self.plan, self.program, self._run = one, program, launcher.load(program)
@@ -83,13 +87,17 @@ class FusedRunner:
         self._buffers: dict[str, DeviceArray] = {
             name: self._launcher.empty(buffer.shape, np.dtype(buffer.dtype))
             for name, buffer in self.program.layout.items()
-            if 0 not in buffer.shape
+            if 0 not in buffer.shape and name != "fused/numbers"
         }
-        self._split_of: tuple[int, list[np.ndarray]] | None = None
+        self._split_of: _Split | None = None
+        # Of models that train beside each other: rows that one of them has split are split for all.
+        self._splits: dict[Any, _Split] = company().kept
+        self._is_alone = company().models == 1
 
     def forget_x(self) -> None:
         """Split x anew before the next steps; it has other values."""
-        self._split_of = None
+        if self._split_of is not None:
+            self._split_of, self._splits = None, {}
 
     def launch(self, first_row: int, count: int) -> None:
         """Launch `count` steps, from the row `first_row` of the order on, with the state in the shared buffers.
@@ -99,14 +107,17 @@ class FusedRunner:
         """
         self._split()
         self._buffers["fused/span"].assign(np.array([first_row, count], np.int32))
-        self._launch([TRAIN, STEP_SUMS, LOG], self.plan.batch)
+        self._launch([TRAIN], self.plan.batch)
 
     def finish(self) -> None:
-        """Wait for the steps that were launched.
+        """Wait for the steps that were launched, and for the totals after them.
 
         Raises:
             Refusal: A number was out of the range in which halves are exact enough. Nothing was changed.
         """
+        # Not sooner: a GPU takes launches of several streams in the order in which they come, and the steps of other
+        # models would wait behind these for steps of this one.
+        self._launch([STEP_SUMS, LOG], self.plan.batch)
         if self._buffers["fused/failed"].numpy()[0]:
             raise _refusal("weights, activations or gradients have left the range of half precision")
 
@@ -121,22 +132,33 @@ class FusedRunner:
         """Bring x into halves, unless that was done, with the layer before the first Dense one as it is now."""
         x = self._shared["x"]
         constants = _constants(self.program)
-        pointer, others = self._split_of or (None, [])
-        if pointer == x.pointer and all(map(np.array_equal, others, constants)):
+        known = self._split_of
+        if known is not None and known.x.pointer == x.pointer and all(map(np.array_equal, known.constants, constants)):
             return
+        key = (x.pointer, self.plan.layers[0].row_halves, self.plan.is_raw, *(one.tobytes() for one in constants))
+        known = self._splits.get(key)
+        self._split_of = known or self._splits.setdefault(key, self._made_split(x, constants))
+        self._check_epsilon(self._split_of.unit)
+        self._buffers |= {"fused/planes": self._split_of.planes, "fused/numbers": self._split_of.numbers}
+
+    def _made_split(self, x: DeviceArray, constants: list[np.ndarray]) -> _Split:
         rows = x.shape[0]
         unit, multiplier = self._units(rows, constants)
         self._check_epsilon(unit)
-        self._buffers["fused/numbers"].assign(np.array([unit, multiplier], np.float32))
+        numbers = self._launcher.empty((2,), np.dtype("float32"))
+        numbers.assign(np.array([unit, multiplier], np.float32))
         shape = (rows, self.plan.layers[0].row_halves)
-        if "fused/planes" not in self._buffers or self._buffers["fused/planes"].shape != shape:
-            self._buffers.pop("fused/planes", None)
+        planes = self._buffers.pop("fused/planes", None)
+        if planes is None or planes.shape != shape or not self._is_alone:
+            planes = None
             try:
-                self._buffers["fused/planes"] = self._launcher.empty(shape, np.dtype("uint16"))
+                planes = self._launcher.empty(shape, np.dtype("uint16"))
             except Exception as error:
                 raise _refusal(f"there is no memory for x as halves ({2 * math.prod(shape):,} B)") from error
+        self._buffers |= {"fused/planes": planes, "fused/numbers": numbers}
         self._launch([SPLIT], rows)
-        self._split_of = (x.pointer, constants)
+        self._launcher.wait()
+        return _Split(x, constants, unit, planes, numbers)
 
     def _units(self, rows: int, constants: list[np.ndarray]) -> tuple[float, float]:
         """What a 1 in the halves stands for, and what x is multiplied by before it is rounded to them."""
@@ -170,6 +192,17 @@ class FusedRunner:
                 raise _refusal(f"Adam's epsilon of {optimizer['epsilon']:g} is out of proportion to x")
 
 
+@dataclass(frozen=True, eq=False)
+class _Split:
+    """x as halves, what the layer before the first Dense one was then, and what a 1 in the halves stands for."""
+
+    x: DeviceArray
+    constants: list[np.ndarray]
+    unit: float
+    planes: DeviceArray
+    numbers: DeviceArray
+
+
 def _refusal(problem: str) -> Refusal:
     return Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
 
@@ -189,10 +222,21 @@ def _is_scaled_by_one(program: KernelProgram) -> bool:
     return bool((scale == scale[0]).all() and scale[0] > 0 and not offset.any())
 
 
-def in_order_of_speed(device: str, found: list[FusedPlan]) -> list[FusedPlan]:
-    """Plans with the one first that was the fastest on a GPU, if that was measured."""
+def in_order_of_speed(launcher: Launcher, found: list[FusedPlan], models: int = 1) -> list[FusedPlan]:
+    """Plans with the one first by which so many models at once should be done the soonest.
+
+    For one model that is the one that was the fastest on this GPU, if that was measured.
+    """
     known = _known_shapes()
-    return sorted(found, key=lambda plan: known.get(_shape_key(device, plan)) != [plan.cluster, plan.warps])
+
+    def is_not_known(plan: FusedPlan) -> bool:
+        return known.get(_shape_key(launcher.device_name, plan)) != [plan.cluster, plan.warps]
+
+    def duration(plan: FusedPlan) -> float:
+        waves = math.ceil(models * plan.cluster / max(plan.cluster, launcher.processors))
+        return waves * _TIMES_FOR_HALF ** -math.log2(plan.cluster)
+
+    return sorted(found, key=is_not_known if models == 1 else duration)
 
 
 def _shape_key(device: str, plan: FusedPlan) -> str:

@@ -123,6 +123,8 @@ class NativeProgram(StepProgram):
         # The session that has the state, and the steps that it has taken since then.
         self._holder: Session | None = None
         self._taken = 0
+        # Whether its metrics are of an earlier pass.
+        self._is_kept = False
         self._has_run = False
         self._precision = _precision()
         self._output_bytes = output_bytes
@@ -180,6 +182,11 @@ class NativeProgram(StepProgram):
         return steps_per_piece(4 * math.prod(outputs[1:]), min(self._output_bytes, most), group)
 
     @property
+    def runs_beside_others(self) -> bool:
+        """With a launcher of its own it has a stream of its own."""
+        return True
+
+    @property
     def is_fused(self) -> bool:
         """Whether one kernel takes all steps."""
         return self._session.fused is not None
@@ -229,6 +236,9 @@ class NativeProgram(StepProgram):
             self.end_pass()
             session.state(self._task).load()
             self._holder = session
+        elif self._is_kept:
+            session.state(self._task).load_metrics()
+        self._is_kept = False
         first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
         session.launch(self._task, first, end, self._taken)
         self._taken += stop - start
@@ -249,6 +259,11 @@ class NativeProgram(StepProgram):
             self._holder, self._taken = None, 0
             holder.finish()
             holder.state(self._task).store(taken)
+
+    def keep_state(self) -> None:
+        if self._holder is not None:
+            self._holder.finish()
+            self._is_kept = True
 
 
 class Later:

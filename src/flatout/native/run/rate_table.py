@@ -32,12 +32,14 @@ class RateTable:
         rates = self._learning_rates(first, count)
         table = np.stack([rates, rates], axis=1)
         if self._spec.kind == "adam":
-            block, offset = divmod(first, _BLOCK)
-            blocks = range(block, (first + count - 1) // _BLOCK + 1)
             betas = self._spec["beta_1"], self._spec["beta_2"]
-            corrections = np.concatenate([_corrections(*betas, number) for number in blocks], axis=1)
-            roots, rests = corrections[:, offset : offset + count]
-            table[:, 1] = rates * roots / rests
+            for number in range(first // _BLOCK, (first + count - 1) // _BLOCK + 1):
+                start, stop = max(first, number * _BLOCK), min(first + count, (number + 1) * _BLOCK)
+                roots, rests = _corrections(*betas, number)[:, start - number * _BLOCK : stop - number * _BLOCK]
+                part = table[start - first : stop - first, 1]
+                # In Keras' order: the product is rounded before it is divided.
+                part *= roots
+                part /= rests
         return table
 
     def _learning_rates(self, first: int, count: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed, Undo
 from flatout.engines.torch.capture.surroundings import no_collection
 from flatout.engines.torch.graph.codegen import compile_graph
-from flatout.engines.torch.graph.step_graph import Graph
+from flatout.engines.torch.graph.step_graph import Graph, is_random
 
 from .host_seeds import HostSeeds
 from .step_loop import Loop, Rows
@@ -61,6 +61,11 @@ class CudaGraphLoop(Loop):
 
         self._full = _Launches(self, full, full_batch, whole) if full else None
         self._last = _Launches(self, last, last_batch, 1) if last else None
+
+    @property
+    def runs_beside_others(self) -> bool:
+        """Not where graphs draw: what torch has for that on the device is one thing for all streams."""
+        return not any(launches.draws for launches in (self._full, self._last) if launches)
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.
@@ -102,6 +107,7 @@ class _Launches:
         self._position, self._stream, self._pool = loop.position, loop.stream, loop.pool
         place = STEP_NAMES[loop.task]
         self.seeds = HostSeeds(captured.graph, place)
+        self.draws = self.seeds.are_used or any(is_random(one.target) for one in captured.graph.instructions)
         operations = len(captured.quiet_graph.instructions)
         joins = not self.seeds.are_used and steps > _STEPS_PER_LAUNCH
         joins = joins and operations * _STEPS_PER_LAUNCH <= _MOST_OPERATIONS_PER_LAUNCH

@@ -76,6 +76,11 @@ class Loop:
         self.output_size = captured.output_size if captured is not None else None
         self.whole_batches = rows.rows // rows.batch_size
 
+    @property
+    def runs_beside_others(self) -> bool:
+        """Whether the device takes its steps beside those of other models."""
+        return False
+
     def holds(self) -> bool:
         """Whether the step is still what was captured: nothing that its Python reads has changed."""
         return all(captured.reads.hold() for captured in (self.full, self.last) if captured is not None)

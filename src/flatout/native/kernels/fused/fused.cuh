@@ -22,7 +22,7 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     constexpr int FETCHER = C::WARPS - 1;
     CLUSTER_SHARED(FusedShared<C>, sm);
     static_assert(sizeof(FusedShared<C>) <= C::SHARED_BYTES, "shared memory as the host allots it");
-    const FusedPlace<C> me = FusedPlace<C>::here();
+    const FusedPlace<C> whole = FusedPlace<C>::here();
     const int thread = thread_number(), steps = span[1];
     const float x_unit = numbers[0], h_unit = x_unit * (1.0f / W_SCALE);
     order += span[0];
@@ -31,15 +31,15 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     bool bad = false;
 
     // ---- state into registers and shared memory
-    const FusedStep<C> of_tiles = FusedStep<C>::make(x_unit, W_SCALE);
-    const FusedStep<C> of_role = me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
+    const FusedStep<C> tiles_step = FusedStep<C>::make(x_unit, W_SCALE);
+    const FusedStep<C> role_step = whole.has_extra ? tiles_step : FusedStep<C>::make(1.0f, 1.0f);
     typename S::Parameters W, M, V;
-    fused_load_state<C>(me, weights, slot_0, slot_1, of_tiles, of_role, W, M, V, bad);
+    fused_load_state<C>(whole, weights, slot_0, slot_1, tiles_step, role_step, W, M, V, bad);
     for (int i = thread; i < S::UNITS * S::STRIDE; i += C::WARPS * 32) {
         const int unit = i / S::STRIDE, output = i % S::STRIDE;
-        const int at = C::AT_W2 + (me.rank * S::UNITS + unit) * C::OUTPUTS + output;
+        const int at = C::AT_W2 + (whole.rank * S::UNITS + unit) * C::OUTPUTS + output;
         if constexpr (C::WIDTH < C::HIDDEN)
-            if (is_padding<C>(me, unit)) {
+            if (is_padding<C>(whole, unit)) {
                 sm.w2[i] = 0;
                 continue;
             }
@@ -47,8 +47,8 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     }
     for (int i = thread; i < C::BATCH * S::STRIDE; i += C::WARPS * 32) sm.dlogits[i] = 0;
     if constexpr (C::WIDTH < C::HIDDEN) {
-        if (thread < S::UNITS) sm.b1[thread] = is_padding<C>(me, thread) ? 0.0f : weights[C::AT_B1 + me.rank * S::UNITS + thread];
-    } else if (thread < S::UNITS) sm.b1[thread] = weights[C::AT_B1 + me.rank * S::UNITS + thread];
+        if (thread < S::UNITS) sm.b1[thread] = is_padding<C>(whole, thread) ? 0.0f : weights[C::AT_B1 + whole.rank * S::UNITS + thread];
+    } else if (thread < S::UNITS) sm.b1[thread] = weights[C::AT_B1 + whole.rank * S::UNITS + thread];
     if (thread < C::OUTPUTS) sm.b2[0][thread] = weights[C::AT_B2 + thread];
     if (thread == 0) {
         for (int i = 0; i < 4; i++) arrival_init(shared_address(&sm.arrivals[i]));
@@ -56,18 +56,21 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
     }
     block_barrier();
 
-    if (me.warp == FETCHER && steps > 0) fused_first_batch<C>(me, x_first, planes, order, x_ready);
-    const int first_own = me.rank * S::ROWS + me.warp % S::ROWS_AT_ONCE;
+    if (whole.warp == FETCHER && steps > 0) fused_first_batch<C>(whole, x_first, planes, order, x_ready);
     FusedLabels<C> labels_ahead;
-    labels_ahead.begin(labels, order, first_own, steps);
-    const int fetched = me.rank * S::ROWS + me.lane % S::ROWS;
-    int next_x_row = steps > 1 ? order[C::BATCH + fetched] : 0;
+    labels_ahead.begin(labels, order, whole.rank * S::ROWS + whole.warp % S::ROWS_AT_ONCE, steps);
+    int next_x_row = steps > 1 ? order[C::BATCH + whole.rank * S::ROWS + whole.lane % S::ROWS] : 0;
     float next_rate = steps > 0 ? scalars[C::RATE] : 0.0f;
     cluster_barrier();  // every arrival barrier exists before the first byte comes from elsewhere
 
     NO_UNROLL
     for (int s = 0; s < steps; s++) {
         const int slot = s & 1, parity = s >> 1 & 1;
+        // With more than eight units registers are scarce.
+        const FusedPlace<C> me = S::PACKED ? whole : place_for_now<C>(whole.rank);
+        const FusedStep<C> of_tiles = S::PACKED ? tiles_step : FusedStep<C>::make(x_unit, W_SCALE);
+        const FusedStep<C> of_role = S::PACKED ? role_step : me.has_extra ? of_tiles : FusedStep<C>::make(1.0f, 1.0f);
+        const int first_own = me.rank * S::ROWS + me.warp % S::ROWS_AT_ONCE, fetched = me.rank * S::ROWS + me.lane % S::ROWS;
         // Labels, row numbers and rate were read one or two steps ahead.
         const int later = s + 2 < steps ? s + 2 : steps - 1;
         labels_ahead.advance(labels, order, first_own, later);
@@ -108,5 +111,5 @@ DEVICE void fused_train(const u16* planes, const Label* labels, const int* order
         fused_update<C>(sm, me, slot, rate, of_tiles, of_role, dh_hi, dh_lo, role, backward_row, W, M, V);
     }
 
-    if (!fused_has_failed<C>(sm.failed, me, bad, failed)) fused_store_state<C>(me, numbers[0], weights, slot_0, slot_1, W, M, V);
+    if (!fused_has_failed<C>(sm.failed, whole, bad, failed)) fused_store_state<C>(whole, numbers[0], weights, slot_0, slot_1, W, M, V);
 }

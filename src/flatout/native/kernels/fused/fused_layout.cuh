@@ -67,6 +67,13 @@ template <class C> struct FusedPlace {
     }
 };
 
+// As FusedPlace::here(), made anew for each step, or layer: what is made of it costs less than the registers in which it would wait.
+template <class C> DEVICE FusedPlace<C> place_for_now(int rank) {
+    const int thread = unforeseen(thread_number()), warp = thread >> 5, lane = thread & 31, extra = warp == 0 ? 0 : warp - 3;
+    const bool has_extra = FusedSizes<C>::EXTRA > 0 && (warp == 0 || warp > 3) && extra < FusedSizes<C>::EXTRA;
+    return {warp, lane, lane >> 2, lane & 3, rank, extra, has_extra};
+}
+
 // Where unit and row lie in a UNITS x BATCH array: rows of eight are permuted, to spread them over the banks.
 template <class C> DEVICE int at_unit(int unit, int tile, int row) {
     return unit * C::BATCH + ((tile ^ (unit & FusedSizes<C>::SWIZZLE)) << 3) + row;

@@ -7,13 +7,6 @@ template <class... Above> using LayerAbove = typename NextLayer<Above...>::Type;
 // Hidden units are carried times this as halves, so that their lo parts are no subnormals.
 constexpr float HIDDEN_SCALE = 16.0f;
 
-// As FusedPlace::here(), made anew for each layer and step: addresses that wait in registers for their layer's turn cost more.
-template <class C> DEVICE FusedPlace<C> place_for_now(int rank) {
-    const int thread = unforeseen(thread_number()), warp = thread >> 5, lane = thread & 31, extra = warp == 0 ? 0 : warp - 3;
-    const bool has_extra = FusedSizes<C>::EXTRA > 0 && (warp == 0 || warp > 3) && extra < FusedSizes<C>::EXTRA;
-    return {warp, lane, lane >> 2, lane & 3, rank, extra, has_extra};
-}
-
 // Blocks own units in eights. Some of a layer's last blocks may own fewer than the others, or none.
 template <class C> DEVICE int eights_of_block(int rank) {
     constexpr int ALL = (C::WIDTH + 7) / 8, MOST = FusedSizes<C>::EIGHTS;

@@ -6,20 +6,25 @@ from collections.abc import Callable
 from typing import Any
 
 from flatout.base.when_used import keras
+from flatout.many.candidate import Candidate
 from flatout.seam.keras_names import is_of_keras
-
-from .candidate import Candidate
 
 
 def guarded(callbacks: list[Any], candidate: Candidate, steps: int | None, epochs: int) -> Any:
-    """The callbacks of a candidate as `fit` takes them; Keras' own draw nothing, and stay as they are."""
-    if all(is_of_keras(type(callback)) for callback in callbacks):
+    """The callbacks of a candidate as `fit` takes them; those that draw nothing stay as they are."""
+    if draw_nothing(callbacks):
         return callbacks
     made = keras.callbacks.CallbackList(callbacks, add_history=True, epochs=epochs, steps=steps, model=candidate.model)
     for name in dir(made):
         if name.startswith("on_"):
             setattr(made, name, _guarded_hook(getattr(made, name), candidate))
     return made
+
+
+def draw_nothing(callbacks: list[Any]) -> bool:
+    """Whether no callback can draw random numbers: all are Keras' own, and none has functions of the user's."""
+    with_functions = keras.callbacks.LambdaCallback, keras.callbacks.LearningRateScheduler
+    return all(is_of_keras(type(one)) and not isinstance(one, with_functions) for one in callbacks)
 
 
 def _guarded_hook(hook: Callable[..., Any], candidate: Candidate) -> Callable[..., Any]:

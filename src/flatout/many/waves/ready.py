@@ -9,13 +9,12 @@ from flatout.base.errors import Refusal
 from flatout.base.options import current
 from flatout.data.order.row_order import ResidentFeed
 from flatout.data.sources.description import ArraySource
+from flatout.many.candidate import Candidate
+from flatout.many.shared_call import SharedCall
 from flatout.training.planning.call_facts import plan_call
 from flatout.training.preparing.prepare import prepare
 from flatout.training.preparing.prepared import Prepared
 from flatout.training.validation import Validation
-
-from .candidate import Candidate
-from .shared_call import SharedCall
 
 
 @dataclass(eq=False)

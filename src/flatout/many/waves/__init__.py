@@ -1,0 +1,1 @@
+"""How candidates come to run: mapped into one program, interleaved on the device, on threads, or in turns."""

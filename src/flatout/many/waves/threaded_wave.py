@@ -1,0 +1,53 @@
+"""Candidates on threads of the host, as many at once as it has cores: on jax a model draws from its own variables."""
+
+from __future__ import annotations
+
+import contextvars
+from collections.abc import Callable
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from typing import Any
+
+from flatout.many.candidate import Candidate
+from flatout.many.shared_call import SharedCall
+
+from .guarded_callbacks import guarded
+from .ready import Ready, made_ready
+
+
+def run_on_threads(
+    candidates: list[Candidate], shared: SharedCall, threads: int, run_alone: Callable[[Ready, SharedCall], None]
+) -> int:
+    """Train all candidates; returns how many of them ran beside others."""
+    beside = 0
+    running: set[Future[Any]] = set()
+    with ThreadPoolExecutor(threads, "flatout-many") as pool:
+        try:
+            for candidate in candidates:
+                if len(running) == threads:
+                    done, running = wait(running, return_when=FIRST_COMPLETED)
+                    _raise_errors(done)
+                with candidate.generators.seeded(candidate.seed):
+                    ready = made_ready(candidate, shared)
+                    if ready.prepared is None:
+                        # What draws from the generators of the process must not share the time.
+                        _raise_errors(wait(running).done)
+                        running = set()
+                        run_alone(ready, shared)
+                        continue
+                ready.feed.generators = candidate.generators
+                callbacks = guarded(ready.call["callbacks"], candidate, ready.feed.steps, ready.call["epochs"])
+                ready.call["callbacks"] = callbacks
+                running.add(pool.submit(contextvars.copy_context().run, run_alone, ready, shared))
+                beside += 1
+            _raise_errors(wait(running).done)
+        except BaseException:
+            for candidate in candidates:
+                if candidate.model is not None:
+                    candidate.model.stop_training = True
+            raise
+    return beside
+
+
+def _raise_errors(done: set[Future[Any]]) -> None:
+    for future in done:
+        future.result()

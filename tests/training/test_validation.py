@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import keras
@@ -144,3 +147,27 @@ def test_the_data_of_a_validation_are_gone_with_the_fit(forced: None, monkeypatc
         )
     assert len(closed) == 1
     assert kept_validation(model) is None
+
+
+@pytest.mark.backend("jax", "torch")
+@pytest.mark.parametrize(("batches", "steps"), [(None, 3), (None, 1), (5, None), (6, 4)])
+def test_a_generator_gives_each_validation_what_it_gives_stock_keras(batches: int | None, steps: int | None) -> None:
+    """Which begins with its first two batches every time."""
+
+    def held_out() -> Iterator[Any]:
+        for number in itertools.count() if batches is None else range(batches):
+            yield np.full((4, 3), number, "float32"), np.full((4, 1), 2.0**number, "float32")
+
+    histories = []
+    for engine in ("stock", keras.config.backend()):
+        keras.utils.set_random_seed(3)
+        model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1)])
+        model.compile("sgd", "mae")
+        x, y = np.ones((32, 3), "float32"), np.zeros((32, 1), "float32")
+        arguments = {"validation_data": held_out(), "validation_steps": steps, "epochs": 4, "verbose": 0}
+        with flatout.options(force=True), warnings.catch_warnings(action="ignore"):
+            histories.append(flatout.fit(model, x, y, engine=engine, **arguments).history)
+    assert histories[0].keys() == histories[1].keys()
+    for name, values in histories[0].items():
+        np.testing.assert_allclose(histories[1][name], values, rtol=1e-6, err_msg=name)
+    assert flatout.explain()[-1].reasons[-1].code == "read_anew"

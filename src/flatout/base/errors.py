@@ -94,6 +94,7 @@ REASONS = {
     "torch_compile": "The model was compiled with jit_compile=True, which asks for torch.compile.",
     "source": "x is {}, which flatout cannot read.",
     "batches": "{} is read batch by batch, in the background.",
+    "read_anew": "A generator is read by stock Keras, which begins with its first two batches every time.",
     "placement": "data='{}' was asked for, which is not to be had for {}.",
     "sparse": "{} holds sparse, ragged or string values, which are converted batch by batch.",
     "unbuilt": "The model has no weights yet; stock Keras builds it on the first batch.",

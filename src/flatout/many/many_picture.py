@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from .many import Many
 
 WIDTH, HEIGHT = 1000, 470
+# Of the small letters.
+_CHARACTER = 7.5
 _ROWS = 40
 _LINES = """.fo .one{stroke:var(--stock);stroke-width:1.4;fill:none;stroke-linejoin:round;opacity:.75}
 .fo .best{stroke:var(--flat);stroke-width:2.6;fill:none;stroke-linejoin:round} .fo .spot{fill:var(--stock)}"""
@@ -87,8 +89,12 @@ class Picture:
         groups = sorted({_short(point.get(name)): point.get(name) for point in points}.values(), key=_order)
         x = scale(0, max(1, len(groups) - 1), 680, 940)
         parts = [label(640, 100, f"last {self._metric} by {name}", "head")]
+        # As many names as there is room for.
+        width = _CHARACTER * (2 + max(len(_short(value)) for value in groups))
+        every = math.ceil(width / (x(1) - x(0)))
         for place, value in enumerate(groups):
-            parts.append(label(x(place), 424, _short(value), "small quiet mid"))
+            if place % every == 0:
+                parts.append(label(x(place), 424, _short(value), "small quiet mid"))
             for number, final in sorted(finals.items(), key=lambda item: item[0] == self._best):
                 if _short(points[number].get(name)) == _short(value):
                     kind = "dot" if number == self._best else "spot"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import types
 from typing import Any
 
-from flatout.base.errors import Reason, Refusal
+from flatout.base.errors import Reason, Refusal, reason
 from flatout.base.options import Options, current
 from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
@@ -49,6 +50,8 @@ class Validation:
         """Why stock Keras would validate, as far as that can be said before the fit; empty if it would not."""
         if self._call.get("validation_data") is None:
             return ()
+        if self._is_read_anew:
+            return (reason("read_anew"),)
         plan = self._plan(self._evaluation(None), current().engine)
         return () if plan.accelerated else plan.reasons
 
@@ -79,7 +82,7 @@ class Validation:
         What goes wrong goes wrong again in its own time, when stock Keras would find it.
         """
         is_ours = current().engine in ("auto", engine) and not stock.is_overridden("evaluate", self._model)
-        if not is_ours or not self.is_due(epoch):
+        if not is_ours or not self.is_due(epoch) or self._is_read_anew:
             return
         with contextlib.suppress(Exception):
             evaluation = self._evaluation(callbacks)
@@ -88,6 +91,11 @@ class Validation:
                 prepared = prepare(self._model, evaluation, plan, self._source, force=True, held=self._held)
                 self._hold(prepared)
                 prepared.program.compile_ahead(every_step=False)
+
+    @property
+    def _is_read_anew(self) -> bool:
+        """Whether the data are a generator, of which stock Keras gives every validation some batches again."""
+        return isinstance(self._call["validation_data"], types.GeneratorType)
 
     @property
     def prepared(self) -> Prepared | None:
@@ -132,7 +140,9 @@ class Validation:
     def _prepare(self, evaluation: dict[str, Any], engine: str) -> None:
         """Make the data ready, for an engine or, where none can take them, for stock Keras."""
         # A user's `evaluate` ends in Keras' own unless that is replaced, and Keras' own wants its own iterator.
-        if stock.are_replaced() or not stock.is_overridden("evaluate", self._model):
+        if self._is_read_anew:
+            self._refuse((reason("read_anew"),))
+        elif stock.are_replaced() or not stock.is_overridden("evaluate", self._model):
             try:
                 plan = self._plan(evaluation, engine)
                 if plan.accelerated:

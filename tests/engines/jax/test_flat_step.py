@@ -67,3 +67,17 @@ def test_steps_that_differ_in_numbers_are_mapped_with_those_as_inputs() -> None:
 )
 def test_steps_with_other_operations_have_another_digest(other: Any) -> None:
     assert flat(*other).digest != flat(0.1, 2.0, [0.5, -0.5]).digest
+
+
+def test_bytes_are_those_that_are_there_at_a_time() -> None:
+    def chain(x: Any) -> Any:
+        for _ in range(5):
+            x = jnp.sin(x)
+        return x.sum()
+
+    def both(x: Any) -> Any:
+        return jnp.sin(x) * jnp.cos(x)
+
+    x = jnp.ones(1000, jnp.float32)
+    assert flattened(jax.make_jaxpr(chain)(x)).nbytes == 2 * 4000
+    assert flattened(jax.make_jaxpr(both)(x)).nbytes == 3 * 4000

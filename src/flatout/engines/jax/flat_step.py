@@ -7,6 +7,7 @@ other numbers are one program with numbers for inputs, which can be mapped over 
 from __future__ import annotations
 
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -40,7 +41,7 @@ _MAPPED_BETTER: dict[str, Callable[..., Any]] = {
 
 @dataclass(frozen=True)
 class _Operation:
-    """A primitive with its parameters, and where its operands are; its results come after all values so far.
+    """A primitive with its parameters, where its operands are, and the first of its results.
 
     A place from 0 on is that of a value; -1, -2, ... are those of numbers.
     """
@@ -48,6 +49,7 @@ class _Operation:
     primitive: Any
     parameters: dict[str, Any]
     operands: tuple[int, ...]
+    first_result: int
 
 
 @dataclass(frozen=True)
@@ -57,10 +59,12 @@ class FlatStep:
     Attributes:
         digest: Of all but the values of its numbers.
         numbers: Literals and constants, in the order of their use.
+        nbytes: What its values take at most at a time, in bytes, if each is there until it is used for the last time.
     """
 
     digest: str
     numbers: tuple[Any, ...]
+    nbytes: int
     _operations: tuple[_Operation, ...]
     _results: tuple[int, ...]
 
@@ -103,15 +107,36 @@ class _Flattening:
         self._operations: list[_Operation] = []
         self._numbers: list[Any] = []
         self._values = 0
+        # Bytes of each value.
+        self._sizes: list[int] = []
         self._digest = hashlib.sha256()
 
     def of(self, closed: ClosedJaxpr) -> FlatStep:
-        inputs = self._places(len(closed.jaxpr.invars))
+        inputs = self._places(closed.jaxpr.invars)
         self._add(*(variable.aval for variable in closed.jaxpr.invars))
         results = self._inline(closed.jaxpr, closed.consts, inputs)
         self._add("results", results)
         digest = self._digest.hexdigest()
-        return FlatStep(digest, tuple(self._numbers), tuple(self._operations), tuple(results))
+        return FlatStep(
+            digest, tuple(self._numbers), self._most_bytes(results), tuple(self._operations), tuple(results)
+        )
+
+    def _most_bytes(self, results: list[int]) -> int:
+        last = {place: len(self._operations) for place in results}
+        for number, operation in reversed([*enumerate(self._operations)]):
+            for place in operation.operands:
+                last.setdefault(place, number)
+        ending: dict[int, list[int]] = defaultdict(list)
+        for place, number in last.items():
+            if place >= 0:
+                ending[number].append(place)
+        made = [operation.first_result for operation in self._operations] + [self._values]
+        now = most = sum(self._sizes[: made[0]])
+        for number in range(len(self._operations)):
+            now += sum(self._sizes[made[number] : made[number + 1]])
+            most = max(most, now)
+            now -= sum(self._sizes[place] for place in ending[number])
+        return most
 
     def _inline(self, jaxpr: Jaxpr, constants: Sequence[Any], inputs: Sequence[int]) -> list[int]:
         """Add the operations of a jaxpr whose inputs are at these places; returns those of its results."""
@@ -132,17 +157,18 @@ class _Flattening:
                 body, of_body = (inner.jaxpr, inner.consts) if is_closed else (inner, [])
                 results = self._inline(body, of_body, operands)
             else:
-                results = self._places(len(equation.outvars))
-                self._operations.append(_Operation(equation.primitive, equation.params, tuple(operands)))
+                first, results = self._values, self._places(equation.outvars)
+                self._operations.append(_Operation(equation.primitive, equation.params, tuple(operands), first))
                 self._add(name, sorted(equation.params), operands, [variable.aval for variable in equation.outvars])
                 for parameter in sorted(equation.params):
                     self._add_parameter(equation.params[parameter])
             places.update(zip(equation.outvars, results, strict=True))
         return [place_of(atom) for atom in jaxpr.outvars]
 
-    def _places(self, count: int) -> list[int]:
-        places = list(range(self._values, self._values + count))
-        self._values += count
+    def _places(self, variables: Sequence[Any]) -> list[int]:
+        places = list(range(self._values, self._values + len(variables)))
+        self._values += len(variables)
+        self._sizes += [_bytes_of(variable.aval) for variable in variables]
         return places
 
     def _number(self, value: Any) -> int:
@@ -163,6 +189,10 @@ class _Flattening:
 
     def _add(self, *parts: Any) -> None:
         self._digest.update("\n".join(map(str, parts)).encode() + b"\0")
+
+
+def _bytes_of(aval: Any) -> int:
+    return aval.size * aval.dtype.itemsize if hasattr(aval, "size") and hasattr(aval, "dtype") else 0
 
 
 def mapped(step: FlatStep, lifted: Sequence[int]) -> Callable[[list[Any], list[Any], list[Any]], list[Any]]:

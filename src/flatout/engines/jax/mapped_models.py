@@ -22,6 +22,8 @@ from .flat_step import FlatStep, differing, flattened, mapped
 from .metric_dispatch import results_or_logs
 
 Values = dict[str, list[Any]]
+# Convolutions that became products lay out what their windows cover: more than all else that a step holds.
+_ROOM_FOR_PATCHES = 4
 # In the place of a task, for what reads the metrics.
 RESULTS = ("results", False)
 
@@ -51,13 +53,12 @@ class TracedModel:
         programs = {"train": train, **({} if test is None else {"test": test})}
         self.steps: dict[tuple[str, bool], tuple[FlatStep, Any]] = {}
         self.programs = programs
-        self.nbytes = 0
         for task, program in programs.items():
             for is_rest, length in ((False, program.batch_size), (True, program.rest)):
                 if length:
                     jaxpr, spec = program.traced(length)
                     self.steps[task, is_rest] = (flattened(jaxpr), spec)
-                    self.nbytes = max(self.nbytes, _bytes_of(jaxpr.jaxpr))
+        self.nbytes = _ROOM_FOR_PATCHES * max(flat.nbytes for flat, _ in self.steps.values())
         self.results = self._traced_results()
         self.at_reset: list[Any] = []
         flats = [*(flat for flat, _ in self.steps.values()), self.results[0]]
@@ -241,9 +242,3 @@ class _InSlot(dict[str, Any]):
 def _stacked(*values: Any) -> Any:
     # By the host: jax would compile a program for each shape.
     return jax.device_put(np.stack([np.asarray(value) for value in values]))
-
-
-def _bytes_of(jaxpr: Any) -> int:
-    """What all results of a step's operations take together."""
-    avals = [variable.aval for equation in jax_cache.equations(jaxpr) for variable in equation.outvars]
-    return sum(aval.size * aval.dtype.itemsize for aval in avals if hasattr(aval, "dtype") and hasattr(aval, "size"))

@@ -20,8 +20,9 @@ from flatout.training.running import run_pieces
 from .guarded_callbacks import draw_nothing
 from .ready import Ready
 
-# Models under way: twice as many as a GPU has room for, so that one may be with the host while another has its place.
-_MOST_AT_ONCE = 32
+# Models under way: as many as a GPU has room for, and one that is with the host. More would stand in each other's way:
+# a GPU takes launches from few queues, in each of which what cannot begin yet holds up what comes after it.
+_MOST_AT_ONCE = 16
 # Fewer models do not wait for each other's orders.
 _LEAST_TO_DRAW_FOR = 4
 # The share of the device's memory, free at first, that is left for what models need when they run.

@@ -7,8 +7,10 @@ from typing import Any
 
 from flatout.base.errors import Refusal
 from flatout.base.options import current
+from flatout.base.when_used import keras
 from flatout.data.order.row_order import ResidentFeed
 from flatout.data.sources.description import ArraySource
+from flatout.engines.select import engine_for
 from flatout.many.candidate import Candidate
 from flatout.many.shared_call import SharedCall
 from flatout.training.planning.call_facts import plan_call
@@ -47,11 +49,18 @@ def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
     validation = Validation(model, call, shared.validation_rows(candidate, call))
     prepared = None
     if isinstance(shared.source, ArraySource):
-        plan, source = plan_call("fit", model, call, replace(current(), force=True), shared.source)
+        force = current().force or _gains_by_company()
+        plan, source = plan_call("fit", model, call, replace(current(), force=force), shared.source)
         if plan.accelerated and plan.data == "resident":
             try:
-                prepared = prepare(model, call, plan, source, force=True, held=shared.training_rows(candidate))
+                prepared = prepare(model, call, plan, source, force=force, held=shared.training_rows(candidate))
             except Refusal:
                 # Stock Keras runs it, and says why.
                 prepared = None
     return Ready(candidate, call, prepared, validation)
+
+
+def _gains_by_company() -> bool:
+    """Whether many models run otherwise than one after the other, and so gain where one alone would not."""
+    backend = keras.config.backend()
+    return bool(backend == "jax" or engine_for(backend).reuses_memory)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter, defaultdict
@@ -103,6 +104,8 @@ def _is_interleaved(ready: Ready) -> bool:
 
 
 def _slots(nbytes: int, candidates: int) -> int:
-    """How many models of so many bytes the device holds at once."""
+    """How many models of so many bytes the device holds at once; as many in each wave."""
     free = engine_for("jax").free_memory()
-    return candidates if free is None else max(1, min(candidates, int(_SHARE_OF_MEMORY * free / max(1, nbytes))))
+    most = candidates if free is None else max(1, int(_SHARE_OF_MEMORY * free / max(1, nbytes)))
+    waves = math.ceil(candidates / most)
+    return math.ceil(candidates / waves)

@@ -92,7 +92,7 @@ class TorchProgram(StepProgram):
     @property
     def longest(self) -> int | None:
         if self._task != "predict":
-            return _STEPS_OF_A_TURN if self._has_company else None
+            return _STEPS_OF_A_TURN if self._has_company and self.runs_beside_others else None
         group, size = self._model.steps_per_execution, self.loop.output_size
         # Outputs that nobody has seen yet are looked at first.
         return group if size is None else steps_per_piece(size, self._output_bytes, group)

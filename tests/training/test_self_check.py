@@ -99,8 +99,15 @@ def test_a_kind_of_model_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_order_of_rows_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     stock = trained(engine="stock")
-    original = row_order._next_numbers
-    monkeypatch.setattr(row_order, "_next_numbers", lambda batches: original(batches)[::-1].copy())
+    original = row_order.Order.begin_epoch
+
+    def begin_epoch(order: row_order.Order) -> Any:
+        begun = original(order)
+        if order.rows_of_pass is not None:
+            order.rows_of_pass = order.rows_of_pass[::-1].copy()
+        return begun
+
+    monkeypatch.setattr(row_order.Order, "begin_epoch", begin_epoch)
     with pytest.warns(UserWarning, match="differs"):
         ours = trained()
     assert [why.code for why in flatout.explain()[-1].reasons] == ["keras_version"]

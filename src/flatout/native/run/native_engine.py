@@ -202,6 +202,7 @@ class NativeProgram(StepProgram):
             if network == program.network and binding.names_the_same_as(program.binding):
                 return
             order = self._order
+            self._begin_after_reset()
             self.end_pass()
             self._sessions.clear()
             self._hold(*self._held)
@@ -212,6 +213,7 @@ class NativeProgram(StepProgram):
         self.begin_pass(order)
 
     def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+        self._begin_after_reset()
         self.end_pass()
         try:
             self._hold(data, rows, batch_size)
@@ -225,6 +227,7 @@ class NativeProgram(StepProgram):
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         self._has_run = True
+        self._begin_after_reset()
         if self._task == "predict" or every_step:
             # Each step is wanted, and after it the variables must have the state.
             self.end_pass()
@@ -236,9 +239,6 @@ class NativeProgram(StepProgram):
             self.end_pass()
             session.state(self._task).load()
             self._holder = session
-        elif self._is_kept:
-            session.state(self._task).load_metrics()
-        self._is_kept = False
         first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
         session.launch(self._task, first, end, self._taken)
         self._taken += stop - start
@@ -264,6 +264,12 @@ class NativeProgram(StepProgram):
         if self._holder is not None:
             self._holder.finish()
             self._is_kept = True
+
+    def _begin_after_reset(self) -> None:
+        """A pass begins after one whose state was kept: the metrics, in their variables, were reset since."""
+        if self._is_kept and self._holder is not None:
+            self._holder.state(self._task).load_metrics()
+        self._is_kept = False
 
 
 class Later:

@@ -62,10 +62,15 @@ def assert_same(many: flatout.Many, number: int, model: Any, history: dict[str, 
         np.testing.assert_allclose(got, expected, err_msg=one.path, **TOLERANCE)
 
 
-WAYS = {"jax": ["as it comes", "mapped", "interleaved"], "torch": ["as it comes", "interleaved"]}
+WAYS = {"jax": ["as it comes", "mapped", "interleaved"], "torch": ["as it comes", "interleaved"]}.get(
+    BACKEND, ["as it comes"]
+)
+every_way = pytest.mark.parametrize("way", WAYS, indirect=True)
+# Pieces are those of the same loop on every backend, which torch compiles the soonest.
+most_ways = pytest.mark.parametrize("way", WAYS[:2], indirect=True)
 
 
-@pytest.fixture(params=WAYS.get(BACKEND, ["as it comes"]))
+@pytest.fixture
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """How models run; on a CPU they are neither mapped nor interleaved but by this."""
     expected = waves.SIDE_BY_SIDE if BACKEND == "jax" else waves.IN_TURNS
@@ -97,6 +102,7 @@ def stopping(seed: int, **_: Any) -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", min_delta=10.0, patience=seed, restore_best_weights=True)]
 
 
+@every_way
 def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
     points = [
         {"seed": 1, "learning_rate": 0.1},
@@ -119,6 +125,7 @@ def test_models_of_other_seeds_and_rates_come_out_as_alone(way: str) -> None:
 
 
 @pytest.mark.backend("jax", "torch")
+@most_ways
 def test_folds_share_the_rows_and_hold_out_their_own(way: str) -> None:
     points = flatout.grid(seed=[4], units=[4, 8])
     many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, folds=2, verbose=0)
@@ -137,6 +144,7 @@ class Writing(keras.callbacks.Callback):
 
 
 @pytest.mark.backend("jax", "torch")
+@most_ways
 def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: str) -> None:
     points = flatout.grid(seed=range(4))
     plateau = {"monitor": "loss", "patience": 0, "min_delta": 10.0, "factor": 0.1}
@@ -155,6 +163,7 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
 
 
 @pytest.mark.backend("jax", "torch")
+@most_ways
 def test_a_model_that_diverges_hurts_no_other(way: str) -> None:
     points = [{"seed": 1}, {"seed": 2, "learning_rate": float("inf")}, {"seed": 3}]
     many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, epochs=2, verbose=0)

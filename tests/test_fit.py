@@ -382,9 +382,10 @@ def test_a_step_without_logs_trains() -> None:
     assert fit(model, epochs=2, batch_size=2).history == {}
 
 
-def test_a_limit_of_steps_chooses_the_batch_size_as_in_keras() -> None:
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_a_limit_of_steps_is_that_of_keras_and_chooses_its_batch_size(batch_size: int | None) -> None:
     def run(engine: str) -> Any:
-        return fit(make_model(), engine, batch_size=None).history
+        return fit(make_model(), engine, batch_size=batch_size).history
 
     keras.config.set_max_steps_per_epoch(4)
     try:

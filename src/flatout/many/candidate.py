@@ -11,7 +11,13 @@ from typing import Any
 from flatout.base.when_used import keras
 from flatout.engines.contract import Engine
 from flatout.engines.rewind import Generators
-from flatout.seam.model_copies import keras_kept, seed_generators, tensorflow_seed_kept
+from flatout.seam.model_copies import (
+    global_seeds,
+    keras_kept,
+    put_global_seeds,
+    seed_generators,
+    tensorflow_seed_kept,
+)
 
 from .grid import Point
 from .splits import Split
@@ -27,6 +33,7 @@ class OwnGenerators:
     def __init__(self, engine: Engine):
         self._engine = engine
         self._own: Generators | None = None
+        self._seeds: dict[str, Any] = {}
         self._depth = 0
 
     @property
@@ -45,14 +52,16 @@ class OwnGenerators:
                 finally:
                     self._depth -= 1
                 return
-            before = Generators.now(self._engine)
+            before, seeds = Generators.now(self._engine), global_seeds()
             if self._own is not None:
                 self._own.put_back()
+                put_global_seeds(self._seeds)
             try:
                 yield
             finally:
-                self._own = Generators.now(self._engine)
+                self._own, self._seeds = Generators.now(self._engine), global_seeds()
                 before.put_back()
+                put_global_seeds(seeds)
                 self._depth = 0
 
     @contextlib.contextmanager

@@ -59,6 +59,23 @@ def keras_kept() -> Iterator[None]:
         state.update(before)
 
 
+def global_seeds() -> dict[str, Any]:
+    """What Keras draws seeds from where a layer or a call has none of its own."""
+    from keras.src.backend.common import global_state
+
+    return {name: value for name, value in vars(global_state.GLOBAL_STATE_TRACKER).items() if "seed" in name}
+
+
+def put_global_seeds(seeds: dict[str, Any]) -> None:
+    """Have Keras draw seeds from there."""
+    from keras.src.backend.common import global_state
+
+    state = vars(global_state.GLOBAL_STATE_TRACKER)
+    for name in global_seeds():
+        del state[name]
+    state.update(seeds)
+
+
 def seed_generators(seed: int) -> None:
     """As `keras.utils.set_random_seed`, which would import TensorFlow on any backend."""
     from keras.src.backend.common import global_state

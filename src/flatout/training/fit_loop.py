@@ -92,7 +92,7 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 program.compile_ahead(ledger.is_watched)
                 validation.prepare_ahead(epoch, fit.callbacks, engine.name)
             done = yield from pass_pieces(model, prepared, ledger)
-            if looked_at or validation.is_due(epoch):
+            if looked_at or feed.runs_user_code or validation.is_due(epoch):
                 program.end_pass()
             else:
                 program.keep_state()

@@ -82,7 +82,7 @@ class Validation:
         What goes wrong goes wrong again in its own time, when stock Keras would find it.
         """
         is_ours = current().engine in ("auto", engine) and not stock.is_overridden("evaluate", self._model)
-        if not is_ours or not self.is_due(epoch) or self._is_read_anew:
+        if not is_ours or not self.is_due(epoch) or self._is_read_anew or self._prepared is not None:
             return
         with contextlib.suppress(Exception):
             evaluation = self._evaluation(callbacks)
@@ -96,6 +96,14 @@ class Validation:
     def _is_read_anew(self) -> bool:
         """Whether the data are a generator, of which stock Keras gives every validation some batches again."""
         return isinstance(self._call["validation_data"], types.GeneratorType)
+
+    @property
+    def runs_user_code(self) -> bool:
+        """Whether Python of the user may run in it: that of data that are no arrays, or an `evaluate` of its own."""
+        if self._call["validation_data"] is None:
+            return False
+        is_ours = self._held is not None and not stock.is_overridden("evaluate", self._model)
+        return not is_ours
 
     @property
     def prepared(self) -> Prepared | None:

@@ -48,6 +48,20 @@ def test_it_is_the_same_convolution(numbers: Any, window: Any, strides: Any, spa
     np.testing.assert_allclose(ours(x, k), reference(x, k), rtol=1e-4, atol=1e-5)
 
 
+def test_half_precision_is_rounded_once() -> None:
+    """Sixteen features of the operand's to two of the result's: multiplied first, and then added up."""
+    x = jnp.asarray(np.random.default_rng(1).normal(size=(2, 9, 8, 16)), jnp.bfloat16)
+    k = jnp.asarray(np.random.default_rng(2).normal(size=(3, 3, 16, 2)), jnp.bfloat16)
+
+    def reference(x: Any, k: Any) -> Any:
+        return lax.conv_general_dilated(x, k, (1, 1), "SAME", dimension_numbers=NUMBERS[0])
+
+    ours = convolution(x, k, **parameters_of(reference, x, k)[0])
+    exact = reference(x.astype(jnp.float32), k.astype(jnp.float32))
+    assert ours.dtype == jnp.bfloat16
+    np.testing.assert_allclose(ours.astype(jnp.float32), exact, rtol=2**-8, atol=1e-3)
+
+
 @pytest.mark.parametrize("strides", [(1, 1), (2, 2)])
 def test_gradients_are_convolutions_too(strides: Any) -> None:
     """With operands whose batch is summed over, spread by zeros, or cut by negative padding."""

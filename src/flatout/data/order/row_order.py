@@ -1,8 +1,9 @@
 """The order of samples, asked of the installed Keras' own data adapter.
 
 Keras draws its permutations from a different generator on each backend, some more often than it uses them, and
-the next release changes all of it. So we never draw one ourselves: we hand Keras an array of row numbers, let its
-own iterators run in the call order of stock `fit`, and read the numbers back. The generators end in stock's state.
+the next release changes all of it. So we hand Keras an array of row numbers, let its own iterators run in the call
+order of stock `fit`, and read the numbers back. The generators end in stock's state. We draw ourselves only where a
+trial of the installed Keras has shown that it draws the same, and nothing else.
 """
 
 from __future__ import annotations
@@ -44,15 +45,16 @@ class Order:
         strategy: Any = None,
     ):
         self._drawn_ahead = _drawn_ahead_of(trainer_module, shuffle)
-        # Every epoch is a pass of its own, whose order is all that it draws: Keras' iterator need not be asked for it.
-        is_jax = trainer_module.__name__.endswith("jax.trainer")
-        is_plain = shuffle in (True, False) and steps_per_epoch is None and rows > 0
-        self._is_known = is_jax and is_plain and _epochs_draw_alike()
         adapter = _index_adapter(rows, batch_size, shuffle, self._drawn_ahead)
         extra = {} if strategy is None else {"distribute_strategy": strategy}
         self.iterator = _iterator_over_numbers(trainer_module, shuffle)(
             x=adapter, steps_per_epoch=steps_per_epoch, steps_per_execution=steps_per_execution, **extra
         )
+        # Every epoch is a pass of its own, whose order is all that it draws: Keras' iterator need not be asked for it.
+        # Steps of an epoch may be limited by Keras' configuration, too.
+        is_jax = trainer_module.__name__.endswith("jax.trainer")
+        is_plain = shuffle in (True, False) and self.iterator.steps_per_epoch is None and rows > 0
+        self._is_known = is_jax and is_plain and _epochs_draw_alike()
         self._rows = rows
         self._batch_size = batch_size
         self._shuffle = shuffle
@@ -309,6 +311,7 @@ def _draws_alike() -> bool:
 def _epochs_draw_alike() -> bool:
     """The same of two epochs as Keras' iterator takes them, from the first step to the last."""
     iterator = plain_iterator_class()(x=_index_adapter(100, 10, True, DrawnAhead()))
+    iterator.steps_per_epoch = None
 
     def epochs() -> list[np.ndarray]:
         orders = []

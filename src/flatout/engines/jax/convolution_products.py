@@ -98,7 +98,12 @@ def _multiplied_first(lhs: Any, rhs: Any, shape: _Shape) -> Any:
     numbers, given = shape.parameters["dimension_numbers"], shape.parameters
     batch, feature, *spatial = numbers.lhs_spec
     kernel = _kernel(rhs, numbers.rhs_spec)
-    parts = lax.dot_general(lhs, kernel, (((feature,), (1,)), ((), ())), **shape.products)
+    products = shape.products
+    dtype = products["preferred_element_type"] or jnp.result_type(lhs, rhs)
+    if jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits < 32:
+        # Rounded once, when all is added up.
+        products["preferred_element_type"] = jnp.float32
+    parts = lax.dot_general(lhs, kernel, (((feature,), (1,)), ((), ())), **products)
     left = sorted((batch, *spatial))
     parts = jnp.transpose(parts, (*(left.index(axis) for axis in (batch, *spatial)), parts.ndim - 2, parts.ndim - 1))
     found: Any = None
@@ -111,7 +116,7 @@ def _multiplied_first(lhs: Any, rhs: Any, shape: _Shape) -> Any:
             edges.append((low, shape.result[axis] - length - low, inner))
         part = lax.pad(parts[..., number, :], jnp.zeros((), parts.dtype), [(0, 0, 0), *edges, (0, 0, 0)])
         found = part if found is None else found + part
-    return found
+    return found.astype(dtype)
 
 
 def _laid_out_over_result(lhs: Any, rhs: Any, shape: _Shape) -> Any:

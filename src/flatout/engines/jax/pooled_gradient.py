@@ -13,11 +13,14 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
+# Of a window: each is an operation.
+_MOST_PLACES = 64
+
 
 def select_and_scatter_add(source: Any, operand: Any, **parameters: Any) -> Any:
     """What `lax.select_and_scatter_add_p` computes, with its parameters."""
     window, strides = parameters["window_dimensions"], parameters["window_strides"]
-    is_max = parameters["select_prim"] is lax.ge_p
+    is_max = parameters["select_prim"] is lax.ge_p and math.prod(window) <= _MOST_PLACES
     if not is_max or tuple(window) != tuple(strides) or any(map(any, parameters["padding"])):
         return lax.select_and_scatter_add_p.bind(source, operand, **parameters)
     # Windows side by side: each axis is a number of windows, and a place in the window.

@@ -90,7 +90,8 @@ class _Fit:
     def __init__(self, ready: Ready, drawing: DrawingProcesses):
         assert ready.prepared is not None
         self._generators: Callable[[], AbstractContextManager[None]] = ready.candidate.generators
-        if keras.config.backend() == "jax" and draw_nothing(keras.tree.flatten(ready.call["callbacks"])):
+        draws = not draw_nothing(keras.tree.flatten(ready.call["callbacks"])) or ready.validation.runs_user_code
+        if keras.config.backend() == "jax" and not draws:
             # Then nothing but the order is drawn while it runs.
             drawn = drawing.generator(ready.candidate.generators.of_numpy)
             if drawn is not None and ready.feed.draw_by(drawn):
@@ -114,3 +115,5 @@ class _Fit:
         # Whoever raised it has ended already.
         with contextlib.suppress(BaseException), self._stream, self._generators():
             self._pieces.throw(error)
+        # The device may still be at work for it.
+        self._stream.join()

@@ -39,8 +39,7 @@ def run_candidates(candidates: list[Candidate], shared: SharedCall) -> dict[str,
         beside = run_on_threads(candidates, shared, threads, run_alone)
         ways[SIDE_BY_SIDE], ways[IN_TURNS] = beside, len(candidates) - beside
     else:
-        with in_company(len(candidates)):
-            ways += run_on_device(candidates, shared)
+        ways += run_on_device(candidates, shared)
     return {way: count for way, count in ways.items() if count}
 
 
@@ -49,7 +48,7 @@ def run_on_device(candidates: list[Candidate], shared: SharedCall) -> Counter[st
     ways: Counter[str] = Counter()
     groups: dict[str, list[tuple[Ready, Any]]] = defaultdict(list)
     rows = shared.source.rows if isinstance(shared.source, ArraySource) else 0
-    with InterleavedWave(rows, len(candidates)) as wave:
+    with in_company(len(candidates)), InterleavedWave(rows, len(candidates)) as wave:
         for candidate in candidates:
             with candidate.generators.seeded(candidate.seed):
                 ready = made_ready(candidate, shared)

@@ -149,6 +149,9 @@ class FusedRunner:
         numbers.assign(np.array([unit, multiplier], np.float32))
         shape = (rows, self.plan.layers[0].row_halves)
         planes = self._buffers.pop("fused/planes", None)
+        if self._is_alone:
+            # Nobody else has them, and they are about to be others.
+            self._splits.clear()
         if planes is None or planes.shape != shape or not self._is_alone:
             planes = None
             try:

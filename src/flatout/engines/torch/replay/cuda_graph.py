@@ -6,6 +6,7 @@ A device counter holds the number of the step; it selects a row of the order mat
 from __future__ import annotations
 
 import warnings
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -32,6 +33,26 @@ _STEPS_PER_LAUNCH = 8
 _MOST_OPERATIONS_PER_LAUNCH = 4000
 
 
+# Streams in which graphs were captured that are still there, by their addresses.
+_captured_in: set[int] = set()
+# Torch has so many, and gives them out in turns.
+_STREAMS = 32
+
+
+def _stream_for_capture(loop: Loop, device: torch.device) -> tuple[torch.cuda.Stream, bool]:
+    """A stream, and whether no other loop has captured in it.
+
+    A graph remembers the memory in which cuBLAS worked for that stream: two of one stream must not run at once.
+    """
+    for _ in range(_STREAMS):
+        stream = torch.cuda.Stream(device)
+        if stream.cuda_stream not in _captured_in:
+            _captured_in.add(stream.cuda_stream)
+            weakref.finalize(loop, _captured_in.discard, stream.cuda_stream)
+            return stream, True
+    return stream, False
+
+
 class CudaGraphLoop(Loop):
     """Launches CUDA graphs of a captured step.
 
@@ -46,7 +67,8 @@ class CudaGraphLoop(Loop):
         self.unit = _STEPS_PER_LAUNCH
         whole, size = self.whole_batches, rows.batch_size
         device = rows.leaves[0].device
-        self.stream, self.pool = torch.cuda.Stream(device), torch.cuda.graph_pool_handle()
+        self.stream, self._has_own_stream = _stream_for_capture(self, device)
+        self.pool = torch.cuda.graph_pool_handle()
         self.position = position = torch.zeros(1, dtype=torch.int64, device=device)
         self._order = torch.arange(rows.rows, device=device)
         matrix, rest = self._order[: whole * size].view(whole, size), self._order[whole * size :]
@@ -65,7 +87,8 @@ class CudaGraphLoop(Loop):
     @property
     def runs_beside_others(self) -> bool:
         """Not where graphs draw: what torch has for that on the device is one thing for all streams."""
-        return not any(launches.draws for launches in (self._full, self._last) if launches)
+        draws = any(launches.draws for launches in (self._full, self._last) if launches)
+        return self._has_own_stream and not draws
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.

@@ -77,11 +77,14 @@ def main() -> None:
         further, alone_further = (
             (long - brief) / (given.epochs - 1) for long, brief in ((again, short), (in_turns, in_turns_short))
         )
-        print(
-            f"a further epoch: {1e3 * further:.2f} ms for all ({1e6 * further / steps:.3f} us a model and step), "
-            f"{1e3 * alone_further / given.models:.2f} ms for one alone: all take {further / alone_further:.3f} of the "
-            f"time of one after the other, {given.models * further / alone_further:.2f} times that of one"
-        )
+        if further <= 0:
+            print("What a further epoch takes is lost in what building takes: give more --epochs.")
+        else:
+            print(
+                f"a further epoch: {1e3 * further:.2f} ms for all ({1e6 * further / steps:.3f} us a model and step), "
+                f"{1e3 * alone_further / given.models:.2f} ms for one alone: all take {further / alone_further:.3f} of "
+                f"the time of one after the other, {given.models * further / alone_further:.2f} times that of one"
+            )
     if given.stock:
         stock, _ = one_after_the_other("stock", given.epochs)
         print(f"{'stock Keras, one after the other':<34}{stock:8.2f} s {stock / again:9.2f} times as long")

@@ -382,6 +382,17 @@ def test_a_step_without_logs_trains() -> None:
     assert fit(model, epochs=2, batch_size=2).history == {}
 
 
+def test_what_a_callback_raises_is_raised() -> None:
+    """Also what would end a generator."""
+
+    class Raising(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            raise StopIteration("enough")
+
+    with pytest.raises(StopIteration, match="enough"):
+        fit(make_model(), callbacks=[Raising()])
+
+
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_a_limit_of_steps_is_that_of_keras_and_chooses_its_batch_size(batch_size: int | None) -> None:
     def run(engine: str) -> Any:

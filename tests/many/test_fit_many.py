@@ -16,6 +16,7 @@ import flatout
 from flatout.many import fit_many as conductor
 from flatout.many.waves import interleaved_wave
 from flatout.many.waves import run_candidates as waves
+from flatout.many.waves.guarded_callbacks import draw_nothing
 
 BACKEND = keras.config.backend()
 ROWS, BATCH = 44, 16
@@ -136,11 +137,12 @@ def test_folds_share_the_rows_and_hold_out_their_own(way: str) -> None:
 
 
 class Writing(keras.callbacks.Callback):
-    """Draws from NumPy's generator, and writes to the weights, after every epoch."""
+    """Draws from NumPy's generator and from Keras' own, and writes to the weights, after every epoch."""
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         bias = self.model.layers[-1].bias
-        bias.assign(keras.ops.convert_to_numpy(bias.value) + np.random.uniform(0, 0.1, 3).astype("float32"))
+        drawn = np.random.uniform(0, 0.1, 3) + keras.ops.convert_to_numpy(keras.random.uniform((3,), 0, 0.1))
+        bias.assign(keras.ops.convert_to_numpy(bias.value) + drawn.astype("float32"))
 
 
 @pytest.mark.backend("jax", "torch")
@@ -160,6 +162,15 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
     many = flatout.fit_many(constant_rate, points, X, Y, batch_size=BATCH, epochs=3, callbacks=callbacks, verbose=0)
     for number, point in enumerate(points):
         assert_same(many, number, *alone(constant_rate, point, epochs=3, callbacks=callbacks()))
+
+
+@pytest.mark.backend("jax")
+def test_callbacks_with_functions_of_the_user_may_draw() -> None:
+    hooked = keras.callbacks.Callback()
+    hooked.on_epoch_end = lambda epoch, logs=None: None
+    others = [keras.callbacks.LambdaCallback(), keras.callbacks.LearningRateScheduler(lambda epoch: 0.1), Writing()]
+    assert draw_nothing([keras.callbacks.EarlyStopping(), keras.callbacks.TerminateOnNaN()])
+    assert not any(draw_nothing([callback]) for callback in (hooked, *others))
 
 
 @pytest.mark.backend("jax", "torch")

@@ -28,8 +28,14 @@ _What = tuple[str, bool, str, str, int]
 def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float) -> Any:
     """Run what was prepared, from the first callback on; returns what Keras' method returns."""
     if prepared.plan.task == "train":
-        for _ in run_pieces(model, call, prepared, validation, started):
-            pass
+        try:
+            for _ in run_pieces(model, call, prepared, validation, started):
+                pass
+        except RuntimeError as error:
+            # What Python makes of a callback's error of this kind, since it would end a generator.
+            if isinstance(error.__cause__, StopIteration):
+                raise error.__cause__ from None
+            raise
         return model.history
     with _reported(model, call, prepared, validation, started):
         return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)

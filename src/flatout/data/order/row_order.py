@@ -54,7 +54,7 @@ class Order:
         # Steps of an epoch may be limited by Keras' configuration, too.
         is_jax = trainer_module.__name__.endswith("jax.trainer")
         is_plain = shuffle in (True, False) and self.iterator.steps_per_epoch is None and rows > 0
-        self._is_known = is_jax and is_plain and _epochs_draw_alike()
+        self._is_known = is_jax and is_plain and _draws_alike()
         self._rows = rows
         self._batch_size = batch_size
         self._shuffle = shuffle
@@ -302,33 +302,20 @@ def _drawn_ahead_of(trainer_module: Any, shuffle: Any) -> DrawnAhead:
 
 @functools.cache
 def _draws_alike() -> bool:
-    """Whether the installed Keras draws its order as `NumPyDrawnAhead` thinks, and nothing else."""
-    adapter = _index_adapter(100, 10, True, DrawnAhead())
-    return _are_permutations(lambda: [_next_numbers(iter(adapter.get_numpy_iterator()))])
+    """Whether the installed Keras draws one of NumPy's permutations for an epoch, as we do, and nothing else.
 
-
-@functools.cache
-def _epochs_draw_alike() -> bool:
-    """The same of two epochs as Keras' iterator takes them, from the first step to the last."""
+    Two epochs are tried, as Keras' iterator takes them, from the first step to the last.
+    """
     iterator = plain_iterator_class()(x=_index_adapter(100, 10, True, DrawnAhead()))
     iterator.steps_per_epoch = None
 
-    def epochs() -> list[np.ndarray]:
-        orders = []
+    before, orders = np.random.get_state(), []
+    try:
         for _ in range(2):
             for first, _, batches in passes(iterator):
                 if first == 0:
                     orders.append(_next_numbers(batches))
-        return orders
-
-    return _are_permutations(epochs)
-
-
-def _are_permutations(draw: Callable[[], list[np.ndarray]]) -> bool:
-    """Whether what is drawn are NumPy's permutations, one after the other, and nothing else is drawn."""
-    before = np.random.get_state()
-    try:
-        orders, left = draw(), np.random.get_state()
+        left = np.random.get_state()
         np.random.set_state(before)
         alike = all(np.array_equal(order, np.random.permutation(len(order))) for order in orders)
         return alike and are_same(np.random.get_state(), left)

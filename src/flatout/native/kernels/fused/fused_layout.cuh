@@ -60,18 +60,17 @@ template <class C> struct FusedPlace {
     int warp, lane, g, t, rank, extra;
     bool has_extra;
 
-    static DEVICE_MEMBER FusedPlace here() {
-        const int warp = thread_number() >> 5, lane = thread_number() & 31, extra = warp == 0 ? 0 : warp - 3;
+    static DEVICE_MEMBER FusedPlace of(int thread, int rank) {
+        const int warp = thread >> 5, lane = thread & 31, extra = warp == 0 ? 0 : warp - 3;
         const bool has_extra = FusedSizes<C>::EXTRA > 0 && (warp == 0 || warp > 3) && extra < FusedSizes<C>::EXTRA;
-        return {warp, lane, lane >> 2, lane & 3, cluster_rank(), extra, has_extra};
+        return {warp, lane, lane >> 2, lane & 3, rank, extra, has_extra};
     }
+    static DEVICE_MEMBER FusedPlace here() { return of(thread_number(), cluster_rank()); }
 };
 
 // As FusedPlace::here(), made anew for each step, or layer: what is made of it costs less than the registers in which it would wait.
 template <class C> DEVICE FusedPlace<C> place_for_now(int rank) {
-    const int thread = unforeseen(thread_number()), warp = thread >> 5, lane = thread & 31, extra = warp == 0 ? 0 : warp - 3;
-    const bool has_extra = FusedSizes<C>::EXTRA > 0 && (warp == 0 || warp > 3) && extra < FusedSizes<C>::EXTRA;
-    return {warp, lane, lane >> 2, lane & 3, rank, extra, has_extra};
+    return FusedPlace<C>::of(unforeseen(thread_number()), rank);
 }
 
 // Where unit and row lie in a UNITS x BATCH array: rows of eight are permuted, to spread them over the banks.

@@ -24,8 +24,8 @@ _HAS_GPU = shutil.which("nvidia-smi") is not None
 
 
 def _isolate() -> None:
-    # Code that mistakes "the device" for "all devices" fails with two of them.
-    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=2".strip()
+    # Code that mistakes "the device" for "all devices" fails with several of them.
+    os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4".strip()
     # Keras reads its folder, and flatout its cache, when they are first imported: before any fixture runs.
     for variable, folder in (("HOME", "."), ("KERAS_HOME", ".keras"), ("XDG_CACHE_HOME", ".cache")):
         (_HOME / folder).mkdir(exist_ok=True)

@@ -46,6 +46,8 @@ def test_nothing_to_run_shows_the_help(capsys: pytest.CaptureFixture[str]) -> No
     [
         (["--unknown", "a.py"], "unrecognized arguments: --unknown"),
         (["-m"], "argument -m: expected the module to run behind it. Received nothing."),
+        (["--workers", "a.py"], "Received: workers='a.py'. Expected a number of devices"),
+        (["--workers", "0", "a.py"], "Received: workers='0'."),
     ],
 )
 def test_mistakes_are_named(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

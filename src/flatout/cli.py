@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Literal
 
 from flatout.base.errors import FlatoutError
-from flatout.base.options import current
+from flatout.base.options import Options, current
 from flatout.base.version import __version__
 from flatout.runner import notice, script, switch
 from flatout.runner.script import Target
@@ -28,6 +28,7 @@ examples:
   flatout --explain train.py              and say for each call what was done and why
   flatout --strict train.py               and stop where stock Keras would have to run
   flatout --vectorize train.py            and run losses with loops as array code, once verified
+  flatout --workers 4 train.py            and divide each batch among four devices (jax)
   flatout -m package.train --epochs 5     a module, as in python -m
   flatout -c "import train; train.main()"
   flatout - < train.py                    from stdin
@@ -42,6 +43,8 @@ _COMMANDS = {
     "demo": "flatout.bench.demo",
     "check": "flatout.check.check_command",
 }
+# A flag of ours that is followed by its value.
+_WITH_VALUE = "--workers"
 _FLAGS: dict[str, Literal["module", "code"]] = {"-m": "module", "-c": "code"}
 
 
@@ -67,7 +70,8 @@ def _run(arguments: list[str]) -> int:
         parser.print_help(sys.stderr)
         return 2
     try:
-        switch.enable(**{name: True for name in ("strict", "vectorize") if getattr(flags, name)})
+        switches = {name: True for name in ("strict", "vectorize") if getattr(flags, name)}
+        switch.enable(**switches, workers=flags.workers)
     except FlatoutError as error:
         parser.error(str(error))
     if current().enabled:
@@ -83,6 +87,8 @@ def _run(arguments: list[str]) -> int:
 def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
     """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
     for at, argument in enumerate(arguments):
+        if at and arguments[at - 1] == _WITH_VALUE:
+            continue
         ours, rest = arguments[:at], tuple(arguments[at + 1 :])
         for flag, kind in _FLAGS.items():
             if argument == flag:
@@ -100,10 +106,17 @@ def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
     return arguments, None
 
 
+def _workers(text: str) -> int | str:
+    try:
+        return Options(workers=text).workers
+    except FlatoutError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flatout",
-        usage="flatout [run] [--explain] [--strict] [--vectorize] SCRIPT|-m MODULE|-c CODE|- [arguments]",
+        usage="flatout [run] [--explain] [--strict] [--vectorize] [--workers N] SCRIPT|-m MODULE|-c CODE|- [arguments]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -113,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--strict", action="store_true", help="raise FallbackRefused instead of running stock Keras")
     parser.add_argument(
         "--vectorize", action="store_true", help="run losses and metrics that loop as array code, once verified"
+    )
+    parser.add_argument(
+        _WITH_VALUE, type=_workers, metavar="N|auto", help="divide each batch among so many devices (jax)"
     )
     parser.add_argument("--version", action="version", version=f"flatout {__version__}")
     return parser

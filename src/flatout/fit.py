@@ -35,6 +35,7 @@ def fit(
     engine: Any = None,
     data: Any = None,
     precision: Any = None,
+    workers: Any = None,
     **arguments: Any,
 ) -> Any:
     """Train a model: `model.fit` with the same arguments and the same results, on the device.
@@ -47,6 +48,8 @@ def fit(
             `"stock"` for Keras' own loop.
         data: `"auto"`, `"resident"`, `"streamed"` or `"direct"`; see docs/data.md.
         precision: `"exact"` (the default) or `"fast"`, which may round in another order than Keras does.
+        workers: How many devices each batch is divided among, or `"auto"` for all there are (jax; docs/scale.md).
+            `batch_size` stays that of the whole batch.
         **arguments: Every other argument of `keras.Model.fit`.
 
     Returns:
@@ -60,7 +63,7 @@ def fit(
         >>> len(history.history["loss"])
         2
     """
-    with options(engine=engine, data=data, precision=precision):
+    with options(engine=engine, data=data, precision=precision, workers=workers):
         return _call("fit", model, (x, y), arguments)
 
 
@@ -152,7 +155,7 @@ def plan(model: Any, x: Any = None, y: Any = None, *, method: str = "fit", **arg
         >>> flatout.plan(model, np.zeros((64_000, 4)), np.zeros(64_000)).data
         'resident'
     """
-    wishes = {name: arguments.pop(name, None) for name in ("engine", "data", "precision")}
+    wishes = {name: arguments.pop(name, None) for name in ("engine", "data", "precision", "workers")}
     call = bound(method, (x, y) if method != "predict" else (x,), arguments)
     with options(**wishes):
         return plan_call(method, model, resolved(method, model, call), current())[0]

@@ -48,7 +48,7 @@ def convnet(learning_rate: float = 1e-3, dropout: float = 0.0) -> Any:
             layers.Dense(10, "softmax"),
         ]
     )
-    model.compile(keras.optimizers.Adam(learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
+    model.compile(keras.optimizers.SGD(10 * learning_rate), "sparse_categorical_crossentropy", metrics=["accuracy"])
     return model
 
 
@@ -56,11 +56,19 @@ def stopping(**_: Any) -> list[Any]:
     return [keras.callbacks.EarlyStopping("val_loss", min_delta=0.12, patience=1, restore_best_weights=True)]
 
 
-def alone(make: Any, point: dict[str, Any], engine: str, train: Any, held_out: Any, callbacks: list[Any]) -> Any:
+def alone(
+    make: Any,
+    point: dict[str, Any],
+    engine: str,
+    train: Any,
+    held_out: Any,
+    callbacks: list[Any],
+    epochs: int = EPOCHS,
+) -> Any:
     x, y = rows()
     keras.utils.set_random_seed(point["seed"])
     model = make(learning_rate=point["learning_rate"])
-    arguments = {"epochs": EPOCHS, "batch_size": BATCH, "callbacks": callbacks, "verbose": 0, "engine": engine}
+    arguments = {"epochs": epochs, "batch_size": BATCH, "callbacks": callbacks, "verbose": 0, "engine": engine}
     with flatout.options(force=True):
         flatout.fit(model, x[train], y[train], validation_data=(x[held_out], y[held_out]), **arguments)
     return model
@@ -106,14 +114,22 @@ def test_more_models_than_have_a_place_at_once(launcher: Any) -> None:
 
 
 @pytest.mark.backend("jax", "torch")
-def test_convnets_come_out_as_alone() -> None:
+def test_convnets_come_out_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Gradients of cuDNN differ from run to run, and a convnet makes much of it after some epochs. torch can do without.
+    epochs, tolerance = 1, 5e-5
+    if BACKEND == "torch":
+        import torch
+
+        monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+        epochs, tolerance = EPOCHS, 0.0
     x, y = rows()
     points = flatout.grid(seed=range(3), learning_rate=[1e-3, 3e-4])
-    arguments = {"epochs": EPOCHS, "batch_size": BATCH, "verbose": 0}
+    arguments = {"epochs": epochs, "batch_size": BATCH, "verbose": 0}
     many = flatout.fit_many(convnet, points, x[:640], y[:640], validation_data=(x[640:], y[640:]), **arguments)
     assert many.ways == {WAYS[BACKEND]: 6}
     for number, point in enumerate(points):
-        assert_same(many, number, alone(convnet, point, BACKEND, slice(640), slice(640, None), []), 2e-3)
+        model = alone(convnet, point, BACKEND, slice(640), slice(640, None), [], epochs)
+        assert_same(many, number, model, tolerance)
 
 
 @pytest.mark.backend("torch")

@@ -36,6 +36,8 @@ def test_a_large_fit_on_arrays_runs_on_the_engine_of_the_backend() -> None:
         ({"backend": "numpy"}, "backend"),
         ({"steps": 199}, "small"),
         ({"costs": COSTS._replace(own_start=30.0)}, "small"),
+        ({"costs": COSTS._replace(saved_by_step=0.0)}, "nothing_to_save"),
+        ({"costs": COSTS._replace(saved_by_step=0.0), "steps": None}, "nothing_to_save"),
         ({"obstacles": (reason("run_eagerly"),)}, "run_eagerly"),
     ],
 )

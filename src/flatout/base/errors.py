@@ -88,6 +88,7 @@ REASONS = {
     "run_eagerly": "The model was compiled with run_eagerly=True, which asks for plain Python steps.",
     "jit_compile_off": "The model cannot be compiled on jax: {}.",
     "distribution": "A {} is active; its steps are left to Keras.",
+    "indivisible": "Batches of {} rows, or the last one, cannot be divided among the {} devices of keras.distribution.",
     "tf_distribute": "A tf.distribute strategy is active; its replicated steps are left to Keras.",
     "nnx": "Keras runs with Flax NNX variables, which have their own state handling.",
     "custom_step_function": "{} was replaced by the user, so its own step function must run.",
@@ -108,6 +109,11 @@ REASONS = {
         "file (TMPDIR), from where shuffled rows are read, and which is gone when they are no longer used."
     ),
     "small": "The work is small: {} steps would not repay compiling them ({}; FLATOUT_FORCE=1 overrides).",
+    "divided": "Each batch is divided among {} devices.",
+    "native_workers": "Native kernels train on one device, and several were asked for.",
+    "nothing_to_save": (
+        "The step of stock Keras reads {} itself: there is nothing to save in it (FLATOUT_FORCE=1 overrides)."
+    ),
     "untraceable": "{} could not be compiled: {}",
     "data_dependent": "{} reads tensor values in Python, so its graph differs from step to step: {}",
     "side_effects": "{} does more than compute: {}; it runs as Python at every step.",

@@ -32,6 +32,7 @@ class Options:
         strict: Raise `FallbackRefused` instead of running stock Keras.
         force: Accelerate even work too small to gain, and try nothing first on an untested version of Keras.
         vectorize: Apply `flatout.vectorize` to the losses and metrics that `compile` is given.
+        workers: How many devices a batch is divided among, or `"auto"` for all there are.
     """
 
     enabled: bool = True
@@ -43,9 +44,17 @@ class Options:
     strict: bool = False
     force: bool = False
     vectorize: bool = False
+    workers: int | str = 1
 
     def __post_init__(self) -> None:
         self.budget(0)
+        if self.workers != "auto":
+            if not re.fullmatch("[1-9][0-9]*", str(self.workers)):
+                raise InvalidOption(
+                    f"Invalid value for option `workers`. Received: workers={self.workers!r}. "
+                    "Expected a number of devices from 1 on, or 'auto'."
+                )
+            object.__setattr__(self, "workers", int(self.workers))
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -77,7 +86,7 @@ def _flag(variable: str, text: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE or VECTORIZE."""
+    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE, VECTORIZE or WORKERS."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     for field in fields(Options):
@@ -105,15 +114,16 @@ def _checked(settings: Mapping[str, Any]) -> dict[str, Any]:
         if name not in known:
             raise InvalidOption(f"Unknown option. Received: {name!r}. Expected one of {', '.join(sorted(known))}.")
     settings = {name: value for name, value in settings.items() if value is not None}
-    Options(**settings)
-    return settings
+    checked = Options(**settings)
+    return {name: getattr(checked, name) for name in settings}
 
 
-def set_for_process(**settings: Any) -> None:
-    """Set options until `clear_for_process`; `flatout.enable(**options)` does this."""
+def set_for_process(**settings: Any) -> dict[str, Any]:
+    """Set options until `clear_for_process`, and return them as set; `flatout.enable(**options)` does this."""
     checked = _checked(settings)
     _process_overrides.clear()
     _process_overrides.update(checked)
+    return checked
 
 
 def clear_for_process() -> None:

@@ -176,6 +176,15 @@ class Engine(Protocol):
         return self.name
 
     @property
+    def devices(self) -> int:
+        """How many devices of this process a step can be divided among."""
+        return 1
+
+    def follows(self, distribution: Any) -> bool:
+        """Whether steps are divided among devices as a `keras.distribution` of the user's says."""
+        return False
+
+    @property
     def keeps_programs(self) -> bool:
         """Whether what stock Keras and the engine compile is found again on disk by another process."""
         return False

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import operator
 from abc import abstractmethod
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -29,8 +28,6 @@ class LoopedProgram(StepProgram):
 
     reasons: tuple[Reason, ...] = ()
     longest: int | None = None
-    # Puts row numbers on the device.
-    _put: Callable[[np.ndarray], Any]
 
     def __init__(
         self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
@@ -64,6 +61,10 @@ class LoopedProgram(StepProgram):
 
     @abstractmethod
     def _run_step(self, step: int) -> Any: ...
+
+    @abstractmethod
+    def _put(self, numbers: np.ndarray) -> Any:
+        """Put row numbers on the device."""
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
         self.data = data

@@ -97,7 +97,7 @@ def fit_many(
     points = points_of(grid)
     for number, point in enumerate(points):
         _check_arguments(build, point, number)
-    with options(engine=engine, data=data, precision=precision):
+    with options(engine=engine, data=data, precision=precision, workers=1):
         make = functools.partial(_built, build)
         shared = SharedCall(make, points[0], call, callbacks, validates_on_folds=folds is not None)
         common = int(np.random.randint(2**31 - 1)) if seed is None else seed

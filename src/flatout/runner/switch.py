@@ -39,8 +39,7 @@ def enable(**settings: Any) -> None:
 
 def install(settings: dict[str, Any], quiet: bool) -> None:
     """`enable(**settings)`; `quiet` keeps notices back, which the parent process gives already."""
-    set_for_process(**{**_settings, **settings})
-    _settings.update(settings)
+    _settings.update(set_for_process(**{**_settings, **settings}))
     if not current().enabled:
         return
     import_hook.call_after_import("keras", functools.partial(_replace_methods, quiet=quiet))

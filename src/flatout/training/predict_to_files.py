@@ -139,6 +139,7 @@ def _open_files(
             "batch size": f"{source.batch_size}, in groups of {model.steps_per_execution}",
             "number of steps": f"{call['steps']}",
             "engine": f"{prepared.plan.engine}, {wishes.precision}",
+            "devices": f"{prepared.plan.facts.workers}",
             "software": fingerprint.of_software(prepared.plan.facts.backend),
         }
     return OutputFiles(paths, parts, obstacle)

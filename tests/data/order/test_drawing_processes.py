@@ -54,6 +54,17 @@ def test_orders_of_several_lengths_one_after_the_other(drawing: DrawingProcesses
         np.testing.assert_array_equal(one.take(count), order)
 
 
+def test_an_order_stays_while_the_next_is_drawn(drawing: DrawingProcesses) -> None:
+    (state,) = states(1)
+    first, second = expected(state, [ROWS, ROWS])
+    one = drawing.generator(state)
+    assert one is not None
+    taken = one.take(ROWS)
+    # Drawn into the place of this generator.
+    np.testing.assert_array_equal(one.take(ROWS), second)
+    np.testing.assert_array_equal(taken, first)
+
+
 def test_a_process_that_is_killed_is_not_missed(drawing: DrawingProcesses) -> None:
     both = [(state, drawing.generator(state)) for state in states(2)]
     orders = [expected(state, [ROWS] * 4) for state, _ in both]

@@ -55,8 +55,9 @@ class _Process:
     def __init__(self, rows: int):
         self.free = [*range(_PLACES)]
         with tempfile.TemporaryFile() as file:
-            file.truncate(_PLACES * rows * 4)
-            self.places = np.frombuffer(mmap.mmap(file.fileno(), 0), np.int32).reshape(_PLACES, rows)
+            file.truncate(_PLACES * 2 * rows * 4)
+            # Two for each generator, in turns: one is in use while the other is drawn.
+            self.places = np.frombuffer(mmap.mmap(file.fileno(), 0), np.int32).reshape(_PLACES, 2, rows)
             self._process = subprocess.Popen(
                 [sys.executable, "-P", str(Path(draw_worker.__file__)), str(file.fileno()), str(rows)],
                 stdin=subprocess.PIPE,
@@ -114,14 +115,14 @@ class DrawnElsewhere(DrawnAhead):
                 self._draw_here()
 
     def take(self, rows: int) -> np.ndarray:
+        """The next permutation, which is there until the next but one is drawn."""
         self.look(rows)
         if self._answer is not None:
             answer, self._answer = self._answer, None
             try:
                 self._process.wait(answer)
                 self._taken.append(rows)
-                # Its place is for the next one.
-                return self._process.places[self._place, :rows].copy()
+                return self._process.places[self._place, len(self._taken) % 2, :rows]
             except OSError:
                 self._draw_here()
         assert self._own is not None

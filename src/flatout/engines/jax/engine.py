@@ -17,6 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
+from flatout.base.options import current
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
@@ -25,6 +26,7 @@ from flatout.seam.trainers import stock_step
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
+from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for
 from .sink import JaxLanding, JaxSink
 from .uninterrupted import Uninterrupted
 
@@ -46,7 +48,6 @@ class JaxProgram(LoopedProgram):
     """
 
     engine = "jax"
-    _put = staticmethod(jax.device_put)
     _state: Any = None
     _signature: Any = None
     _marks: tuple[Any, ...] = ()
@@ -58,6 +59,13 @@ class JaxProgram(LoopedProgram):
     def runs_beside_others(self) -> bool:
         return bool(jax.default_backend() != "cpu")
 
+    @functools.cached_property
+    def _devices(self) -> OneDevice:
+        return devices_for(current().workers)
+
+    def _put(self, numbers: np.ndarray) -> Any:
+        return self._devices.put(numbers)
+
     def _trace(self) -> None:
         self._variables: list[list[Any]] = []
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
@@ -67,6 +75,8 @@ class JaxProgram(LoopedProgram):
         self.cost = cost_of(jaxpr.jaxpr)
         if _signature(after) != self._signature:
             raise TypeError("the step changes the shape or dtype of a variable")
+        if isinstance(self._devices, SeveralDevices) and jaxpr.effects:
+            raise TypeError("the step does more than compute, which several devices would do at once")
         if jax.default_backend() == "cpu":
             self._loops = loop_pays_on_cpu(self.cost)
             self.pays = anything_pays_on_cpu(self.cost)
@@ -84,6 +94,7 @@ class JaxProgram(LoopedProgram):
             self.unit = choose_unit(self.full, self.cost)
 
     def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+        data = self._devices.copied(data)
         super()._hold(data, rows, batch_size)
         leaves, structure = jax.tree.flatten(data)
         self._layout = (self.batch_size, structure, *((leaf.shape, leaf.dtype, leaf.sharding) for leaf in leaves))
@@ -111,7 +122,7 @@ class JaxProgram(LoopedProgram):
         model = self._model
         if self._state is not None and not model._jax_state_synced:
             with Uninterrupted():
-                for variables, values in zip(self._variables, self._state, strict=True):
+                for variables, values in zip(self._variables, self._devices.on_one(self._state), strict=True):
                     for variable, value in zip(variables, values, strict=True):
                         variable._value = value
                 model._jax_state_synced = True
@@ -125,13 +136,15 @@ class JaxProgram(LoopedProgram):
             with Uninterrupted():
                 self._state = _unshared(self._read_state(purge=True), self._kept_values())
                 model._jax_state_synced = False
+            self._state = self._devices.copied(self._state)
             self._signature = _signature(self._state)
         wait, arguments = self._compiled(form, self._state, *position)
         run = wait()
         with Uninterrupted():
             outputs, self._state = run(*arguments)
             # Not by `setattr`: Keras would look through all of it for layers and variables to track.
-            vars(model)["_jax_state"] = dict(zip(STATE_PARTS[self._task], self._state, strict=True))
+            parts = zip(STATE_PARTS[self._task], self._devices.on_one(self._state), strict=True)
+            vars(model)["_jax_state"] = dict(parts)
         return outputs
 
     def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
@@ -148,7 +161,7 @@ class JaxProgram(LoopedProgram):
         self._begin()
         if self._order is None:
             self.begin_pass(None)
-        state = self._read_state(purge=False)
+        state = self._devices.copied(self._read_state(purge=False))
         looped = self._looped(0, self.full)
         if looped:
             self._compiled(("loop", every_step or self._task == "predict"), state, np.array([0, looped], np.int32))
@@ -201,7 +214,7 @@ class JaxProgram(LoopedProgram):
     def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
         """The step as a function of jax operations on rows, and the specification of what it returns."""
         jaxpr, spec = self.traced(length)
-        return _on_rows(jaxpr, spec), spec
+        return _on_rows(jaxpr, spec, self._devices), spec
 
     def traced(self, length: int) -> tuple[Any, Any]:
         """The step's jaxpr for batches of this length, and the specification of what it returns.
@@ -225,13 +238,15 @@ class JaxProgram(LoopedProgram):
         return traced.jaxpr, traced.out_info
 
 
-def _on_rows(jaxpr: Any, spec: Any) -> Callable[..., Any]:
-    """A step on the rows of these numbers."""
+def _on_rows(jaxpr: Any, spec: Any, devices: OneDevice) -> Callable[..., Any]:
+    """A step on the rows of these numbers, on one device or several."""
     operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
     gather = _gather_apart if jax.default_backend() == "cpu" else gathered
 
     def step(state: Any, data: Structure, numbers: Any) -> Any:
-        return jax.tree.unflatten(structure, operations(*jax.tree.leaves((state, gather(data, numbers)))))
+        batch = devices.divided(gather(data, devices.divided(numbers)))
+        results = operations(*jax.tree.leaves((state, batch)))
+        return jax.tree.unflatten(structure, devices.known_to_all(results))
 
     return step
 
@@ -300,6 +315,13 @@ class JaxEngine(Engine):
         return f"jax {jax.__version__}, {jax.default_backend()}"
 
     @property
+    def devices(self) -> int:
+        return device_count()
+
+    def follows(self, distribution: Any) -> bool:
+        return can_follow(distribution)
+
+    @property
     def keeps_programs(self) -> bool:
         return bool(jax.config.jax_compilation_cache_dir and jax.config.jax_enable_compilation_cache)
 
@@ -337,6 +359,9 @@ class JaxEngine(Engine):
 
     @property
     def landing(self) -> Landing | None:
+        if isinstance(devices_for(current().workers), SeveralDevices):
+            # A buffer would be filled anew before all devices have copied the rows.
+            return None
         is_first_gpu = jax.default_backend() == "gpu" and jnp.empty(0).device.local_hardware_id == 0
         return JaxLanding() if is_first_gpu else None
 
@@ -344,7 +369,9 @@ class JaxEngine(Engine):
         return functools.partial(jax.block_until_ready, values)
 
     def free_memory(self) -> int | None:
-        statistics = jax.local_devices()[0].memory_stats()
-        if statistics and "bytes_limit" in statistics:
-            return int(statistics["bytes_limit"] - statistics["bytes_in_use"])
+        chosen = devices_for(current().workers)
+        devices = chosen.devices if isinstance(chosen, SeveralDevices) else jax.local_devices()[:1]
+        found = [device.memory_stats() for device in devices]
+        if all(one and "bytes_limit" in one for one in found):
+            return min(int(one["bytes_limit"] - one["bytes_in_use"]) for one in found)
         return super().free_memory()

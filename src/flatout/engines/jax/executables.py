@@ -53,7 +53,7 @@ def compile_shared(
     digest = hashlib.sha256(lowered.as_text().encode())
     for constant in traced.jaxpr.consts:
         digest.update(np.asarray(constant).tobytes())
-    places = [getattr(leaf, "sharding", None) for leaf in jax.tree.leaves(arguments)]
+    places = [_place(leaf) for leaf in jax.tree.leaves(arguments)]
     digest.update(repr((donated, jax.default_backend(), places)).encode())
     key = digest.hexdigest()
     # The program's text does not tell one Python function from another.
@@ -74,6 +74,13 @@ def compile_shared(
         return lambda *arguments: jax.tree.unflatten(structure_of_result, run(*jax.tree.leaves(arguments)))
 
     return wait
+
+
+def _place(leaf: Any) -> Any:
+    """Where an argument is: a mesh does not say of which devices it is."""
+    sharding = getattr(leaf, "sharding", None)
+    mesh = getattr(sharding, "mesh", None)
+    return sharding, None if mesh is None else [device.id for device in mesh.devices.flat]
 
 
 def _begun(compile_it: Callable[[], Any]) -> Future[Any]:

@@ -26,8 +26,10 @@ class TensorFlowProgram(LoopedProgram):
     """One model's step, looped over placed rows."""
 
     engine = "tensorflow"
-    _put = staticmethod(tf.constant)
     _output: Any = None
+
+    def _put(self, numbers: np.ndarray) -> Any:
+        return tf.constant(numbers)
 
     def _trace(self) -> None:
         step = self._function("step", self.batch_size).get_concrete_function()

@@ -48,7 +48,8 @@ def made_ready(candidate: Candidate, shared: SharedCall) -> Ready:
     call = shared.of(candidate)
     validation = Validation(model, call, shared.validation_rows(candidate, call))
     prepared = None
-    if isinstance(shared.source, ArraySource):
+    # Under a distribution of the user's each goes by itself.
+    if isinstance(shared.source, ArraySource) and keras.distribution.distribution() is None:
         force = current().force or _gains_by_company()
         plan, source = plan_call("fit", model, call, replace(current(), force=force), shared.source)
         if plan.accelerated and plan.data == "resident":

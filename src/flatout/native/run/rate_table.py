@@ -29,28 +29,16 @@ class RateTable:
 
     def rows(self, first: int, count: int) -> np.ndarray:
         """Learning rate and corrected learning rate of the steps from iteration `first` on."""
-        rates = self._learning_rates(first, count)
-        table = np.stack([rates, rates], axis=1)
-        if self._spec.kind == "adam":
-            betas = self._spec["beta_1"], self._spec["beta_2"]
-            for number in range(first // _BLOCK, (first + count - 1) // _BLOCK + 1):
-                start, stop = max(first, number * _BLOCK), min(first + count, (number + 1) * _BLOCK)
-                roots, rests = _corrections(*betas, number)[:, start - number * _BLOCK : stop - number * _BLOCK]
-                part = table[start - first : stop - first, 1]
-                # In Keras' order: the product is rounded before it is divided.
-                part *= roots
-                part /= rests
-        return table
-
-    def _learning_rates(self, first: int, count: int) -> np.ndarray:
+        is_adam = self._spec.kind == "adam"
+        betas = (self._spec["beta_1"], self._spec["beta_2"]) if is_adam else None
         schedule = given_learning_rate(self._optimizer)
         if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
             # A variable, which callbacks set between chunks.
-            return np.full(count, self._current_rate(), np.float32)
-        together = _all_at_once(schedule, first, count)
-        if together is not None:
-            return together
-        return np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
+            return _constant_rows(self._current_rate(), betas, first, count)
+        rates = _all_at_once(schedule, first, count)
+        if rates is None:
+            rates = np.array([_rate(schedule, step) for step in range(first, first + count)], np.float32)
+        return _corrected(rates, betas, first)
 
     def _current_rate(self) -> float:
         rate = current_learning_rate(self._optimizer)
@@ -61,8 +49,28 @@ class RateTable:
         return self._asked[1]
 
 
-# A chunk of steps may lie in two blocks.
-@functools.lru_cache(maxsize=4)
+# Of many models at once, each has its own rate and is somewhere else in its epochs.
+@functools.lru_cache(maxsize=64)
+def _constant_rows(rate: float, betas: tuple[float, float] | None, first: int, count: int) -> np.ndarray:
+    return _corrected(np.full(count, rate, np.float32), betas, first)
+
+
+def _corrected(rates: np.ndarray, betas: tuple[float, float] | None, first: int) -> np.ndarray:
+    table = np.stack([rates, rates], axis=1)
+    if betas is not None:
+        end = first + len(rates)
+        for number in range(first // _BLOCK, (end - 1) // _BLOCK + 1):
+            start, stop = max(first, number * _BLOCK), min(end, (number + 1) * _BLOCK)
+            roots, rests = _corrections(*betas, number)[:, start - number * _BLOCK : stop - number * _BLOCK]
+            part = table[start - first : stop - first, 1]
+            # In Keras' order: the product is rounded before it is divided.
+            part *= roots
+            part /= rests
+    table.flags.writeable = False
+    return table
+
+
+@functools.lru_cache(maxsize=16)
 def _corrections(beta_1: float, beta_2: float, block: int) -> np.ndarray:
     """`sqrt(1 - beta_2 ** t)` and `1 - beta_1 ** t` of a block of steps."""
     if max(beta_1, beta_2) ** (block * _BLOCK) < 2**-30:

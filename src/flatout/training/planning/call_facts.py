@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +15,7 @@ from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
 from flatout.engines.kept_functions import has_functions
 from flatout.engines.select import engine_for
+from flatout.seam.adapters import is_dataset
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
 from flatout.seam.trainers import (
@@ -53,13 +55,16 @@ def plan_call(
     if early.reasons:
         return early, source
     engine = engine_for(backend)
+    workers = _workers(options, backend, engine)
     obstacles = _obstacles_of_model(model, method, backend, options.precision == "fast" or engine.reuses_memory)
     source = source or describe_call(method, call)
     if isinstance(source, Reason):
         return decide(replace(facts, obstacles=(*obstacles, source)), options), source
     obstacles.extend(_obstacles_of_call(method, model, call, backend))
-    native = None
-    if options.engine == "native" and not obstacles:
+    obstacles.extend(_obstacles_of_distribution(source, engine))
+    is_for_one = workers == 1 and keras.distribution.distribution() is None
+    native = None if is_for_one else reason("native_workers")
+    if options.engine == "native" and native is None and not obstacles:
         from flatout.native.run.native_engine import obstacle
 
         native = obstacle(model, method)
@@ -67,15 +72,39 @@ def plan_call(
     facts = replace(
         facts,
         native=options.engine == "native" and native is None,
-        native_obstacle=native,
+        native_obstacle=native if options.engine == "native" else None,
+        workers=workers,
+        is_for_one=is_for_one,
         steps=None if per_epoch is None else epochs_of(call) * per_epoch,
-        free_bytes=None if obstacles else engine.free_memory(),
         shuffles=method == "fit" and bool(call.get("shuffle")),
         obstacles=tuple(obstacles),
     )
     if not obstacles:
         facts = _with_costs(facts, model, source, engine)
-    return decide(_with_data(facts, source, engine), options), source
+    facts = _with_data(facts, source, engine)
+    plan = decide(facts, options)
+    if not plan.accelerated:
+        # Without asking for memory, which takes longer than a small call of stock Keras does.
+        return plan, source
+    host = available_memory() if isinstance(source, ArraySource) else None
+    return decide(replace(facts, free_bytes=engine.free_memory(), host_bytes=host), options), source
+
+
+def _workers(options: Options, backend: str, engine: Engine) -> int:
+    """How many devices a step shall be divided among by us: Keras does so itself where it has a distribution."""
+    if keras.distribution.distribution() is not None:
+        return 1
+    if options.workers == "auto":
+        return engine.devices
+    workers = int(options.workers)
+    if workers > engine.devices:
+        expected = f"no more than {engine.devices}, the devices that jax sees here" if backend == "jax" else "1"
+        more = "" if backend == "jax" else " Steps are divided among devices on the jax backend alone."
+        raise InvalidOption(
+            f"Invalid value for option `workers`. Received: workers={workers} on the Keras backend {backend!r}. "
+            f"Expected {expected}.{more}"
+        )
+    return workers
 
 
 def describe_call(method: str, call: dict[str, Any]) -> Source:
@@ -110,8 +139,6 @@ def epochs_of(call: dict[str, Any]) -> int:
 def _obstacles_of_model(model: Any, method: str, backend: str, may_round: bool) -> list[Reason]:
     """What a model itself puts in the way of an engine; `may_round` if equal up to rounding will do."""
     why: list[Reason] = []
-    if keras.distribution.distribution() is not None:
-        why.append(reason("distribution", "keras.distribution"))
     if backend == "torch" and is_data_parallel(model):
         why.append(reason("distribution", "process group of torch.distributed"))
     if backend == "tensorflow" and is_under_strategy(model):
@@ -155,6 +182,20 @@ def _obstacles_of_call(method: str, model: Any, call: dict[str, Any], backend: s
     return why
 
 
+def _obstacles_of_distribution(source: ArraySource | BatchSource, engine: Engine) -> list[Reason]:
+    """What a `keras.distribution` that the user has set puts in the way."""
+    distribution = keras.distribution.distribution()
+    if distribution is None:
+        return []
+    if not engine.follows(distribution) or not isinstance(source, ArraySource):
+        return [reason("distribution", "keras.distribution")]
+    devices, size = math.prod(distribution.device_mesh.shape), min(source.batch_size, source.rows)
+    if size % devices or source.rows % size % devices:
+        # Stock Keras raises an error there, which is the user's to see.
+        return [reason("indivisible", size, devices)]
+    return []
+
+
 def _with_costs(facts: CallFacts, model: Any, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:
     backend, task = facts.backend, TASKS[facts.method]
     # For XLA a smaller last batch takes a program of its own, and so do chunks of batches beside single ones.
@@ -164,15 +205,23 @@ def _with_costs(facts: CallFacts, model: Any, source: ArraySource | BatchSource,
         layout = (source.rows, source.batch_size)
         programs, chunks = 1 + bool(source.rows % source.batch_size), 0
     name = known_programs.name_of_program(model, facts.method, facts.keras_version, engine.compiler, layout)
+    stock_is_ready, own_is_ready = stock_has_traced(model, task), has_functions(model, task)
     stock_on_disk, own_on_disk = (
-        engine.keeps_programs and known_programs.is_known(name, side) for side in ("stock", backend)
+        not is_ready and engine.keeps_programs and known_programs.is_known(name, side)
+        for side, is_ready in (("stock", stock_is_ready), (backend, own_is_ready))
     )
-    stock = Side(stock_has_traced(model, task), stock_on_disk, programs)
-    own = Side(has_functions(model, task), own_on_disk, programs + chunks)
+    # TensorFlow's step of a CPU asks a data set of its own for the next batch.
+    reads_data = backend == "tensorflow" and not engine.reuses_memory and task != "predict" and _is_tf_data(source)
+    stock = Side(stock_is_ready, stock_on_disk, programs, reads_data)
+    own = Side(own_is_ready, own_on_disk, programs + chunks)
     is_uncompiled = backend == "jax" and not model.jit_compile
     layers = len(all_layers(model)) - 1
     costs = estimate(backend, engine.reuses_memory, task == "train", layers, is_uncompiled, stock, own)
     return replace(facts, costs=costs, program=name)
+
+
+def _is_tf_data(source: ArraySource | BatchSource) -> bool:
+    return isinstance(source, BatchSource) and is_dataset(source.x, "tf_dataset")
 
 
 def _with_data(facts: CallFacts, source: ArraySource | BatchSource, engine: Engine) -> CallFacts:
@@ -188,5 +237,4 @@ def _with_data(facts: CallFacts, source: ArraySource | BatchSource, engine: Engi
         is_file=is_file,
         copies=engine.reuses_memory,
         table_bytes=table_bytes,
-        host_bytes=available_memory(),
     )

@@ -18,6 +18,8 @@ class Side(NamedTuple):
     is_on_disk: bool = False
     # How many it needs: for a full batch, a smaller last one, chunks of another length.
     programs: int = 1
+    # The compiled step reads its batches itself.
+    reads_data: bool = False
 
 
 class Costs(NamedTuple):
@@ -93,6 +95,9 @@ def estimate(
     stock_start = 0.0 if stock.is_ready else share * rates.start(layers, stock)
     own_start = 0.0 if own.is_ready else share * (rates.looped * rates.start(layers, own) + rates.recording.at(layers))
     saved = share * rates.step.at(layers) if backend == "torch" else rates.step.at(layers)
+    if stock.reads_data:
+        # As fast as ours on two cores: 2.5 ms against 2.2 for a small network, 4.1 against 4.6 for a convolutional one.
+        saved = 0.0
     if is_uncompiled:
         saved += share * _UNCOMPILED_STEP.at(layers)
         stock_start *= _UNCOMPILED_START * rates.looped

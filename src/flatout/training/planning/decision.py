@@ -27,6 +27,8 @@ def decide(facts: CallFacts, options: Options) -> Plan:
     engine = "native" if facts.native else facts.backend
     if not is_tested(facts.keras_version) and not options.force:
         told.append(reason("self_checked", facts.keras_version, tested_versions()))
+    if facts.workers > 1:
+        told.append(reason("divided", facts.workers))
     if facts.rows is None:
         return Plan(facts, engine, "streamed", (*told, reason("batches", facts.source)))
     free = facts.free_bytes
@@ -34,7 +36,8 @@ def decide(facts: CallFacts, options: Options) -> Plan:
         # Its memory is the host's, of which this process may have less to itself than there is.
         free = min(free, facts.host_bytes)
     budget = None if free is None else options.budget(free)
-    nbytes = facts.nbytes or 0
+    # Each device has a copy, all of them in the host's memory if it is theirs.
+    nbytes = (facts.nbytes or 0) * (1 if facts.copies else facts.workers)
     placement = options.data
     if options.data == "auto" and budget is not None and nbytes > budget:
         placement = "streamed"
@@ -78,7 +81,12 @@ def _refusals(facts: CallFacts, options: Options) -> list[Reason]:
     can_be = {"resident": facts.rows is not None, "direct": facts.is_file}
     if not can_be.get(options.data, True):
         return [reason("placement", options.data, facts.source)]
-    # Native kernels were asked for, whatever they cost.
-    if facts.steps is None or facts.costs is None or facts.native or options.force:
+    # Native kernels, or several devices, were asked for, whatever they cost.
+    if facts.costs is None or facts.native or facts.workers > 1 or options.force:
+        return []
+    if not facts.costs.saved_by_step:
+        is_wanted = options.strict or options.engine == facts.backend or options.precision == "fast"
+        return [] if is_wanted else [reason("nothing_to_save", facts.source)]
+    if facts.steps is None:
         return []
     return [reason("small", facts.steps, facts.costs)] if facts.costs.saved_by(facts.steps) <= 0 else []

@@ -41,9 +41,10 @@ def engine_named(name: str) -> Engine:
 
 def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -> Plan:
     """The plan with the engine that shall run it, which may be a faster one than the backend's. The model is built."""
-    if plan.facts.method != "fit" or current().engine != "auto" or plan.data not in ("resident", "direct"):
-        return plan
     facts = plan.facts
+    is_placed = plan.data in ("resident", "direct")
+    if facts.method != "fit" or current().engine != "auto" or not is_placed or not facts.is_for_one:
+        return plan
     is_long = current().force
     if facts.costs is not None and facts.steps is not None and not is_long:
         is_on_disk = known_programs.is_known(facts.program, "native")

@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from typing import Any
 
 from flatout.base import disk_cache
 from flatout.seam.layers import all_layers, plain_attributes
 
 _MOST_KEPT = 2000
+# Noted by this process, in whichever folder it was.
+_noted: set[tuple[str | None, str, str]] = set()
 
 
 def name_of_program(model: Any, *surroundings: object) -> str:
@@ -34,6 +37,10 @@ def is_known(name: str, side: str) -> bool:
 
 def note(name: str, side: str) -> None:
     """Remember a program that was compiled, if there is a place for that."""
+    key = (os.environ.get("XDG_CACHE_HOME"), name, side)
+    if key in _noted:
+        return
+    _noted.add(key)
     with contextlib.suppress(OSError):
         file = disk_cache.folder("programs") / f"{name}.{side}"
         is_new = not file.exists()

@@ -46,6 +46,8 @@ class CallFacts:
         obstacles: What the model, its callbacks or its data put in the way.
         costs: What stock Keras and the engine take for it, as far as can be told.
         program: What the compiled step is known by on disk.
+        workers: Devices that we shall divide each batch among.
+        is_for_one: Whether one device runs it: neither we nor Keras divide its batches.
     """
 
     method: str
@@ -67,6 +69,8 @@ class CallFacts:
     obstacles: tuple[Reason, ...] = ()
     costs: Costs | None = None
     program: str = ""
+    workers: int = 1
+    is_for_one: bool = True
 
 
 @dataclass(frozen=True)

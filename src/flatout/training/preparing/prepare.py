@@ -70,7 +70,7 @@ def prepare(
         build_on_rows(model, plan, source, order)
     plan = choose_engine(plan, model, source, call.get("callbacks"))
     prepared = hold_rows(model, call, plan, source, order, held)
-    if not prepared.program.pays and not force:
+    if not prepared.program.pays and not force and plan.facts.workers == 1:
         prepared.feed.close()
         prepared.program.renew()
         raise Refusal(reason("no_gain"))

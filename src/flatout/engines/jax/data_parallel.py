@@ -1,0 +1,98 @@
+"""One model on several devices: each takes its part of every batch, and XLA sums between them what is summed over rows.
+
+The step is Keras' own. It is compiled for a batch of which each device has a part, and for state of which each has a
+copy: losses, metrics and batch normalization are those of the whole batch, however they reduce it. A batch that cannot
+be divided is computed whole by each device.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+class OneDevice:
+    """Where a step runs: on the device that jax takes by itself."""
+
+    def put(self, numbers: np.ndarray) -> Any:
+        """Row numbers on it."""
+        return jax.device_put(numbers)
+
+    def copied(self, values: Any) -> Any:
+        """Arrays that are on it, or a copy of them on each device."""
+        return values
+
+    def divided(self, batch: Any) -> Any:
+        """Inside a program: rows of which each device takes its part."""
+        return batch
+
+    def known_to_all(self, values: Any) -> Any:
+        """Inside a program: results that all devices have."""
+        return values
+
+    def on_one(self, values: Any) -> Any:
+        """The first device's copies of arrays, for programs of Keras and the user."""
+        return values
+
+
+class SeveralDevices(OneDevice):
+    """Some devices of this process; `is_of_keras` if Keras itself keeps a model's variables there."""
+
+    def __init__(self, mesh: Mesh, is_of_keras: bool = False):
+        self.devices = list(mesh.devices.flat)
+        self._is_of_keras = is_of_keras
+        self._whole = NamedSharding(mesh, PartitionSpec())
+        self._parts = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
+
+    def put(self, numbers: np.ndarray) -> Any:
+        return self.copied(numbers)
+
+    def copied(self, values: Any) -> Any:
+        return jax.device_put(values, self._whole)
+
+    def divided(self, batch: Any) -> Any:
+        def parts(leaf: Any) -> Any:
+            can_be_divided = leaf.ndim and leaf.shape[0] % len(self.devices) == 0
+            return jax.lax.with_sharding_constraint(leaf, self._parts if can_be_divided else self._whole)
+
+        return jax.tree.map(parts, batch)
+
+    def known_to_all(self, values: Any) -> Any:
+        return jax.lax.with_sharding_constraint(values, self._whole)
+
+    def on_one(self, values: Any) -> Any:
+        def first(value: Any) -> Any:
+            # What a step that failed has used up stays what it is.
+            return value if value.is_deleted() else value.addressable_data(0)
+
+        return values if self._is_of_keras else jax.tree.map(first, values)
+
+
+def devices_for(workers: int | str) -> OneDevice:
+    """Those of `keras.distribution`; else the first so many, or all (`"auto"`)."""
+    distribution = keras.distribution.distribution()
+    if distribution is not None:
+        return SeveralDevices(distribution.device_mesh.backend_mesh, is_of_keras=True)
+    found = device_count() if workers == "auto" else int(workers)
+    return _of_first(found) if found > 1 else OneDevice()
+
+
+@functools.cache
+def _of_first(workers: int) -> SeveralDevices:
+    return SeveralDevices(Mesh(np.array(jax.local_devices()[:workers]), ("batch",)))
+
+
+def can_follow(distribution: Any) -> bool:
+    """Whether it divides batches, and nothing else, among devices of this process."""
+    is_plain = type(distribution) is keras.distribution.DataParallel and len(distribution.device_mesh.shape) == 1
+    return is_plain and jax.process_count() == 1
+
+
+def device_count() -> int:
+    """Devices of this process."""
+    return len(jax.local_devices())

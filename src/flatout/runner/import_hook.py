@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
+from .import_collections import set_aside
 from .notice import tell
 
 Callback = Callable[[ModuleType], None]
@@ -77,7 +78,8 @@ def _call_after_execution(loader: Any, name: str) -> None:
     execute = loader.exec_module
 
     def exec_module(module: ModuleType) -> None:
-        execute(module)
+        with set_aside():
+            execute(module)
         del loader.exec_module
         _call(name, module)
 

@@ -12,6 +12,7 @@ from flatout.seam.versions import is_keras_3
 from flatout.vectorize.compile_hook import restore_compile
 
 from . import children, import_hook
+from .import_collections import take_back
 from .notice import tell
 
 _settings: dict[str, Any] = {}
@@ -85,7 +86,11 @@ def _replace_methods(keras: ModuleType, quiet: bool) -> None:
         return
     from flatout.fit import conduct
 
-    stock.replace_methods(conduct)
+    def after_imports(*call: Any) -> Any:
+        take_back()
+        return conduct(*call)
+
+    stock.replace_methods(after_imports)
     if current().vectorize:
         from flatout.vectorize.compile_hook import vectorize_compile
 

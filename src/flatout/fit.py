@@ -13,6 +13,7 @@ from typing import Any
 
 from flatout.base.errors import Refusal
 from flatout.base.options import current, options
+from flatout.cluster.choice import fit_in_group, group_wanted
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION
 from flatout.seam.trainers import check_compiled
@@ -180,6 +181,8 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     arrays = resolved(method, model, call)
     if arrays is not call:
         call, args, kwargs = arrays, (), arrays
+    if method == "fit" and (wanted := group_wanted(current())):
+        return fit_in_group(model, call, wanted, conduct)
     try:
         if method == "fit":
             call = split_off_validation(call)

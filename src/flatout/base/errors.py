@@ -62,6 +62,18 @@ class WorkerDied(FlatoutError, RuntimeError):
     """A worker process ended without being asked to, such as one that the kernel killed for its memory."""
 
 
+class GroupFailed(FlatoutError, RuntimeError):
+    """A worker process of a fit with `workers=` failed, was killed or hangs; all of them have ended.
+
+    Attributes:
+        rank: Its number, from 0 on.
+    """
+
+    def __init__(self, rank: int, size: int, how: str):
+        super().__init__(f"Worker {rank} of {size} (0 to {size - 1}) failed, and the others were ended. {how}")
+        self.rank = rank
+
+
 @dataclass(frozen=True)
 class Reason:
     """Why a call went to stock Keras, or took a slower way.
@@ -110,6 +122,8 @@ REASONS = {
     ),
     "small": "The work is small: {} steps would not repay compiling them ({}; FLATOUT_FORCE=1 overrides).",
     "divided": "Each batch is divided among {} devices.",
+    "group": "Each batch is divided among {} processes, started by the {} launcher.",
+    "in_group": "A step that several processes share is run as it is.",
     "native_workers": "Native kernels train on one device, and several were asked for.",
     "nothing_to_save": (
         "The step of stock Keras reads {} itself: there is nothing to save in it (FLATOUT_FORCE=1 overrides)."

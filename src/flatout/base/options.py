@@ -15,7 +15,8 @@ from .errors import InvalidOption
 ENGINES = ("auto", "jax", "tensorflow", "torch", "native", "stock")
 PLACEMENTS = ("auto", "resident", "streamed", "direct")
 PRECISIONS = ("exact", "fast")
-_CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS}
+LAUNCHERS = ("auto", "local", "ray")
+_CHOICES = {"engine": ENGINES, "data": PLACEMENTS, "precision": PRECISIONS, "launcher": LAUNCHERS}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,9 @@ class Options:
         strict: Raise `FallbackRefused` instead of running stock Keras.
         force: Accelerate even work too small to gain, and try nothing first on an untested version of Keras.
         vectorize: Apply `flatout.vectorize` to the losses and metrics that `compile` is given.
-        workers: How many devices a batch is divided among, or `"auto"` for all there are.
+        workers: How many devices or processes a batch is divided among, or `"auto"` for as many as there are devices.
+        launcher: What starts processes: `"local"`, `"ray"`, or `"auto"`: Ray if `RAY_ADDRESS` is set.
+        restarts: How often processes begin again from the last checkpoint when one of them is lost.
     """
 
     enabled: bool = True
@@ -45,6 +48,8 @@ class Options:
     force: bool = False
     vectorize: bool = False
     workers: int | str = 1
+    launcher: str = "auto"
+    restarts: int = 0
 
     def __post_init__(self) -> None:
         self.budget(0)
@@ -55,6 +60,11 @@ class Options:
                     "Expected a number of devices from 1 on, or 'auto'."
                 )
             object.__setattr__(self, "workers", int(self.workers))
+        if not re.fullmatch("[0-9]+", str(self.restarts)):
+            raise InvalidOption(
+                f"Invalid value for option `restarts`. Received: restarts={self.restarts!r}. Expected 0 or more."
+            )
+        object.__setattr__(self, "restarts", int(self.restarts))
         for name, choices in _CHOICES.items():
             value = getattr(self, name)
             if value not in choices:
@@ -86,7 +96,8 @@ def _flag(variable: str, text: str) -> bool:
 
 
 def from_environment(environ: Mapping[str, str] | None = None) -> Options:
-    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE, VECTORIZE or WORKERS."""
+    """Read `FLATOUT`, and `FLATOUT_` with ENGINE, DATA, PRECISION, VRAM, STRICT, FORCE, VECTORIZE, WORKERS, LAUNCHER or
+    RESTARTS."""
     environ = os.environ if environ is None else environ
     settings: dict[str, Any] = {}
     for field in fields(Options):

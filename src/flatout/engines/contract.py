@@ -180,6 +180,11 @@ class Engine(Protocol):
         """How many devices of this process a step can be divided among."""
         return 1
 
+    @property
+    def processes(self) -> int:
+        """How many processes of this machine could have a device of their own."""
+        return 1
+
     def follows(self, distribution: Any) -> bool:
         """Whether steps are divided among devices as a `keras.distribution` of the user's says."""
         return False

@@ -7,7 +7,9 @@ import importlib
 import threading
 
 from .contract import Engine
+from .group import Group, Place, join
 
+_GROUPS = {"jax": "JaxGroup", "tensorflow": "TensorFlowGroup", "torch": "TorchGroup"}
 _ENGINES = {"jax": "JaxEngine", "tensorflow": "TensorFlowEngine", "torch": "TorchEngine"}
 
 
@@ -25,3 +27,11 @@ def engine_for(backend: str) -> Engine:
 def _engine_for(backend: str) -> Engine:
     engine: Engine = getattr(importlib.import_module(f".{backend}.engine", __package__), _ENGINES[backend])()
     return engine
+
+
+def join_group(backend: str, place: Place) -> Group:
+    """Join the other processes of a group, before this one has used any device."""
+    module = importlib.import_module(f".{backend}.{backend}_group", __package__)
+    group: Group = getattr(module, _GROUPS[backend])(place)
+    join(group)
+    return group

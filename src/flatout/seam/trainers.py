@@ -73,6 +73,11 @@ def first_epoch(model: Any, initial_epoch: int) -> int:
     return int(model._initial_epoch or initial_epoch)
 
 
+def put_first_epoch(model: Any, epoch: int | None) -> None:
+    """Have `first_epoch` find what a `BackupAndRestore` has left in another process."""
+    model._initial_epoch = epoch
+
+
 def validates_after(model: Any, epoch: int, validation_freq: Any) -> bool:
     """Whether `fit` validates after an epoch."""
     return bool(model._should_eval(epoch, validation_freq))

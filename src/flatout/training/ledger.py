@@ -15,6 +15,7 @@ import numpy as np
 
 from flatout.base.when_used import keras, ops
 from flatout.engines.contract import Task
+from flatout.engines.group import joined
 from flatout.seam.callbacks import (
     as_python_numbers,
     is_served_by_threads,
@@ -198,8 +199,8 @@ class Ledger:
 
     def _measure(self, steps: int) -> None:
         self._chunks += 1
-        # The first chunk's time is mostly compiling.
-        if self._chunks > 1:
+        # The first chunk's time is mostly compiling. Processes that share a model must agree, and no two take as long.
+        if self._chunks > 1 and joined() is None:
             self._seconds_per_step = max(1e-9, (time.perf_counter() - self._chunk_began) / steps)
 
     def _is_told(self, step: int, end: int) -> bool:

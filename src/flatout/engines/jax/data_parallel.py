@@ -1,4 +1,4 @@
-"""One model on several devices: each takes its part of every batch, and XLA sums between them what is summed over rows.
+"""One model on several devices, of this process or of a group: each takes its part of every batch, and XLA sums between them what is summed over rows.
 
 The step is Keras' own. It is compiled for a batch of which each device has a part, and for state of which each has a
 copy: losses, metrics and batch normalization are those of the whole batch, however they reduce it. A batch that cannot
@@ -41,10 +41,11 @@ class OneDevice:
 
 
 class SeveralDevices(OneDevice):
-    """Some devices of this process; `is_of_keras` if Keras itself keeps a model's variables there."""
+    """Some devices of this process, or all of a group's; `is_of_keras` if Keras itself keeps variables there."""
 
     def __init__(self, mesh: Mesh, is_of_keras: bool = False):
         self.devices = list(mesh.devices.flat)
+        self.devices_here = [device for device in self.devices if device.process_index == jax.process_index()]
         self._is_of_keras = is_of_keras
         self._whole = NamedSharding(mesh, PartitionSpec())
         self._parts = NamedSharding(mesh, PartitionSpec(*mesh.axis_names))
@@ -53,7 +54,16 @@ class SeveralDevices(OneDevice):
         return self.copied(numbers)
 
     def copied(self, values: Any) -> Any:
-        return jax.device_put(values, self._whole)
+        if self._whole.is_fully_addressable:
+            return jax.device_put(values, self._whole)
+        return jax.tree.map(self._copied_by_each, values)
+
+    def _copied_by_each(self, value: Any) -> Any:
+        """An array that each process of a group has, as one; `device_put` would have them compare it first."""
+        if isinstance(value, jax.Array) and not value.is_fully_addressable:
+            return value
+        copies = [jax.device_put(value, device) for device in self.devices_here]
+        return jax.make_array_from_single_device_arrays(np.shape(value), self._whole, copies)
 
     def divided(self, batch: Any) -> Any:
         def parts(leaf: Any) -> Any:
@@ -78,8 +88,15 @@ def devices_for(workers: int | str) -> OneDevice:
     distribution = keras.distribution.distribution()
     if distribution is not None:
         return SeveralDevices(distribution.device_mesh.backend_mesh, is_of_keras=True)
+    if jax.process_count() > 1:
+        return _of_group()
     found = device_count() if workers == "auto" else int(workers)
     return _of_first(found) if found > 1 else OneDevice()
+
+
+@functools.cache
+def _of_group() -> SeveralDevices:
+    return SeveralDevices(Mesh(np.array(jax.devices()), ("batch",)))
 
 
 @functools.cache
@@ -94,5 +111,5 @@ def can_follow(distribution: Any) -> bool:
 
 
 def device_count() -> int:
-    """Devices of this process."""
-    return len(jax.local_devices())
+    """Devices of this process, or of its group."""
+    return len(jax.devices())

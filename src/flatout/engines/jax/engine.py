@@ -370,7 +370,7 @@ class JaxEngine(Engine):
 
     def free_memory(self) -> int | None:
         chosen = devices_for(current().workers)
-        devices = chosen.devices if isinstance(chosen, SeveralDevices) else jax.local_devices()[:1]
+        devices = chosen.devices_here if isinstance(chosen, SeveralDevices) else jax.local_devices()[:1]
         found = [device.memory_stats() for device in devices]
         if all(one and "bytes_limit" in one for one in found):
             return min(int(one["bytes_limit"] - one["bytes_in_use"]) for one in found)

@@ -196,6 +196,10 @@ class TensorFlowEngine(Engine):
     program = TensorFlowProgram
     make_sink = staticmethod(TensorFlowSink)
 
+    @property
+    def processes(self) -> int:
+        return len(tf.config.list_physical_devices("GPU")) or 1
+
     def place(self, inputs: Structure) -> Structure:
         def native(leaf: Any) -> Any:
             # Keras would take an array of another library through the host.

@@ -27,6 +27,7 @@ from flatout.engines.contract import (
     is_on_gpu,
     steps_per_piece,
 )
+from flatout.engines.group import joined
 from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.read_guards import ReadGuards
@@ -146,6 +147,8 @@ class TorchProgram(StepProgram):
 
 def _loop(model: Any, task: Task, rows: Rows) -> Loop:
     """A step that cannot be captured is called as it is, in an `EagerLoop` whose `reasons` say why."""
+    if joined() is not None:
+        return EagerLoop(model, task, rows, reasons=(reason("in_group"),))
     whole, rest = divmod(rows.rows, rows.batch_size)
     try:
         full = _captured(model, task, [rows.batch(i) for i in {0, whole - 1}]) if whole else None
@@ -198,6 +201,10 @@ class TorchEngine(Engine):
     make_sink = TorchSink
     generator_state = staticmethod(generator_state)
     set_generator_state = staticmethod(set_generator_state)
+
+    @property
+    def processes(self) -> int:
+        return torch.cuda.device_count() or 1
 
     def begin_epoch(self, model: Any, task: Task) -> None:
         model.train(task == "train")

@@ -55,7 +55,7 @@ def plan_call(
     if early.reasons:
         return early, source
     engine = engine_for(backend)
-    workers = _workers(options, backend, engine)
+    workers = _workers(options, engine)
     obstacles = _obstacles_of_model(model, method, backend, options.precision == "fast" or engine.reuses_memory)
     source = source or describe_call(method, call)
     if isinstance(source, Reason):
@@ -90,21 +90,14 @@ def plan_call(
     return decide(replace(facts, free_bytes=engine.free_memory(), host_bytes=host), options), source
 
 
-def _workers(options: Options, backend: str, engine: Engine) -> int:
+def _workers(options: Options, engine: Engine) -> int:
     """How many devices a step shall be divided among by us: Keras does so itself where it has a distribution."""
     if keras.distribution.distribution() is not None:
         return 1
     if options.workers == "auto":
         return engine.devices
-    workers = int(options.workers)
-    if workers > engine.devices:
-        expected = f"no more than {engine.devices}, the devices that jax sees here" if backend == "jax" else "1"
-        more = "" if backend == "jax" else " Steps are divided among devices on the jax backend alone."
-        raise InvalidOption(
-            f"Invalid value for option `workers`. Received: workers={workers} on the Keras backend {backend!r}. "
-            f"Expected {expected}.{more}"
-        )
-    return workers
+    # More than there are devices are processes, which share a `fit` and nothing else.
+    return min(int(options.workers), engine.devices)
 
 
 def describe_call(method: str, call: dict[str, Any]) -> Source:

@@ -1,0 +1,38 @@
+"""Whether a fit is one for several processes, and for how many."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import Any
+
+from flatout.base.options import Options
+from flatout.base.when_used import keras
+from flatout.engines.group import joined
+from flatout.engines.select import engine_for
+from flatout.seam.stock_methods import Conduct
+
+
+def group_wanted(options: Options) -> Options | None:
+    """The options of a fit by processes, with their number and what starts them; None for a fit in this one."""
+    if not options.enabled or joined() is not None or (options.workers == 1 and options.launcher == "auto"):
+        return None
+    launcher = options.launcher
+    if launcher == "auto":
+        launcher = "ray" if os.environ.get("RAY_ADDRESS") else "local"
+    if launcher == "ray":
+        from .ray_launcher import available_workers
+
+        workers = available_workers() if options.workers == "auto" else options.workers
+        return replace(options, workers=workers, launcher=launcher)
+    engine = engine_for(keras.config.backend())
+    workers = max(engine.devices, engine.processes) if options.workers == "auto" else int(options.workers)
+    if options.launcher == "auto" and workers <= engine.devices:
+        return None
+    return replace(options, workers=workers, launcher=launcher)
+
+
+def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Conduct) -> Any:
+    from .group_fit import fit_in_group
+
+    return fit_in_group(model, call, wanted, conduct)

@@ -1,0 +1,100 @@
+"""What starts the worker processes of a group: on this machine, or by Ray."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Protocol
+
+# The end of a process' output that an error shows.
+_LINES_SHOWN = 12
+
+
+class Launcher(Protocol):
+    """Starts processes that call `worker.work`.
+
+    Attributes:
+        name: As the user names it.
+        host: Where the user's process is found by the others.
+        shares_files: Whether they read the files that the user's process writes.
+    """
+
+    name: str
+    host: str
+    shares_files: bool
+
+    def start(self, size: int, address: tuple[str, int], key: bytes) -> None: ...
+    def ended(self, rank: int) -> str:
+        """How a process ended, in words; empty as long as it runs or nobody knows."""
+        ...
+
+    def stop(self) -> None:
+        """End all that still run, and wait until they are gone."""
+        ...
+
+
+class LocalLauncher(Launcher):
+    """Processes of this machine; each has a GPU of its own as far as there are enough."""
+
+    name = "local"
+    host = "127.0.0.1"
+    shares_files = True
+
+    def __init__(self) -> None:
+        self._processes: list[subprocess.Popen[bytes]] = []
+        self._folder = tempfile.TemporaryDirectory(prefix="flatout-workers-")
+
+    def start(self, size: int, address: tuple[str, int], key: bytes) -> None:
+        command = [sys.executable, "-m", "flatout.cluster.worker", address[0], str(address[1])]
+        gpus = _visible_gpus()
+        for rank in range(size):
+            environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+            if gpus:
+                environment["CUDA_VISIBLE_DEVICES"] = gpus[rank % len(gpus)]
+            with self._output(rank).open("wb") as output:
+                # A session of its own: Ctrl-C is for the user's process, which ends the others.
+                process = subprocess.Popen(
+                    [*command, str(rank)],
+                    stdin=subprocess.PIPE,
+                    stdout=output,
+                    stderr=output,
+                    env=environment,
+                    start_new_session=True,
+                )
+            assert process.stdin is not None
+            process.stdin.write(key.hex().encode() + b"\n")
+            process.stdin.close()
+            self._processes.append(process)
+
+    def ended(self, rank: int) -> str:
+        code = self._processes[rank].poll()
+        if code is None:
+            return ""
+        how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        lines = self._output(rank).read_text(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
+        return "\n".join([f"It {how}.", *(f"    {line}" for line in lines)])
+
+    def stop(self) -> None:
+        for process in self._processes:
+            if process.poll() is None:
+                # Also what it has started itself: a reader of a PyDataset.
+                os.killpg(process.pid, signal.SIGKILL)
+        for process in self._processes:
+            process.wait()
+        self._folder.cleanup()
+
+    def _output(self, rank: int) -> Path:
+        return Path(self._folder.name) / f"worker-{rank}.txt"
+
+
+def _visible_gpus() -> list[str]:
+    """The GPUs that this process may use, as CUDA numbers them; none is asked, so that none is taken."""
+    chosen = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if chosen is not None:
+        return [name for name in chosen.split(",") if name.strip() not in ("", "-1")]
+    found = [path for path in Path("/dev").glob("nvidia[0-9]*") if path.name[6:].isdigit()]
+    return [str(number) for number in range(len(found))]

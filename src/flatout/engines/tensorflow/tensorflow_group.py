@@ -1,0 +1,82 @@
+"""Processes that train one model on TensorFlow: sums by its collective operations, inside the compiled step."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from flatout.engines.group import Group, Place
+
+_GROUP_KEY = 713
+# More sums than a program has.
+_MOST_SUMS = 1024
+
+
+class TensorFlowGroup(Group):
+    """TensorFlow's runtime is set up by the strategy for several workers, whose `fit` Keras 3 does not support."""
+
+    def __init__(self, place: Place):
+        super().__init__(place)
+        os.environ["TF_CONFIG"] = json.dumps(
+            {"cluster": {"worker": list(place.addresses)}, "task": {"type": "worker", "index": place.rank}}
+        )
+        # Held: the runtime ends with it.
+        self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
+        self._keys = itertools.count(1)
+
+    def _sum(self, tensor: Any, rows: Any = 0) -> Any:
+        """All processes trace the same sums in the same order, and so agree on their numbers.
+
+        TensorFlow wants one shape for a number, and so the number of rows is a part of it.
+        """
+        return tf.raw_ops.CollectiveReduceV2(
+            input=tensor,
+            group_size=self.place.size,
+            group_key=_GROUP_KEY,
+            instance_key=rows * _MOST_SUMS + next(self._keys) % _MOST_SUMS,
+            ordering_token=[],
+            merge_op="Add",
+            final_op="Id",
+        )
+
+    def sum_numbers(self, numbers: np.ndarray) -> np.ndarray:
+        return self._sum(tf.constant(numbers), len(numbers)).numpy()  # type: ignore[no-any-return]
+
+    def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any:
+        is_flag, size = part.dtype == tf.bool, self.place.size
+        rank = part.shape.rank
+
+        def padded(rows: Any, before: Any, after: Any) -> Any:
+            return tf.pad(rows, [[before, after], *[[0, 0]] * (rank - 1)])
+
+        @tf.custom_gradient
+        def rows_of_all(part: Any) -> Any:
+            rows = tf.cast(part, tf.int32) if is_flag else part
+            rows = self._sum(padded(rows[: last - first], first, total - last), total)
+
+            def gradient(upstream: Any) -> Any:
+                own = upstream[first:last] * size
+                return padded(own, 0, tf.shape(part)[0] - (last - first))
+
+            return tf.cast(rows, part.dtype), gradient
+
+        rows = rows_of_all(part)
+        rows.set_shape([total if isinstance(total, int) else None, *part.shape[1:]])
+        return rows
+
+    def means(self, values: list[Any]) -> list[Any]:
+        values = [tf.convert_to_tensor(value) for value in values]
+        means = list(values)
+        for dtype in dict.fromkeys(value.dtype for value in values):
+            numbers = [number for number, value in enumerate(values) if value.dtype == dtype]
+            bucket = tf.concat([tf.reshape(values[number], [-1]) for number in numbers], 0)
+            bucket = self._sum(bucket) / self.place.size
+            parts = tf.split(bucket, [tf.size(values[number]) for number in numbers])
+            for number, part in zip(numbers, parts, strict=True):
+                means[number] = tf.reshape(part, tf.shape(values[number]))
+        return means

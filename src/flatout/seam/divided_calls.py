@@ -1,0 +1,146 @@
+"""Where a group of processes divides Keras' own step: in the call of the model, and where gradients are applied.
+
+Each process computes the outputs of its rows, and gets those of all: the loss and the metrics are then those of the
+whole batch in each of them, however they reduce it, and whatever the user's `train_step` makes of it. The mean of
+everybody's gradients is that of the whole batch: what comes by way of the outputs counts as often as there are
+processes (`Group.rows_of_all`), and what does not is the same in all of them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import contextvars
+import importlib
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from flatout.base.when_used import keras
+
+from . import patches
+from .layers import all_layers
+from .variable_state import is_symbolic
+
+_dividing: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_dividing", default=False)
+_applying: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_applying", default=False)
+
+
+class _Place(Protocol):
+    @property
+    def rank(self) -> int: ...
+    @property
+    def size(self) -> int: ...
+    def rows_of(self, total: Any) -> tuple[Any, Any]: ...
+
+
+class _Group(Protocol):
+    place: _Place
+
+    @property
+    def is_alone(self) -> bool: ...
+    def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any: ...
+    def means(self, values: list[Any]) -> list[Any]: ...
+
+
+@contextlib.contextmanager
+def divided(model: Any, group: Any) -> Iterator[None]:
+    """Meanwhile, have a group divide the calls of a model; not those that one process makes alone."""
+    from keras.src.optimizers.base_optimizer import BaseOptimizer
+    from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
+
+    layer_call = (keras.layers.Layer, "__call__")
+    draw = (_random_module(), "draw_seed")
+    applies = [(optimizer, "apply") for optimizer in (BaseOptimizer, LossScaleOptimizer)]
+
+    def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
+        original = patches.beneath(*layer_call)
+        if layer is not model or not args or group.is_alone or _dividing.get() or is_symbolic():
+            return original(layer, *args, **kwargs)
+        return _divided_call(original, group, layer, *args, **kwargs)
+
+    def draw_seed(seed: Any) -> Any:
+        drawn = patches.beneath(*draw)(seed)
+        return drawn + _offset(drawn, group.place.rank) if _dividing.get() else drawn
+
+    def apply_with(target: tuple[type, str]) -> Any:
+        def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
+            original = patches.beneath(*target)
+            if group.is_alone or _applying.get() or is_symbolic():
+                return original(optimizer, grads, trainable_variables)
+            with _set(_applying):
+                return original(optimizer, _means(group, model, list(grads)), trainable_variables)
+
+        return apply
+
+    replaced = {layer_call: call, draw: draw_seed, **{target: apply_with(target) for target in applies}}
+    with patches.replaced_here(replaced):
+        yield
+
+
+def _divided_call(original: Any, group: _Group, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+    first_input = next(leaf for leaf in keras.tree.flatten(inputs) if leaf is not None)
+    total = keras.ops.shape(first_input)[0]
+    first, last = group.place.rows_of(total)
+    # Of a batch with fewer rows than processes some have none, and compute one that nobody gets.
+    stop = keras.ops.maximum(last, first + 1) if not isinstance(total, int) else max(last, first + 1)
+    part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[first:stop], inputs)
+    with _set(_dividing):
+        outputs = original(model, part, *args, **kwargs)
+    share = (last - first) / total
+    for layer in all_layers(model):
+        if layer._losses:
+            # Keras' own are means over rows.
+            layer._losses[:] = [_sum(group, loss * keras.ops.cast(share, loss.dtype)) for loss in layer._losses]
+
+    def of_all(leaf: Any) -> Any:
+        if isinstance(total, int) and (not len(leaf.shape) or leaf.shape[0] != stop - first):
+            raise ValueError(
+                "workers= divides the rows of a batch, and needs a row of each output for each of them. Received: "
+                f"an output of shape {tuple(leaf.shape)} for {stop - first} rows. Train it with workers=1, or on jax."
+            )
+        return group.rows_of_all(leaf, first, last, total)
+
+    def with_mask(leaf: Any) -> Any:
+        whole, mask = of_all(leaf), getattr(leaf, "_keras_mask", None)
+        if mask is not None:
+            whole._keras_mask = of_all(mask)
+        return whole
+
+    return keras.tree.map_structure(with_mask, outputs)
+
+
+def _sum(group: _Group, value: Any) -> Any:
+    """The sum of everybody's value."""
+    rank, size = group.place.rank, group.place.size
+    return keras.ops.sum(group.rows_of_all(keras.ops.reshape(value, (1,)), rank, rank + 1, size))
+
+
+def _means(group: _Group, model: Any, gradients: list[Any]) -> list[Any]:
+    """Everybody's mean gradients; and statistics that a layer keeps of its rows, such as batch normalization."""
+    there = [number for number, gradient in enumerate(gradients) if gradient is not None]
+    # Not those that are frozen, which nobody changes.
+    kept = [variable for layer in all_layers(model) for variable in layer._non_trainable_variables]
+    statistics = [variable for variable in kept if "float" in variable.dtype]
+    means = group.means([*(gradients[number] for number in there), *(variable.value for variable in statistics)])
+    for variable, mean in zip(statistics, means[len(there) :], strict=True):
+        variable.assign(mean)
+    for number, mean in zip(there, means, strict=False):
+        gradients[number] = mean
+    return gradients
+
+
+@contextlib.contextmanager
+def _set(flag: contextvars.ContextVar[bool]) -> Iterator[None]:
+    token = flag.set(True)
+    try:
+        yield
+    finally:
+        flag.reset(token)
+
+
+def _random_module() -> Any:
+    return importlib.import_module(f"keras.src.backend.{keras.config.backend()}.random")
+
+
+def _offset(seed: Any, rank: int) -> Any:
+    """Other random numbers in each process: the same for all would be the same for each part of a batch."""
+    return keras.ops.cast(keras.ops.convert_to_tensor([0, rank * 1_000_003]), seed.dtype)

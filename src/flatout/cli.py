@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 from flatout.base.errors import FlatoutError
 from flatout.base.options import Options, current
@@ -28,7 +29,7 @@ examples:
   flatout --explain train.py              and say for each call what was done and why
   flatout --strict train.py               and stop where stock Keras would have to run
   flatout --vectorize train.py            and run losses with loops as array code, once verified
-  flatout --workers 4 train.py            and divide each batch among four devices (jax)
+  flatout --workers 4 train.py            and divide each batch among four devices or processes
   flatout -m package.train --epochs 5     a module, as in python -m
   flatout -c "import train; train.main()"
   flatout - < train.py                    from stdin
@@ -43,8 +44,12 @@ _COMMANDS = {
     "demo": "flatout.bench.demo",
     "check": "flatout.check.check_command",
 }
-# A flag of ours that is followed by its value.
-_WITH_VALUE = "--workers"
+# Options of ours that are followed by their value.
+_WITH_VALUE = {
+    "workers": ("N|auto", "divide each batch among so many devices, or processes"),
+    "launcher": ("local|ray", "what starts processes; Ray by default if RAY_ADDRESS is set"),
+    "restarts": ("N", "begin again so often, from the last checkpoint, when a process is lost"),
+}
 _FLAGS: dict[str, Literal["module", "code"]] = {"-m": "module", "-c": "code"}
 
 
@@ -71,7 +76,7 @@ def _run(arguments: list[str]) -> int:
         return 2
     try:
         switches = {name: True for name in ("strict", "vectorize") if getattr(flags, name)}
-        switch.enable(**switches, workers=flags.workers)
+        switch.enable(**switches, **{name: getattr(flags, name) for name in _WITH_VALUE})
     except FlatoutError as error:
         parser.error(str(error))
     if current().enabled:
@@ -87,7 +92,7 @@ def _run(arguments: list[str]) -> int:
 def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
     """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
     for at, argument in enumerate(arguments):
-        if at and arguments[at - 1] == _WITH_VALUE:
+        if at and arguments[at - 1].removeprefix("--") in _WITH_VALUE:
             continue
         ours, rest = arguments[:at], tuple(arguments[at + 1 :])
         for flag, kind in _FLAGS.items():
@@ -106,9 +111,10 @@ def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
     return arguments, None
 
 
-def _workers(text: str) -> int | str:
+def _checked(name: str, text: str) -> Any:
     try:
-        return Options(workers=text).workers
+        options: dict[str, Any] = {name: text}
+        return getattr(Options(**options), name)
     except FlatoutError as error:
         raise argparse.ArgumentTypeError(str(error)) from None
 
@@ -116,7 +122,7 @@ def _workers(text: str) -> int | str:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="flatout",
-        usage="flatout [run] [--explain] [--strict] [--vectorize] [--workers N] SCRIPT|-m MODULE|-c CODE|- [arguments]",
+        usage="flatout [run] [options] SCRIPT|-m MODULE|-c CODE|- [arguments]",
         description=_DESCRIPTION,
         epilog=_EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -127,8 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--vectorize", action="store_true", help="run losses and metrics that loop as array code, once verified"
     )
-    parser.add_argument(
-        _WITH_VALUE, type=_workers, metavar="N|auto", help="divide each batch among so many devices (jax)"
-    )
+    for name, (values, explained) in _WITH_VALUE.items():
+        parser.add_argument(f"--{name}", type=functools.partial(_checked, name), metavar=values, help=explained)
     parser.add_argument("--version", action="version", version=f"flatout {__version__}")
     return parser

@@ -37,6 +37,7 @@ def fit(
     data: Any = None,
     precision: Any = None,
     workers: Any = None,
+    restarts: Any = None,
     **arguments: Any,
 ) -> Any:
     """Train a model: `model.fit` with the same arguments and the same results, on the device.
@@ -49,8 +50,9 @@ def fit(
             `"stock"` for Keras' own loop.
         data: `"auto"`, `"resident"`, `"streamed"` or `"direct"`; see docs/data.md.
         precision: `"exact"` (the default) or `"fast"`, which may round in another order than Keras does.
-        workers: How many devices each batch is divided among, or `"auto"` for all there are (jax; docs/scale.md).
-            `batch_size` stays that of the whole batch.
+        workers: How many devices, or processes where there are fewer, each batch is divided among; or `"auto"` for all
+            devices there are (docs/scale.md). `batch_size` stays that of the whole batch.
+        restarts: How often processes begin again, from the last checkpoint of Keras' own callbacks, if one is lost.
         **arguments: Every other argument of `keras.Model.fit`.
 
     Returns:
@@ -64,7 +66,7 @@ def fit(
         >>> len(history.history["loss"])
         2
     """
-    with options(engine=engine, data=data, precision=precision, workers=workers):
+    with options(engine=engine, data=data, precision=precision, workers=workers, restarts=restarts):
         return _call("fit", model, (x, y), arguments)
 
 

@@ -22,7 +22,9 @@ _TOLERANCE = 1e-3
 
 
 @contextlib.contextmanager
-def following(model: Any, group: Group, watches: str, begin: Callable[[], None], saved: Callable[[int], None]) -> Iterator[None]:
+def following(
+    model: Any, group: Group, watches: str, begin: Callable[[], None], saved: Callable[[int], None]
+) -> Iterator[None]:
     """Meanwhile, have callbacks of the model run alone, and their effects taken over by all.
 
     Args:

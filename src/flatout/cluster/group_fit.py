@@ -95,13 +95,14 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
             except GroupFailed as failure:
                 if attempt == wanted.restarts:
                     raise
-                print(f"flatout: {failure}\nflatout: beginning again, {attempt + 1} of {wanted.restarts}", file=sys.stderr)
+                print(
+                    f"flatout: {failure}\nflatout: beginning again, {attempt + 1} of {wanted.restarts}", file=sys.stderr
+                )
                 continue
-            history, report, surroundings = sent.take_back(answer)
+            history, reports, surroundings = sent.take_back(answer)
         surroundings.put()
-        if report is not None:
-            why = reason("group", size, launcher.name)
-            record(replace(report, reasons=(*report.reasons, why)))
+        for report in reports:
+            record(replace(report, reasons=(*report.reasons, reason("group", size, launcher.name))))
         return history
     raise AssertionError
 
@@ -133,7 +134,7 @@ def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) 
             history = conduct("fit", model, (), {**call, "callbacks": callbacks})
     if job["rank"]:
         return b""
-    return received.answer((history, (recorded() or [None])[-1], Surroundings.now()))
+    return received.answer((history, recorded()[-1:], Surroundings.now()))
 
 
 def _launcher(wanted: Options) -> Launcher:

@@ -55,4 +55,3 @@ def free_port(host: str) -> int:
     with socket.socket() as found:
         found.bind((host, 0))
         return int(found.getsockname()[1])
-

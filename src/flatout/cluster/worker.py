@@ -8,7 +8,7 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,7 @@ def _output_to(line: Line, job: dict[str, Any]) -> Iterator[None]:
             yield
         return
 
-    def collect(message: Any, category: type[Warning], filename: str, number: int, *_: Any) -> None:
+    def collect(message: Any, category: type[Warning], *_: Any, **__: Any) -> None:
         line.send("warning", f"In another worker process: {category.__name__}: {message}")
 
     with Path(os.devnull).open("w") as nothing, contextlib.redirect_stdout(nothing), warnings.catch_warnings():

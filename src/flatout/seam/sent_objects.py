@@ -1,4 +1,4 @@
-"""A model, its optimizer, metrics and callbacks on their way to another process, and what became of them on the way back.
+"""A model, its optimizer, metrics and callbacks on their way to another process, and what became of them there.
 
 All of them go in one piece, as they are, with what they hold of each other: whatever class the user wrote, built or
 not. Keras' own way, a configuration, would lose what has none. On the way back the objects that came from there take
@@ -7,6 +7,7 @@ their new state, and what is new among them comes along.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import io
 import pickle
@@ -45,7 +46,6 @@ class Sent:
             if isinstance(thing, keras.Variable):
                 _put_value(thing, state)
             else:
-                vars(thing).clear()
                 vars(thing).update(state)
         _mend(self._objects, addresses)
         return things
@@ -62,11 +62,33 @@ class Received:
     def answer(self, things: Any) -> bytes:
         """What `Sent.take_back` takes there: `things`, and the state of all that came from there."""
         numbers = {id(thing): number for number, thing in enumerate(self._objects)}
+        states = [_state(thing) for thing in self._objects]
+        try:
+            return self._packed(things, states, numbers)
+        except Exception:
+            # What cannot be sent, such as a callback's open file, stays as it was there: not all shall be lost for it.
+            return self._packed(things, [self._without_unsendable(state, numbers) for state in states], numbers)
+
+    def _packed(self, things: Any, states: list[Any], numbers: dict[int, int]) -> bytes:
         file = io.BytesIO()
-        pickler = _Pickler(file, numbers, lambda array: None)
+        pickler = _Pickler(file, numbers, _send_along)
         pickler.met.update((id(thing), thing) for thing in self._objects)
-        pickler.dump_all((things, [_state(thing) for thing in self._objects]))
+        pickler.dump_all((things, states))
         return file.getvalue()
+
+    def _without_unsendable(self, state: Any, numbers: dict[int, int]) -> Any:
+        if not isinstance(state, dict):
+            return state
+        sendable = {}
+        for name, value in state.items():
+            with contextlib.suppress(Exception):
+                _Pickler(io.BytesIO(), numbers, _send_along).dump_all(value)
+                sendable[name] = value
+        return sendable
+
+
+def _send_along(array: np.ndarray) -> None:
+    """No array is kept apart."""
 
 
 def _state(thing: Any) -> Any:
@@ -170,7 +192,8 @@ def _classes() -> tuple[type, tuple[type, ...], type | None]:
 
 def _blank(kind: type) -> Any:
     # Not `kind.__new__`, which for layers wants arguments, and counts.
-    return kind.__new__(kind) if issubclass(kind, (list, dict, set)) else object.__new__(kind)
+    made: Any = kind
+    return made.__new__(made) if issubclass(kind, (list, dict, set)) else object.__new__(kind)
 
 
 def _fill(thing: Any, state: tuple[dict[str, Any], list[Any]]) -> None:

@@ -1,8 +1,8 @@
-"""One model on several devices, of this process or of a group: each takes its part of every batch, and XLA sums between them what is summed over rows.
+"""One model on several devices: each takes its part of every batch, and XLA sums between them what is summed over rows.
 
-The step is Keras' own. It is compiled for a batch of which each device has a part, and for state of which each has a
-copy: losses, metrics and batch normalization are those of the whole batch, however they reduce it. A batch that cannot
-be divided is computed whole by each device.
+The devices are some of this process, or all of a group of processes. The step is Keras' own. It is compiled for a
+batch of which each device has a part, and for state of which each has a copy: losses, metrics and batch normalization
+are those of the whole batch, however they reduce it. A batch that cannot be divided is computed whole by each device.
 """
 
 from __future__ import annotations

@@ -49,19 +49,15 @@ class TensorFlowGroup(Group):
 
     def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any:
         is_flag, size = part.dtype == tf.bool, self.place.size
-        rank = part.shape.rank
-
-        def padded(rows: Any, before: Any, after: Any) -> Any:
-            return tf.pad(rows, [[before, after], *[[0, 0]] * (rank - 1)])
 
         @tf.custom_gradient
         def rows_of_all(part: Any) -> Any:
             rows = tf.cast(part, tf.int32) if is_flag else part
-            rows = self._sum(padded(rows[: last - first], first, total - last), total)
+            rows = self._sum(_padded(rows[: last - first], first, total - last), total)
 
             def gradient(upstream: Any) -> Any:
                 own = upstream[first:last] * size
-                return padded(own, 0, tf.shape(part)[0] - (last - first))
+                return _padded(own, 0, tf.shape(part)[0] - (last - first))
 
             return tf.cast(rows, part.dtype), gradient
 
@@ -70,13 +66,30 @@ class TensorFlowGroup(Group):
         return rows
 
     def means(self, values: list[Any]) -> list[Any]:
-        values = [tf.convert_to_tensor(value) for value in values]
-        means = list(values)
-        for dtype in dict.fromkeys(value.dtype for value in values):
-            numbers = [number for number, value in enumerate(values) if value.dtype == dtype]
+        means = [self._mean_of_rows(value) if _is_of_rows(value) else value for value in values]
+        dense = {number: value.dtype for number, value in enumerate(values) if not _is_of_rows(value)}
+        for dtype in dict.fromkeys(dense.values()):
+            numbers = [number for number, its_dtype in dense.items() if its_dtype == dtype]
             bucket = tf.concat([tf.reshape(values[number], [-1]) for number in numbers], 0)
             bucket = self._sum(bucket) / self.place.size
             parts = tf.split(bucket, [tf.size(values[number]) for number in numbers])
             for number, part in zip(numbers, parts, strict=True):
                 means[number] = tf.reshape(part, tf.shape(values[number]))
         return means
+
+    def _mean_of_rows(self, slices: Any) -> Any:
+        """Everybody's rows of a gradient, one after the other: optimizers leave alone the rows that are in none."""
+        rank, size, count = self.place.rank, self.place.size, tf.shape(slices.indices)[0]
+        counts = self._sum(tf.one_hot(rank, size, on_value=count, off_value=0, dtype=tf.int32))
+        total, first = tf.reduce_sum(counts), tf.reduce_sum(counts[:rank])
+        after = total - first - count
+        values = self._sum(_padded(slices.values, first, after), total) / size
+        return tf.IndexedSlices(values, self._sum(_padded(slices.indices, first, after), total), slices.dense_shape)
+
+
+def _is_of_rows(value: Any) -> bool:
+    return isinstance(value, tf.IndexedSlices)
+
+
+def _padded(rows: Any, before: Any, after: Any) -> Any:
+    return tf.pad(rows, [[before, after], *[[0, 0]] * (rows.shape.rank - 1)])

@@ -44,6 +44,8 @@ def following(
             original = patches.beneath(*target)
             if group.is_alone or callbacks.model is not model:
                 return original(callbacks, *args, **kwargs)
+            if name.endswith("_end") and name in followed and watches != "flags":
+                _wait_for(_variables(model))
             with group.alone():
                 result = original(callbacks, *args, **kwargs)
                 if group.is_first and name == "on_train_begin":
@@ -85,6 +87,13 @@ def _variables(model: Any) -> list[Any]:
     optimizer = getattr(model, "optimizer", None)
     found = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
     return list({id(variable): variable for variable in found}.values())
+
+
+def _wait_for(variables: list[Any]) -> None:
+    """Where steps are awaited by whoever reads their results, one that failed must not fail in a checkpoint."""
+    for variable in variables:
+        if hasattr(variable.value, "block_until_ready"):
+            variable.value.block_until_ready()
 
 
 def _check_agreement(own: dict[str, float], of_first: dict[str, float]) -> None:

@@ -120,6 +120,7 @@ def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) 
         with wanted:
             history = conduct("fit", model, (), call)
     else:
+        line.is_busy = lambda: group.is_alone
         callbacks = call["callbacks"] if group.is_first else []
         if job["watches"] != "flags":
             callbacks = [*callbacks, _stand_in(job["watches"])]

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Protocol
+
+from .line import SECONDS_BETWEEN_SIGNS, SECONDS_TO_FINISH
 
 # The end of a process' output that an error shows.
 _LINES_SHOWN = 12
@@ -32,8 +36,9 @@ class Launcher(Protocol):
         """How a process ended, in words; empty as long as it runs or nobody knows."""
         ...
 
-    def stop(self) -> None:
-        """End all that still run, and wait until they are gone."""
+    def stop(self, lost: int | None) -> None:
+        """Wait until all are gone, which end with their line to the supervisor; end the one that was lost, and any
+        that takes too long."""
         ...
 
 
@@ -78,12 +83,15 @@ class LocalLauncher(Launcher):
         lines = self._output(rank).read_text(errors="replace").strip().splitlines()[-_LINES_SHOWN:]
         return "\n".join([f"It {how}.", *(f"    {line}" for line in lines)])
 
-    def stop(self) -> None:
-        for process in self._processes:
-            if process.poll() is None:
-                # Also what it has started itself: a reader of a PyDataset.
+    def stop(self, lost: int | None) -> None:
+        until = time.monotonic() + SECONDS_TO_FINISH + 2 * SECONDS_BETWEEN_SIGNS
+        for rank, process in enumerate(self._processes):
+            if rank != lost:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(max(0.0, until - time.monotonic()))
+            # Also what it has started itself: a reader of a PyDataset.
+            with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
-        for process in self._processes:
             process.wait()
         self._folder.cleanup()
 

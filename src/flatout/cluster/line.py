@@ -6,14 +6,23 @@ import contextlib
 import os
 import socket
 import threading
+import time
+from collections.abc import Callable
 from multiprocessing.connection import Client
 from typing import Any
 
 SECONDS_BETWEEN_SIGNS = 1.0
+SECONDS_TO_FINISH = 8.0
 
 
 class Line:
-    """A worker's end. It ends with its line: nobody is left who would want its result."""
+    """A worker's end. It ends with its line: nobody is left who would want its result.
+
+    Attributes:
+        is_busy: Whether it does something that should not be cut off: a callback may be writing a checkpoint.
+    """
+
+    is_busy: Callable[[], bool] = staticmethod(lambda: False)
 
     def __init__(self, address: tuple[str, int], key: bytes):
         self._connection = Client(address, authkey=key)
@@ -44,8 +53,11 @@ class Line:
         with contextlib.suppress(OSError, EOFError):
             while not self._connection.poll(SECONDS_BETWEEN_SIGNS):
                 self.send("alive")
-        # The user's process is gone, or has what it wanted.
+        # The user's process is gone, or has what it wanted, or another worker was lost.
         if not self._is_done:
+            until = time.monotonic() + SECONDS_TO_FINISH
+            while self.is_busy() and time.monotonic() < until:
+                time.sleep(0.02)
             os._exit(1)
         self._ended.set()
 

@@ -10,6 +10,7 @@ import logging
 import os
 import tempfile
 import threading
+import warnings
 from typing import Any
 
 from flatout.base.errors import MissingExtra
@@ -59,7 +60,7 @@ class RayLauncher(Launcher):
     def ended(self, rank: int) -> str:
         return "" if self._thread is None or self._thread.is_alive() else self._failure
 
-    def stop(self) -> None:
+    def stop(self, lost: int | None) -> None:
         # Workers end with their line to the supervisor, and Ray notices.
         if self._thread is not None:
             self._thread.join(_SECONDS_TO_END)
@@ -82,7 +83,10 @@ def _started() -> Any:
     if not ray.is_initialized():
         # Of a cluster that is there already, Ray leaves all of it as it is.
         settings: dict[str, Any] = {} if os.environ.get("RAY_ADDRESS") else {"include_dashboard": False}
-        ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
+        with warnings.catch_warnings():
+            # It starts programs, by a fork of which jax warns.
+            warnings.simplefilter("ignore", RuntimeWarning)
+            ray.init(log_to_driver=False, logging_level=logging.ERROR, **settings)
     return ray
 
 
@@ -93,5 +97,7 @@ def _gpus(ray: Any) -> int:
 def _work_for_ray(config: dict[str, Any]) -> None:
     import ray
 
+    # Ray would have libraries tell what they do.
+    logging.getLogger().setLevel(logging.WARNING)
     host = str(ray.util.get_node_ip_address())
     work(host, tuple(config["address"]), config["key"], ray.train.get_context().get_world_rank())

@@ -15,11 +15,13 @@ from typing import Any
 from flatout.base.errors import GroupFailed
 
 from .launcher import Launcher
+from .line import SECONDS_BETWEEN_SIGNS
 
 # A process that gives no sign of life for so long has been stopped, or its machine is gone.
 _SECONDS_UNHEARD = 15.0
 # Others fail where they wait for one that is lost: who was first is known after this.
 _SECONDS_TO_BLAME = 1.5
+_SECONDS_MISSED = 4 * SECONDS_BETWEEN_SIGNS
 _SECONDS_TO_START = 180.0
 
 
@@ -57,6 +59,7 @@ class Supervisor:
             GroupFailed: A process failed, was killed, or has not been heard of. All of them have ended.
         """
         key = secrets.token_bytes(32)
+        lost = None
         try:
             with Listener((self.launcher.host, 0), authkey=key) as listener:
                 self.launcher.start(self.size, listener.address, key)
@@ -65,10 +68,13 @@ class Supervisor:
                 line.send({**job, "rank": rank, "addresses": addresses})
                 line.send_bytes(data)
             return self._result()
+        except GroupFailed as failure:
+            lost = failure.rank
+            raise
         finally:
             for line in self._lines.values():
                 line.close()
-            self.launcher.stop()
+            self.launcher.stop(lost)
             for text in self._warnings:
                 warnings.warn_explicit(text, UserWarning, "flatout worker", self._warnings[text])
 
@@ -131,12 +137,15 @@ class Supervisor:
     def _look_for_losses(self, finished: set[int]) -> None:
         now = time.monotonic()
         first = min((signs.failed_at for signs in self._signs.values()), default=float("inf"))
+        is_over = now - first > _SECONDS_TO_BLAME
+        # Where another has failed, it may have been tired of waiting for one that was stopped.
+        patience = _SECONDS_MISSED if is_over else _SECONDS_UNHEARD
         for rank in set(range(self.size)) - finished:
-            signs = self._signs[rank]
-            if not signs.is_gone and now - signs.heard > _SECONDS_UNHEARD:
-                how = f"Nothing has been heard of it for {_SECONDS_UNHEARD:.0f} s: it hangs, or was stopped."
+            silence = now - self._signs[rank].heard
+            if self._signs[rank].failed_at == float("inf") and silence > patience:
+                how = f"Nothing has been heard of it for {silence:.0f} s: it hangs, or was stopped."
                 raise GroupFailed(rank, self.size, how)
-        if now - first < _SECONDS_TO_BLAME:
+        if not is_over:
             return
         lost = {rank: signs for rank, signs in self._signs.items() if signs.failed_at < float("inf")}
         # One that was killed says nothing, and those that waited for it do.

@@ -1,0 +1,75 @@
+"""A process that raises, is killed or stopped ends its group within 30 s, by name; a group may begin again."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import group_cases as cases
+import keras
+import numpy as np
+import pytest
+
+import flatout
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+
+
+@pytest.fixture
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XLA_FLAGS", "")
+
+
+def fit(folder: Path, accident: str, restarts: int = 0, callbacks: Any = (), epochs: int = 4) -> Any:
+    model = cases.network()
+    data = cases.Batches(folder, accident, in_epoch=2)
+    with flatout.options(launcher="local"):
+        flatout.fit(model, data, epochs=epochs, shuffle=False, verbose=0, workers=2, restarts=restarts,
+                    callbacks=list(callbacks))  # fmt: skip
+    return model
+
+
+def assert_nobody_is_left(folder: Path) -> None:
+    processes = [int(note.name.partition("-")[2]) for note in folder.glob("process-*")]
+    assert len(processes) >= 2
+    for process in processes:
+        with pytest.raises(ProcessLookupError):
+            os.kill(process, 0)
+
+
+@pytest.mark.parametrize(
+    ("accident", "says"),
+    [
+        ("raise", "ValueError: row 47 is broken"),
+        ("SIGKILL", "It was killed by SIGKILL"),
+        # It takes its time, and is the same for all.
+        pytest.param("SIGSTOP", "Nothing has been heard of it", marks=pytest.mark.backend("torch", "tensorflow")),
+    ],
+)
+def test_who_is_lost_is_named_and_nobody_is_left(tmp_path: Path, accident: str, says: str) -> None:
+    with pytest.raises(flatout.GroupFailed, match=says) as raised:
+        fit(tmp_path, accident)
+    assert raised.value.rank == 1
+    assert time.time() - float((tmp_path / "had it").read_text()) < 30
+    assert_nobody_is_left(tmp_path)
+
+
+@pytest.mark.parametrize("keeps", ["BackupAndRestore", "ModelCheckpoint"])
+def test_a_group_that_begins_again_ends_as_if_nothing_had_happened(
+    tmp_path: Path, keeps: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    if keeps == "BackupAndRestore":
+        keeper = keras.callbacks.BackupAndRestore(tmp_path / "backup")
+    else:
+        keeper = keras.callbacks.ModelCheckpoint(tmp_path / "{epoch}.weights.h5", save_weights_only=True)
+    model = fit(tmp_path, "SIGKILL", restarts=1, callbacks=[keeper])
+    assert "Worker 1 of 2" in capfd.readouterr().err
+    assert (tmp_path / "had it").exists()
+    assert model.history.epoch in ([1, 2, 3], [2, 3])  # Batches are read ahead of the epoch that they are for.
+    undisturbed = cases.network()
+    flatout.fit(undisturbed, cases.Batches(), epochs=4, shuffle=False, verbose=0)
+    for ours, expected in zip(model.get_weights(), undisturbed.get_weights(), strict=True):
+        np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
+    assert_nobody_is_left(tmp_path)

@@ -4,6 +4,7 @@
 # make keras-suite   Keras' tests of trainers, callbacks and models, on all three backends
 # make keras-versions  parity tests and Keras' own tests of trainers, on each minor version of Keras that is supported
 # make scripts       whole scripts, plain and under flatout, on all three backends; FOLDER=path for your own
+# make test-cluster  all cases of several processes, on all three backends, with Ray
 # make bench         the six models of `flatout bench`, on all three backends
 PYTHON ?= python3
 BACKENDS ?= jax tensorflow torch
@@ -30,7 +31,7 @@ export TF_CPP_MIN_LOG_LEVEL := 3
 export PYTHONDONTWRITEBYTECODE :=
 export PYTHONPATH := $(CURDIR)/src$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: venv demo test lint unit keras-tests keras-suite keras-versions check format bench scripts clean
+.PHONY: venv demo test lint unit keras-tests keras-suite keras-versions test-cluster check format bench scripts clean
 .DELETE_ON_ERROR:
 
 venv: $(VENV)/.complete
@@ -78,6 +79,11 @@ keras-suite: venv
 # A checkout of Keras' main branch as well: make keras-versions KERAS_VERSIONS="3.12 3.15 /path/to/keras"
 keras-versions: venv
 	$(PY) tests/keras_versions.py $(KERAS_VERSIONS) --backends $(BACKENDS) --workers $(WORKERS)
+
+# One worker: each test has processes of its own.
+test-cluster: venv
+	@set -e; for backend in $(BACKENDS); do echo "== several processes on $$backend"; \
+	  KERAS_BACKEND=$$backend $(PY) -m pytest -q -m cluster tests/cluster; done
 
 check: lint
 	KERAS_BACKEND=jax $(PYTEST) -m "not slow" tests

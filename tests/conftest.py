@@ -99,7 +99,17 @@ def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
     config.hook.pytest_deselected(items=left)
 
 
+def _leave_clusters(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Each process of a group imports a backend: most cases are for `make test-cluster`, or are asked for by name."""
+    if config.getoption("markexpr") == "cluster" or config.getoption("keyword"):
+        return
+    left = [item for item in items if item.get_closest_marker("cluster")]
+    items[:] = [item for item in items if not item.get_closest_marker("cluster")]
+    config.hook.pytest_deselected(items=left)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    _leave_clusters(config, items)
     if BACKEND in ("jax", "tensorflow"):
         _take_turns(config, items)
     for item in items:

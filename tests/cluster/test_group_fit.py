@@ -68,6 +68,7 @@ def test_arrays_with_weights_validation_and_weights_restored() -> None:
     two[0].fit(cases.X, cases.Y, verbose=0)  # It can be used as before.
 
 
+@pytest.mark.cluster
 def test_fewer_rows_than_processes_in_the_last_batch() -> None:
     def fit(workers: int) -> Any:
         return trained(cases.network(), workers, [], x=cases.X[:62], y=cases.Y[:62], batch_size=20, epochs=2)
@@ -84,6 +85,7 @@ def test_a_pydataset_with_a_callback_for_each_batch() -> None:
     assert one[1][0].seen == two[1][0].seen == [0, 1, 2, 3, 4, 0, 1]
 
 
+@pytest.mark.cluster
 def test_files_with_checkpoints_by_the_first_process_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", cases.X)
     np.save(tmp_path / "y.npy", cases.Y)
@@ -101,6 +103,7 @@ def test_files_with_checkpoints_by_the_first_process_alone(tmp_path: Path) -> No
     np.testing.assert_array_equal(saved.get_weights()[0], two[0].get_weights()[0])
 
 
+@pytest.mark.cluster
 def test_an_unbuilt_model_with_an_embedding_and_a_mask() -> None:
     words = np.random.default_rng(1).integers(0, 20, (cases.ROWS, 7))
 
@@ -113,6 +116,7 @@ def test_an_unbuilt_model_with_an_embedding_and_a_mask() -> None:
     assert_same(fit(1), fit(2))
 
 
+@pytest.mark.cluster
 def test_normalization_and_noise_are_those_of_each_process(capfd: pytest.CaptureFixture[str]) -> None:
     """On jax those of the whole batch. The processes stay equal: what they would log is compared."""
     model = cases.network(layers.BatchNormalization(), layers.Dropout(0.5))
@@ -170,6 +174,7 @@ print(f"{history.history['loss'][-1]:.6f} {float(model.get_weights()[0].sum()):.
 """
 
 
+@pytest.mark.backend("jax")
 def test_a_script_with_classes_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT)
     plain = run(tmp_path, "train.py")

@@ -43,9 +43,8 @@ def assert_nobody_is_left(folder: Path) -> None:
     ("accident", "says"),
     [
         ("raise", "ValueError: row 47 is broken"),
-        ("SIGKILL", "It was killed by SIGKILL"),
-        # It takes its time, and is the same for all.
-        pytest.param("SIGSTOP", "Nothing has been heard of it", marks=pytest.mark.backend("torch", "tensorflow")),
+        pytest.param("SIGKILL", "It was killed by SIGKILL", marks=pytest.mark.cluster),
+        pytest.param("SIGSTOP", "Nothing has been heard of it", marks=pytest.mark.cluster),
     ],
 )
 def test_who_is_lost_is_named_and_nobody_is_left(tmp_path: Path, accident: str, says: str) -> None:
@@ -56,7 +55,7 @@ def test_who_is_lost_is_named_and_nobody_is_left(tmp_path: Path, accident: str, 
     assert_nobody_is_left(tmp_path)
 
 
-@pytest.mark.parametrize("keeps", ["BackupAndRestore", "ModelCheckpoint"])
+@pytest.mark.parametrize("keeps", ["BackupAndRestore", pytest.param("ModelCheckpoint", marks=pytest.mark.cluster)])
 def test_a_group_that_begins_again_ends_as_if_nothing_had_happened(
     tmp_path: Path, keeps: str, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -6,11 +6,15 @@ import os
 from dataclasses import replace
 from typing import Any
 
+from flatout.base.errors import InvalidOption
 from flatout.base.options import Options
 from flatout.base.when_used import keras
 from flatout.engines.group import joined
 from flatout.engines.select import engine_for
 from flatout.seam.stock_methods import Conduct
+
+# More would wait for each other.
+_PROCESSES_OF_A_CORE = 2
 
 
 def group_wanted(options: Options) -> Options | None:
@@ -29,6 +33,12 @@ def group_wanted(options: Options) -> Options | None:
     workers = max(engine.devices, engine.processes) if options.workers == "auto" else int(options.workers)
     if options.launcher == "auto" and workers <= engine.devices:
         return None
+    most = max(_PROCESSES_OF_A_CORE * (os.cpu_count() or 1), engine.processes)
+    if workers > most:
+        raise InvalidOption(
+            f"Invalid value for option `workers`. Received: workers={workers}. Expected no more than {most} processes "
+            f"on this machine, with {os.cpu_count()} cores; more are for several machines (launcher='ray')."
+        )
     return replace(options, workers=workers, launcher=launcher)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from flatout.base.when_used import keras
 from flatout.engines.group import Group
 from flatout.seam import patches
-from flatout.seam.trainers import put_first_epoch
+from flatout.seam.trainers import first_epoch, put_first_epoch
 
 _EVERY_EPOCH = ("on_train_begin", "on_epoch_begin", "on_epoch_end")
 _EVERY_BATCH = ("on_train_batch_begin", "on_train_batch_end")
@@ -69,7 +69,7 @@ def _follow(model: Any, group: Group, logs: dict[str, Any], with_variables: bool
     variables = _variables(model) if with_variables else []
     values = [np.asarray(keras.ops.convert_to_numpy(variable.value)) for variable in variables]
     numbers = {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
-    message = {"stop": bool(model.stop_training), "epoch": getattr(model, "_initial_epoch", None), "logs": numbers}
+    message = {"stop": bool(model.stop_training), "epoch": first_epoch(model, 0), "logs": numbers}
     told, told_values = group.told_by_first(message, values)
     if group.is_first:
         return

@@ -1,59 +1,33 @@
-"""A fit by several processes: what goes to them, what each of them does with it, and what comes back."""
+"""A fit by several processes: what goes to them, and what comes back."""
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
 import tempfile
 import types
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flatout.base.errors import GroupFailed, InvalidOption, MissingExtra, reason
-from flatout.base.options import Options, options
-from flatout.base.report import record, recorded
+from flatout.base.options import Options
+from flatout.base.report import record
 from flatout.base.when_used import keras
-from flatout.engines.group import Group
-from flatout.engines.rewind import Generators
-from flatout.engines.select import engine_for
-from flatout.seam import patches
 from flatout.seam.adapters import is_dataset
-from flatout.seam.divided_calls import divided
-from flatout.seam.process_state import ProcessState
 from flatout.seam.stock_methods import Conduct
-from flatout.seam.trainers import first_epoch, put_first_epoch
 from flatout.training.passes import look_at_variables
 from flatout.training.planning.callback_services import services_of
 
-from .following import following
-from .launcher import Launcher, LocalLauncher
-from .line import Line
+from .carried_state import CarriedState
+from .local_launcher import GroupLauncher, LocalLauncher
 from .supervisor import Supervisor
 
 # Smaller arrays go with everything else.
 _SMALLEST_FILE = 1 << 20
-
-
-@dataclass
-class Surroundings:
-    """What a process has beside the model that counts for a fit: random generators, and Keras' settings."""
-
-    generators: Any
-    state: ProcessState
-
-    @classmethod
-    def now(cls) -> Surroundings:
-        now = Generators.now(engine_for(keras.config.backend()))
-        return cls((now.python, now.numpy, now.of_engine), ProcessState.now())
-
-    def put(self, in_group: bool = False) -> None:
-        self.state.put(in_group)
-        Generators(engine_for(keras.config.backend()), *self.generators).put_back()
 
 
 def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Conduct) -> Any:
@@ -81,7 +55,7 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
     for attempt in range(wanted.restarts + 1):
         launcher = _launcher(wanted)
         with _arrays_apart(launcher.shares_files) as keep:
-            sent = _sent((conduct, model, {**call, "callbacks": callbacks}, Surroundings.now()), keep)
+            sent = _sent((conduct, model, {**call, "callbacks": callbacks}, CarriedState.now()), keep)
             job = {
                 "backend": keras.config.backend(),
                 "path": sys.path,
@@ -99,46 +73,15 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
                     f"flatout: {failure}\nflatout: beginning again, {attempt + 1} of {wanted.restarts}", file=sys.stderr
                 )
                 continue
-            history, reports, surroundings = sent.take_back(answer)
-        surroundings.put()
+            history, reports, state = sent.take_back(answer)
+        state.put()
         for report in reports:
             record(replace(report, reasons=(*report.reasons, reason("group", size, launcher.name))))
         return history
     raise AssertionError
 
 
-def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) -> bytes:
-    """What a worker process does with a job; returns its answer."""
-    from flatout.seam.sent_objects import Received
-
-    received = Received(data, _load_array)
-    conduct, model, call, surroundings = received.things
-    surroundings.put(in_group=True)
-    workers = engine_for(job["backend"]).devices if group is not None and group.divides_itself else 1
-    wanted = options(**{**job["options"], "workers": workers, "force": True})
-    if group is None:
-        with wanted:
-            history = conduct("fit", model, (), call)
-    else:
-        line.is_busy = lambda: group.is_alone
-        callbacks = call["callbacks"] if group.is_first else []
-        if job["watches"] != "flags":
-            callbacks = [*callbacks, _stand_in(job["watches"])]
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(wanted)
-            saves = stack.enter_context(_saves_noted(call["callbacks"]))
-            begin = functools.partial(_resume, model, job["resume"])
-            saved = functools.partial(_tell_saves, line, saves)
-            stack.enter_context(following(model, group, job["watches"], begin, saved))
-            if not group.divides_itself:
-                stack.enter_context(divided(model, group))
-            history = conduct("fit", model, (), {**call, "callbacks": callbacks})
-    if job["rank"]:
-        return b""
-    return received.answer((history, recorded()[-1:], Surroundings.now()))
-
-
-def _launcher(wanted: Options) -> Launcher:
+def _launcher(wanted: Options) -> GroupLauncher:
     if wanted.launcher != "ray":
         return LocalLauncher()
     from .ray_launcher import RayLauncher
@@ -162,7 +105,7 @@ def _check(call: dict[str, Any]) -> None:
 
 def _sent(things: Any, keep: Any) -> Any:
     try:
-        from flatout.seam.sent_objects import Sent
+        from flatout.seam.processes.sent_objects import Sent
     except ImportError as error:
         raise MissingExtra(
             "workers= sends the model to other processes, for which cloudpickle is missing. Install it with: "
@@ -202,62 +145,9 @@ def _arrays_apart(shares_files: bool) -> Iterator[Callable[[np.ndarray], Any]]:
         yield keep
 
 
-def _load_array(path: str) -> np.ndarray:
-    # As writable as the user's, and still one copy for all until somebody writes.
-    return np.asarray(np.load(path, mmap_mode="c"))
-
-
 def _watches(callbacks: list[Any]) -> str:
     """What callbacks may change, as `following` takes it."""
     if services_of(callbacks) - {"none", "chunk"}:
         return "batches"
     found = keras.callbacks.CallbackList(callbacks)
     return "epochs" if look_at_variables(found) else "flags"
-
-
-def _stand_in(watches: str) -> Any:
-    """A callback of the user's kind: with it all processes run their steps in the same pieces."""
-
-    class StandIn(keras.callbacks.Callback):  # type: ignore[misc]
-        if watches == "batches":
-
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                return
-
-            def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-                return
-
-    return StandIn()
-
-
-@contextlib.contextmanager
-def _saves_noted(callbacks: list[Any]) -> Iterator[list[str]]:
-    """The files that Keras' checkpoints write meanwhile."""
-    saves: list[str] = []
-    if not any(isinstance(callback, keras.callbacks.ModelCheckpoint) for callback in callbacks):
-        yield saves
-        return
-
-    def noting(name: str) -> Callable[..., Any]:
-        def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-            result = patches.beneath(keras.Model, name)(model, filepath, *args, **kwargs)
-            saves.append(str(filepath))
-            return result
-
-        return save
-
-    with patches.replaced_here({(keras.Model, name): noting(name) for name in ("save", "save_weights")}):
-        yield saves
-
-
-def _tell_saves(line: Line, saves: list[str], epoch: int) -> None:
-    if saves:
-        line.send("kept", epoch, saves[-1])
-        saves.clear()
-
-
-def _resume(model: Any, resume: tuple[int, str] | None) -> None:
-    """Go on after the epoch that a `ModelCheckpoint` has kept, unless a `BackupAndRestore` has seen to it."""
-    if resume is not None and not first_epoch(model, 0):
-        model.load_weights(resume[1])
-        put_first_epoch(model, resume[0] + 1)

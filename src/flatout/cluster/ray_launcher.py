@@ -15,13 +15,13 @@ from typing import Any
 
 from flatout.base.errors import MissingExtra
 
-from .launcher import Launcher
+from .local_launcher import GroupLauncher
 from .worker import work
 
 _SECONDS_TO_END = 30.0
 
 
-class RayLauncher(Launcher):
+class RayLauncher(GroupLauncher):
     """Ray Train's neutral trainer; a GPU for each process where the cluster has any."""
 
     name = "ray"

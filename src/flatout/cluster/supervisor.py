@@ -14,8 +14,8 @@ from typing import Any
 
 from flatout.base.errors import GroupFailed
 
-from .launcher import Launcher
 from .line import SECONDS_BETWEEN_SIGNS
+from .local_launcher import GroupLauncher
 
 # A process that gives no sign of life for so long has been stopped, or its machine is gone.
 _SECONDS_UNHEARD = 15.0
@@ -45,7 +45,7 @@ class Supervisor:
         kept: Called with the number of an epoch whose state was saved, and the file.
     """
 
-    launcher: Launcher
+    launcher: GroupLauncher
     size: int
     kept: Callable[[int, str], None]
     _lines: dict[int, Connection] = field(default_factory=dict)

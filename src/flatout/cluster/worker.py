@@ -42,7 +42,7 @@ def _run(job: dict[str, Any], data: bytes, line: Line) -> bytes:
     rank, addresses = job["rank"], tuple(job["addresses"])
     # Before any device is used, and so before the model is there.
     group = join_group(job["backend"], Place(rank, addresses)) if len(addresses) > 1 else None
-    from .group_fit import fit_part
+    from .part_fit import fit_part
 
     return fit_part(job, data, group, line)
 

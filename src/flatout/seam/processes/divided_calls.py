@@ -15,10 +15,9 @@ from collections.abc import Iterator
 from typing import Any, Protocol
 
 from flatout.base.when_used import keras
-
-from . import patches
-from .layers import all_layers
-from .variable_state import is_symbolic
+from flatout.seam import patches
+from flatout.seam.layers import all_layers
+from flatout.seam.variable_state import is_symbolic
 
 _dividing: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_dividing", default=False)
 _applying: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_applying", default=False)

@@ -18,7 +18,7 @@ from .line import SECONDS_BETWEEN_SIGNS, SECONDS_TO_FINISH
 _LINES_SHOWN = 12
 
 
-class Launcher(Protocol):
+class GroupLauncher(Protocol):
     """Starts processes that call `worker.work`.
 
     Attributes:
@@ -42,7 +42,7 @@ class Launcher(Protocol):
         ...
 
 
-class LocalLauncher(Launcher):
+class LocalLauncher(GroupLauncher):
     """Processes of this machine; each has a GPU of its own as far as there are enough."""
 
     name = "local"

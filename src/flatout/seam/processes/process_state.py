@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from flatout.base.when_used import keras
-
-from .model_copies import global_seeds, put_global_seeds
+from flatout.seam.model_copies import global_seeds, put_global_seeds
 
 _KERAS = ("floatx", "epsilon", "image_data_format", "max_epochs", "max_steps_per_epoch")
 _JAX = ("jax_enable_x64", "jax_default_matmul_precision", "jax_numpy_dtype_promotion", "jax_default_prng_impl")

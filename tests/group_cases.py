@@ -12,6 +12,7 @@ import keras
 import numpy as np
 from keras import layers
 
+import flatout
 from flatout.engines.group import joined
 
 ROWS, BATCH = 98, 30
@@ -34,6 +35,14 @@ def spread(y_true: Any, y_pred: Any) -> Any:
     """The squared error where the batch as a whole errs most: each row counts by all others."""
     error = keras.ops.square(y_true - y_pred)
     return keras.ops.sum(error * error) / keras.ops.sum(error)
+
+
+class Penalized(layers.Layer):
+    """Adds a sum over rows, which nobody can tell from a mean."""
+
+    def call(self, inputs: Any) -> Any:
+        self.add_loss(keras.ops.sum(inputs))
+        return inputs
 
 
 class Words(keras.Model):
@@ -80,6 +89,17 @@ class Batches(keras.utils.PyDataset):
         self.epoch += 1
 
 
+class Sentences(keras.utils.PyDataset):
+    """Batches whose rows are of another length in each."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Any:
+        rows = np.random.default_rng(number).normal(size=(8, 4 + number % 3, 2)).astype("float32")
+        return rows, rows[:, :, :1]
+
+
 class Schedule(keras.callbacks.Callback):
     """Acts on every batch: sets the rate before, stops after some."""
 
@@ -94,6 +114,25 @@ class Schedule(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
         self.seen.append(batch)
         self.model.stop_training = len(self.seen) == self.stop_after
+
+
+class Curious(keras.callbacks.Callback):
+    """Asks the model in the first process alone, and has hooks of a validation."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[float] = []
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        self.found.append(float(self.model.evaluate(X[:33], Y[:33], verbose=0)[0]))
+        self.found.append(float(np.sum(self.model.predict(X[:9], verbose=0))))
+        self.found.append(float(np.sum(flatout.predict(self.model, X[:9], verbose=0))))
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.found.append(0.0)
+
+    def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
+        self.found.append(float(batch))
 
 
 class Annealed(keras.callbacks.Callback):

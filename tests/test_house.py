@@ -24,7 +24,7 @@ _BELOW: dict[str, set[str]] = {
     "native": {"engines", "data", "seam", "base"},
     "training": {"native", "engines", "data", "vectorize", "tables", "seam", "base"},
     "cluster": {"training", "engines", "seam", "base"},
-    "fit": {"cluster", "training", "data", "seam", "base"},
+    "fit": {"cluster", "training", "engines", "data", "seam", "base"},
     "many": {"fit", "training", "engines", "data", "seam", "base"},
     "check": {"vectorize", "pysource", "seam", "base"},
     "runner": {"check", "fit", "training", "vectorize", "seam", "base"},

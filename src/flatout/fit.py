@@ -14,6 +14,7 @@ from typing import Any
 from flatout.base.errors import Refusal
 from flatout.base.options import current, options
 from flatout.cluster.choice import fit_in_group, group_wanted
+from flatout.engines.group import joined
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION
 from flatout.seam.trainers import check_compiled
@@ -178,6 +179,15 @@ def conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, An
     """Run one of Keras' methods: with an engine where that gives the same results sooner, else as Keras does."""
     if method == "evaluate" and kwargs.get(KEPT_VALIDATION):
         return _validate(model, args, kwargs)
+    group = joined()
+    if group is not None and group.is_alone:
+        # What others take part in was compiled for all of them.
+        with stock.functions_apart(model):
+            return _conduct(method, model, args, kwargs)
+    return _conduct(method, model, args, kwargs)
+
+
+def _conduct(method: str, model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     started = time.perf_counter()
     call = bound(method, args, kwargs)
     arrays = resolved(method, model, call)

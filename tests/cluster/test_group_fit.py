@@ -128,9 +128,56 @@ def test_normalization_and_noise_are_those_of_each_process(capfd: pytest.Capture
     assert capfd.readouterr().out.count("Epoch 1/2") == 1
 
 
-@pytest.mark.backend(
-    "torch", "tensorflow"
-)  # A traced step would not see it either: stock Keras on TensorFlow does not.
+def test_callbacks_ask_the_model_and_swap_its_weights() -> None:
+    def fit(workers: int) -> Any:
+        rate = keras.optimizers.AdamW(0.01, weight_decay=0.5, use_ema=True, ema_momentum=0.5)
+        model = cases.network(optimizer=rate)
+        rate.exclude_from_weight_decay(var_list=[model.layers[0].kernel])
+        callbacks = [cases.Curious(), keras.callbacks.SwapEMAWeights(), keras.callbacks.TerminateOnNaN()]
+        held_out = cases.X[:33], cases.Y[:33]
+        return trained(
+            model, workers, callbacks, x=cases.X, y=cases.Y, batch_size=cases.BATCH, epochs=2, validation_data=held_out
+        )
+
+    one, two = fit(1), fit(2)
+    assert_same(one, two)
+    np.testing.assert_allclose(one[1][0].found, two[1][0].found, rtol=0, atol=1e-4)
+
+
+@pytest.mark.cluster
+@pytest.mark.backend("tensorflow")
+def test_outputs_of_any_length_in_each_batch() -> None:
+    def fit(workers: int) -> Any:
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([layers.Input((None, 2)), layers.Dense(3, "relu"), layers.Dense(1)])
+        model.compile("sgd", "mse")
+        return trained(model, workers, [], x=cases.Sentences(), epochs=2)
+
+    assert_same(fit(1), fit(2))
+
+
+@pytest.mark.backend("torch", "tensorflow")
+def test_gradients_that_another_step_uses_are_refused() -> None:
+    class OwnStep(keras.Sequential):
+        def train_step(self, data: Any) -> Any:
+            return super().train_step(data)
+
+    model = OwnStep([layers.Input((6,)), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    with flatout.options(launcher="local"), pytest.raises(flatout.InvalidOption, match="OwnStep with a train_step"):
+        flatout.fit(model, cases.X, cases.Y, verbose=0, workers=2)
+
+
+@pytest.mark.cluster
+@pytest.mark.backend("torch", "tensorflow")
+def test_a_loss_that_a_layer_adds_is_refused() -> None:
+    with flatout.options(launcher="local"), pytest.raises(flatout.GroupFailed, match="add_loss in 'penalized'"):
+        flatout.fit(cases.network(cases.Penalized()), cases.X, cases.Y, verbose=0, workers=2)
+
+
+# A traced step would not see it either: stock Keras on TensorFlow does not.
+@pytest.mark.cluster
+@pytest.mark.backend("torch", "tensorflow")
 def test_python_that_a_callback_changes_in_one_process_is_noticed() -> None:
     model = cases.network()
     model.compile("sgd", cases.WeightedLoss(), run_eagerly=True)

@@ -18,11 +18,11 @@ from flatout.base.options import Options
 from flatout.base.report import record
 from flatout.base.when_used import keras
 from flatout.seam.adapters import is_dataset
+from flatout.seam.keras_names import is_of_keras
 from flatout.seam.stock_methods import Conduct
-from flatout.training.passes import look_at_variables
-from flatout.training.planning.callback_services import services_of
 
 from .carried_state import CarriedState
+from .following import Effects
 from .local_launcher import GroupLauncher, LocalLauncher
 from .supervisor import Supervisor
 
@@ -43,7 +43,7 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
         InvalidOption: An argument cannot be sent to another process.
         GroupFailed: A process failed, after `wanted.restarts` new beginnings.
     """
-    _check(call)
+    _check(model, call)
     size = int(wanted.workers)
     resume: tuple[int, str] | None = None
     callbacks = [callback for callback in keras.tree.flatten(call["callbacks"]) if callback is not None]
@@ -61,7 +61,7 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
                 "path": sys.path,
                 "options": {**asdict(wanted), "workers": size, "launcher": "auto", "restarts": 0},
                 "is_terminal": {name: getattr(sys, name).isatty() for name in ("stdout", "stderr")},
-                "watches": _watches(callbacks),
+                "effects": Effects.of(callbacks),
                 "resume": resume,
             }
             try:
@@ -89,7 +89,14 @@ def _launcher(wanted: Options) -> GroupLauncher:
     return RayLauncher()
 
 
-def _check(call: dict[str, Any]) -> None:
+def _check(model: Any, call: dict[str, Any]) -> None:
+    step = getattr(model.train_step, "__func__", model.train_step)
+    if keras.config.backend() != "jax" and not is_of_keras(step):
+        raise InvalidOption(
+            "workers= averages gradients where Keras' own train_step applies them, and cannot see what another does "
+            f"with them before, on this backend. Received: {type(model).__name__} with a train_step of its own. Train "
+            "it with workers=1, or on jax; a compute_loss of its own is no obstacle."
+        )
     for name in ("x", "validation_data"):
         value = call.get(name)
         if isinstance(value, types.GeneratorType) or is_dataset(value, "tf_dataset"):
@@ -143,11 +150,3 @@ def _arrays_apart(shares_files: bool) -> Iterator[Callable[[np.ndarray], Any]]:
             return paths[id(array)][0]
 
         yield keep
-
-
-def _watches(callbacks: list[Any]) -> str:
-    """What callbacks may change, as `following` takes it."""
-    if services_of(callbacks) - {"none", "chunk"}:
-        return "batches"
-    found = keras.callbacks.CallbackList(callbacks)
-    return "epochs" if look_at_variables(found) else "flags"

@@ -36,15 +36,13 @@ def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) 
             history = conduct("fit", model, (), call)
     else:
         line.is_busy = lambda: group.is_alone
-        callbacks = call["callbacks"] if group.is_first else []
-        if job["watches"] != "flags":
-            callbacks = [*callbacks, _stand_in(job["watches"])]
+        callbacks = [*(call["callbacks"] if group.is_first else []), *job["effects"].stand_in()]
         with contextlib.ExitStack() as stack:
             stack.enter_context(wanted)
             saves = stack.enter_context(_saves_noted(call["callbacks"]))
             begin = functools.partial(_resume, model, job["resume"])
             saved = functools.partial(_tell_saves, line, saves)
-            stack.enter_context(following(model, group, job["watches"], begin, saved))
+            stack.enter_context(following(model, group, job["effects"], begin, saved))
             if not group.divides_itself:
                 stack.enter_context(divided(model, group))
             history = conduct("fit", model, (), {**call, "callbacks": callbacks})
@@ -56,21 +54,6 @@ def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) 
 def _load_array(path: str) -> np.ndarray:
     # As writable as the user's, and still one copy for all until somebody writes.
     return np.asarray(np.load(path, mmap_mode="c"))
-
-
-def _stand_in(watches: str) -> Any:
-    """A callback of the user's kind: with it all processes run their steps in the same pieces."""
-
-    class StandIn(keras.callbacks.Callback):  # type: ignore[misc]
-        if watches == "batches":
-
-            def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-                return
-
-            def on_test_batch_end(self, batch: int, logs: Any = None) -> None:
-                return
-
-    return StandIn()
 
 
 @contextlib.contextmanager

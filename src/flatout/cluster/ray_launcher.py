@@ -13,7 +13,7 @@ import threading
 import warnings
 from typing import Any
 
-from flatout.base.errors import MissingExtra
+from flatout.base.errors import InvalidOption, MissingExtra
 
 from .local_launcher import GroupLauncher
 from .worker import work
@@ -38,6 +38,13 @@ class RayLauncher(GroupLauncher):
         import ray.train
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
+        cores = int(ray.cluster_resources().get("CPU", 0))
+        if size > cores:
+            # Ray would wait for more.
+            raise InvalidOption(
+                f"Invalid value for option `workers`. Received: workers={size}. Expected no more than {cores}, the CPU "
+                "cores of the Ray cluster."
+            )
         trainer = DataParallelTrainer(
             _work_for_ray,
             train_loop_config={"address": address, "key": key},

@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from multiprocessing import AuthenticationError
 from multiprocessing.connection import Connection, Listener, wait
 from typing import Any
 
@@ -23,6 +24,7 @@ _SECONDS_UNHEARD = 15.0
 _SECONDS_TO_BLAME = 1.5
 _SECONDS_MISSED = 4 * SECONDS_BETWEEN_SIGNS
 _SECONDS_TO_START = 180.0
+_SECONDS_TO_SAY_HELLO = 10.0
 
 
 @dataclass
@@ -67,6 +69,9 @@ class Supervisor:
             for rank, line in self._lines.items():
                 line.send({**job, "rank": rank, "addresses": addresses})
                 line.send_bytes(data)
+            for signs in self._signs.values():
+                # From here on: some have waited for others to start.
+                signs.heard = time.monotonic()
             return self._result()
         except GroupFailed as failure:
             lost = failure.rank
@@ -85,10 +90,13 @@ class Supervisor:
         addresses: dict[int, str] = {}
         until = time.monotonic() + _SECONDS_TO_START
         while len(addresses) < self.size:
-            with contextlib.suppress(TimeoutError):
+            # Somebody else may call, and have nothing to say.
+            with contextlib.suppress(TimeoutError, AuthenticationError, EOFError, OSError):
                 line = listener.accept()
-                _, rank, addresses_of_rank = line.recv()
-                self._lines[rank], addresses[rank] = line, addresses_of_rank
+                if not line.poll(_SECONDS_TO_SAY_HELLO):
+                    continue
+                _, rank, address = line.recv()
+                self._lines[rank], addresses[rank] = line, address
                 self._signs[rank] = Signs(time.monotonic())
             for rank in set(range(self.size)) - set(addresses):
                 late = time.monotonic() > until

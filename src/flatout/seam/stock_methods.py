@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -38,6 +39,41 @@ def are_replaced() -> bool:
 def replaced_in_this_call(conduct: Conduct) -> AbstractContextManager[None]:
     """Meanwhile, have `conduct` called in place of Keras' methods by what runs here; not by other threads."""
     return patches.replaced_here({(trainer_class(), name): _conducted(conduct, name) for name in METHODS})
+
+
+_FUNCTIONS = ("train_function", "test_function", "predict_function")
+_CALLS = (*METHODS, "train_on_batch", "test_on_batch", "predict_on_batch")
+
+
+@contextlib.contextmanager
+def functions_apart(model: Any) -> Iterator[None]:
+    """Meanwhile, have a model without the functions that were compiled for it."""
+    kept = {name: getattr(model, name, None) for name in _FUNCTIONS}
+    for name in _FUNCTIONS:
+        setattr(model, name, None)
+    try:
+        yield
+    finally:
+        for name, function in kept.items():
+            setattr(model, name, function)
+
+
+@contextlib.contextmanager
+def methods_apart(model: Any, apart: Callable[[], bool]) -> Iterator[None]:
+    """Meanwhile, as long as `apart` says so, have Keras' methods compile functions of their own for a model."""
+
+    def calling(name: str) -> Callable[..., Any]:
+        def call(called: Any, *args: Any, **kwargs: Any) -> Any:
+            function = patches.beneath(trainer_class(), name)
+            if called is not model or not apart():
+                return function(called, *args, **kwargs)
+            with functions_apart(model):
+                return function(called, *args, **kwargs)
+
+        return call
+
+    with patches.replaced_here({(trainer_class(), name): calling(name) for name in _CALLS}):
+        yield
 
 
 def is_overridden(name: str, model: Any) -> bool:

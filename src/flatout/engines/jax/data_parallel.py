@@ -15,6 +15,8 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from flatout.engines.group import joined
+
 
 class OneDevice:
     """Where a step runs: on the device that jax takes by itself."""
@@ -88,8 +90,9 @@ def devices_for(workers: int | str) -> OneDevice:
     distribution = keras.distribution.distribution()
     if distribution is not None:
         return SeveralDevices(distribution.device_mesh.backend_mesh, is_of_keras=True)
-    if jax.process_count() > 1:
-        return _of_group()
+    group = joined()
+    if group is not None:
+        return OneDevice() if group.is_alone else _of_group()
     found = device_count() if workers == "auto" else int(workers)
     return _of_first(found) if found > 1 else OneDevice()
 

@@ -17,7 +17,8 @@ class JaxGroup(Group):
     def __init__(self, place: Place):
         super().__init__(place)
         jax.config.update("jax_cpu_collectives_implementation", "gloo")
-        jax.distributed.initialize(place.addresses[0], place.size, place.rank)
+        bind = place.addresses[0] if self.is_first else None
+        jax.distributed.initialize(place.addresses[0], place.size, place.rank, coordinator_bind_address=bind)
 
     def sum_numbers(self, numbers: np.ndarray) -> np.ndarray:
         gathered = np.asarray(multihost_utils.process_allgather(numbers))

@@ -12,9 +12,11 @@ import tensorflow as tf
 
 from flatout.engines.group import Group, Place
 
-_GROUP_KEY = 713
-# More sums than a program has.
-_MOST_SUMS = 1024
+# Of sums in programs, and of those between them.
+_IN_PROGRAMS, _BETWEEN = 713, 714
+# More sums than a process traces. TensorFlow wants one shape for a number, of 31 bits.
+_MOST_SUMS = 4096
+_MOST_SIZES = 2**31 // _MOST_SUMS
 
 
 class TensorFlowGroup(Group):
@@ -29,23 +31,23 @@ class TensorFlowGroup(Group):
         self._strategy = tf.distribute.MultiWorkerMirroredStrategy()
         self._keys = itertools.count(1)
 
-    def _sum(self, tensor: Any, rows: Any = 0) -> Any:
-        """All processes trace the same sums in the same order, and so agree on their numbers.
-
-        TensorFlow wants one shape for a number, and so the number of rows is a part of it.
-        """
-        return tf.raw_ops.CollectiveReduceV2(
-            input=tensor,
+    def _sum(self, tensor: Any, number: int | None = None) -> Any:
+        """All processes trace the same sums in the same order, and so agree on their numbers."""
+        group = _IN_PROGRAMS if number is None else _BETWEEN
+        number = next(self._keys) % _MOST_SUMS if number is None else number
+        total = tf.raw_ops.CollectiveReduceV2(
+            input=tf.reshape(tensor, [-1]),
             group_size=self.place.size,
-            group_key=_GROUP_KEY,
-            instance_key=rows * _MOST_SUMS + next(self._keys) % _MOST_SUMS,
+            group_key=group,
+            instance_key=tf.size(tensor) % _MOST_SIZES * _MOST_SUMS + number,
             ordering_token=[],
             merge_op="Add",
             final_op="Id",
         )
+        return tf.reshape(total, tf.shape(tensor))
 
     def sum_numbers(self, numbers: np.ndarray) -> np.ndarray:
-        return self._sum(tf.constant(numbers), len(numbers)).numpy()  # type: ignore[no-any-return]
+        return self._sum(tf.constant(numbers), 0).numpy()  # type: ignore[no-any-return]
 
     def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any:
         is_flag, size = part.dtype == tf.bool, self.place.size
@@ -53,7 +55,7 @@ class TensorFlowGroup(Group):
         @tf.custom_gradient
         def rows_of_all(part: Any) -> Any:
             rows = tf.cast(part, tf.int32) if is_flag else part
-            rows = self._sum(_padded(rows[: last - first], first, total - last), total)
+            rows = self._sum(_padded(rows[: last - first], first, total - last))
 
             def gradient(upstream: Any) -> Any:
                 own = upstream[first:last] * size
@@ -83,8 +85,8 @@ class TensorFlowGroup(Group):
         counts = self._sum(tf.one_hot(rank, size, on_value=count, off_value=0, dtype=tf.int32))
         total, first = tf.reduce_sum(counts), tf.reduce_sum(counts[:rank])
         after = total - first - count
-        values = self._sum(_padded(slices.values, first, after), total) / size
-        return tf.IndexedSlices(values, self._sum(_padded(slices.indices, first, after), total), slices.dense_shape)
+        values = self._sum(_padded(slices.values, first, after)) / size
+        return tf.IndexedSlices(values, self._sum(_padded(slices.indices, first, after)), slices.dense_shape)
 
 
 def _is_of_rows(value: Any) -> bool:

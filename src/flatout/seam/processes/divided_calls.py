@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import functools
 import importlib
 from collections.abc import Iterator
 from typing import Any, Protocol
 
 from flatout.base.when_used import keras
 from flatout.seam import patches
+from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
 from flatout.seam.variable_state import is_symbolic
 
@@ -70,6 +72,7 @@ def divided(model: Any, group: Any) -> Iterator[None]:
 
         return apply
 
+    _penalties_are_means()  # Not while a step is traced.
     replaced = {layer_call: call, draw: draw_seed, **{target: apply_with(target) for target in applies}}
     with patches.replaced_here(replaced):
         yield
@@ -84,10 +87,10 @@ def _divided_call(original: Any, group: _Group, model: Any, inputs: Any, *args: 
     part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[first:stop], inputs)
     with _set(_dividing):
         outputs = original(model, part, *args, **kwargs)
-    share = (last - first) / total
+    share = (last - first) / total if _penalties_are_means() else keras.ops.cast(last - first > 0, "float32")
     for layer in all_layers(model):
         if layer._losses:
-            # Keras' own are means over rows.
+            _check_losses(layer)
             layer._losses[:] = [_sum(group, loss * keras.ops.cast(share, loss.dtype)) for loss in layer._losses]
 
     def of_all(leaf: Any) -> Any:
@@ -105,6 +108,23 @@ def _divided_call(original: Any, group: _Group, model: Any, inputs: Any, *args: 
         return whole
 
     return keras.tree.map_structure(with_mask, outputs)
+
+
+@functools.cache
+def _penalties_are_means() -> bool:
+    """Whether a layer's penalty of its outputs is divided by the number of rows, as newer versions of Keras do."""
+    layer = keras.layers.Identity(activity_regularizer=keras.ops.sum, name="flatout")
+    layer(keras.ops.ones((2, 1)))
+    return float(layer.losses[0]) < 2.0
+
+
+def _check_losses(layer: Any) -> None:
+    if not is_of_keras(type(layer)) and (layer.activity_regularizer is None or len(layer._losses) > 1):
+        raise ValueError(
+            "workers= cannot divide a loss that a layer adds on this backend: whether it is a sum or a mean over rows, "
+            f"nobody can tell. Received: add_loss in {layer.name!r} ({type(layer).__name__}). Give it to `compile` as "
+            "a loss of an output, or train with workers=1, or on jax."
+        )
 
 
 def _sum(group: _Group, value: Any) -> Any:

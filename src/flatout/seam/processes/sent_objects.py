@@ -21,8 +21,15 @@ import numpy as np
 
 from flatout.base.when_used import keras
 
-# Attributes in which Keras has the addresses of objects.
-_OF_ADDRESSES = ("_var_to_optimizer_idx", "stored_ids", "_nodes")
+# Attributes in which Keras has the addresses of objects, or TensorFlow's names of variables.
+_OF_ADDRESSES = (
+    "_trainable_variables_indices",
+    "_exclude_from_weight_decay",
+    "_exclude_from_weight_decay_cache",
+    "_var_to_optimizer_idx",
+    "stored_ids",
+    "_nodes",
+)
 # What was traced stays where it was traced.
 _OF_PROCESS = dict.fromkeys(("train_function", "test_function", "predict_function", "_jax_state"))
 # Called with an array; returns what another process reads it by, or None to send it along.
@@ -125,7 +132,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         while blanks or blanks is None:
             blanks, self._blanks = self._blanks, []
             self.dump([(thing, _state(thing)) for thing in blanks])
-        self.dump(list(self.met.items()))
+        self.dump([(address, _name_of(thing), thing) for address, thing in self.met.items()])
 
     def persistent_id(self, thing: Any) -> Any:
         if id(thing) in self._numbers:
@@ -160,15 +167,16 @@ class _Unpickler(pickle.Unpickler):
         super().__init__(file)
         self._persistent = persistent
 
-    def load_all(self) -> tuple[Any, dict[int, int]]:
+    def load_all(self) -> tuple[Any, dict[Any, Any]]:
         """The things, and the addresses of here for those of there."""
         things = self.load()
         while states := self.load():
             for thing, state in states:
                 vars(thing).update(state)
         met = self.load()
-        self.objects = [thing for _, thing in met]
-        addresses = {before: id(thing) for before, thing in met}
+        self.objects = [thing for _, _, thing in met]
+        addresses: dict[Any, Any] = {before: id(thing) for before, _, thing in met}
+        addresses.update((name, _name_of(thing)) for _, name, thing in met if name is not None)
         _mend(self.objects, addresses)
         return things, addresses
 
@@ -218,29 +226,30 @@ def _strategy_here() -> Any:
     return tf.distribute.get_strategy()
 
 
-def _mend(things: list[Any], addresses: dict[int, int]) -> None:
+def _name_of(thing: Any) -> str | None:
+    """What TensorFlow tells a variable by."""
+    return getattr(getattr(thing, "_value", None), "_unique_id", None)
+
+
+def _mend(things: list[Any], addresses: dict[Any, Any]) -> None:
     """Have the addresses of here wherever Keras keeps some."""
     for thing in things:
         vars(thing).update(_mended(vars(thing), addresses))
         tracker = vars(thing).get("_tracker")
         if tracker is not None:
             vars(tracker).update(_mended(vars(tracker), addresses))
-        if isinstance(thing, keras.optimizers.Optimizer) and thing.built:
-            # By address, or by TensorFlow's own numbers.
-            places = {thing._var_key(variable): place for place, variable in enumerate(thing._trainable_variables)}
-            vars(thing)["_trainable_variables_indices"] = places
 
 
-def _mended(state: dict[str, Any], addresses: dict[int, int]) -> dict[str, Any]:
+def _mended(state: dict[str, Any], addresses: dict[Any, Any]) -> dict[str, Any]:
     return {name: _renewed(value, addresses) if name in _OF_ADDRESSES else value for name, value in state.items()}
 
 
-def _renewed(value: Any, addresses: dict[int, int]) -> Any:
+def _renewed(value: Any, addresses: dict[Any, Any]) -> Any:
     """A value with other addresses in the place of those that it has, also at the head of a text."""
     if isinstance(value, dict):
         return {_renewed(key, addresses): _renewed(item, addresses) for key, item in value.items()}
     if isinstance(value, (set, frozenset)):
         return type(value)(_renewed(item, addresses) for item in value)
-    if isinstance(value, str):
+    if isinstance(value, str) and value not in addresses:
         return re.sub("^[0-9]+(?=_ib-)", lambda found: str(addresses.get(int(found[0]), found[0])), value)
-    return addresses.get(value, value) if type(value) is int else value
+    return addresses.get(value, value) if type(value) in (int, str) else value

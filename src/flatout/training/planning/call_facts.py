@@ -13,6 +13,7 @@ from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
+from flatout.engines.group import joined
 from flatout.engines.kept_functions import has_functions
 from flatout.engines.select import engine_for
 from flatout.seam.adapters import is_dataset
@@ -87,7 +88,18 @@ def plan_call(
         # Without asking for memory, which takes longer than a small call of stock Keras does.
         return plan, source
     host = available_memory() if isinstance(source, ArraySource) else None
-    return decide(replace(facts, free_bytes=engine.free_memory(), host_bytes=host), options), source
+    return decide(_with_memory(facts, engine.free_memory(), host), options), source
+
+
+def _with_memory(facts: CallFacts, free: int | None, host: int | None) -> CallFacts:
+    group = joined()
+    if group is not None and not group.is_alone:
+        # Processes that share a model must choose alike, and those of a machine share its memory.
+        (free, host), _ = group.told_by_first((free, host), [])
+        share = group.place.size
+        host = host and host // share
+        free = free if free is None or facts.copies else free // share
+    return replace(facts, free_bytes=free, host_bytes=host)
 
 
 def _workers(options: Options, engine: Engine) -> int:

@@ -77,10 +77,13 @@ def test_fewer_rows_than_processes_in_the_last_batch() -> None:
 
 
 def test_a_pydataset_with_a_callback_for_each_batch() -> None:
+    sources = {workers: cases.Batches() for workers in (1, 2)}
+
     def fit(workers: int) -> Any:
-        return trained(cases.network(), workers, [cases.Schedule(stop_after=7)], x=cases.Batches(), epochs=4)
+        return trained(cases.network(), workers, [cases.Schedule(stop_after=7)], x=sources[workers], epochs=4)
 
     one, two = fit(1), fit(2)
+    assert sources[2].epoch == sources[1].epoch > 0
     assert_same(one, two)
     assert one[1][0].seen == two[1][0].seen == [0, 1, 2, 3, 4, 0, 1]
 

@@ -19,7 +19,11 @@ _PROCESSES_OF_A_CORE = 2
 
 def group_wanted(options: Options) -> Options | None:
     """The options of a fit by processes, with their number and what starts them; None for a fit in this one."""
-    if not options.enabled or joined() is not None or (options.workers == 1 and options.launcher == "auto"):
+    is_plain = options.workers == 1 and options.launcher == "auto"
+    if is_plain or not options.enabled or options.engine == "stock" or joined() is not None:
+        return None
+    if keras.distribution.distribution() is not None:
+        # The user's own way to divide batches.
         return None
     launcher = options.launcher
     if launcher == "auto":

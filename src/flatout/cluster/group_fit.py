@@ -20,6 +20,7 @@ from flatout.base.when_used import keras
 from flatout.seam.adapters import is_dataset
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.stock_methods import Conduct
+from flatout.seam.trainers import check_compiled
 
 from .carried_state import CarriedState
 from .following import Effects
@@ -90,6 +91,7 @@ def _launcher(wanted: Options) -> GroupLauncher:
 
 
 def _check(model: Any, call: dict[str, Any]) -> None:
+    check_compiled(model, "fit")
     step = getattr(model.train_step, "__func__", model.train_step)
     if keras.config.backend() != "jax" and not is_of_keras(step):
         raise InvalidOption(

@@ -1,4 +1,4 @@
-"""A model, its optimizer, metrics and callbacks on their way to another process, and what became of them there.
+"""A model, its callbacks and a PyDataset on their way to another process, and what became of them there.
 
 All of them go in one piece, as they are, with what they hold of each other: whatever class the user wrote, built or
 not. Keras' own way, a configuration, would lose what has none. On the way back the objects that came from there take
@@ -141,7 +141,7 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
     def reducer_override(self, thing: Any) -> Any:
         saveable, tracked, default_strategy = _classes()
-        if isinstance(thing, (saveable, keras.callbacks.Callback)):
+        if isinstance(thing, (saveable, keras.callbacks.Callback, keras.utils.PyDataset)):
             self.met[id(thing)] = thing
             self._blanks.append(thing)
             return _blank, (type(thing),)

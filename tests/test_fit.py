@@ -16,7 +16,7 @@ import scipy.sparse
 from keras import layers
 
 import flatout
-from flatout.engines.jax.uninterrupted import Uninterrupted
+from flatout.base.uninterrupted import Uninterrupted
 from flatout.seam.stock_methods import are_replaced
 from flatout.training.planning.callback_services import services_of
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import group_cases as cases
 import keras
 import numpy as np
 import pytest
+from scripts import start
 
 import flatout
 
@@ -72,3 +74,33 @@ def test_a_group_that_begins_again_ends_as_if_nothing_had_happened(
     for ours, expected in zip(model.get_weights(), undisturbed.get_weights(), strict=True):
         np.testing.assert_allclose(ours, expected, rtol=0, atol=1e-5)
     assert_nobody_is_left(tmp_path)
+
+
+_INTERRUPTED = """
+import keras, numpy as np, flatout
+
+class Told(keras.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        print("epoch", epoch, flush=True)
+
+model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+model.compile("sgd", "mse")
+before = model.get_weights()[0].copy()
+try:
+    with flatout.options(launcher="local"):
+        flatout.fit(model, np.ones((40, 4)), np.ones(40), epochs=10**6, verbose=0, workers=2, callbacks=[Told()])
+except KeyboardInterrupt:
+    print("learned", bool((model.get_weights()[0] != before).any()), len(model.history.epoch) > 0)
+"""
+
+
+@pytest.mark.cluster
+def test_ctrl_c_leaves_what_was_learned_in_the_model() -> None:
+    script = start(_INTERRUPTED, XLA_FLAGS="")
+    assert script.stdout is not None
+    for line in script.stdout:
+        if line.startswith("epoch"):
+            break
+    script.send_signal(signal.SIGINT)
+    out, err = script.communicate(timeout=60)
+    assert out.splitlines()[-1] == "learned True True", err

@@ -72,7 +72,7 @@ class Effects:
 
 @contextlib.contextmanager
 def following(
-    model: Any, group: Group, effects: Effects, begin: Callable[[], None], saved: Callable[[int], None]
+    model: Any, group: Group, effects: Effects, begin: Callable[[], None], ended: Callable[[int], None]
 ) -> Iterator[None]:
     """Meanwhile, have callbacks of the model run alone, and their effects taken over by all.
 
@@ -81,7 +81,7 @@ def following(
         group: The processes.
         effects: Of the callbacks.
         begin: Called by the first process after the callbacks' `on_train_begin`.
-        saved: Called by the first process after each epoch with its number.
+        ended: Called by the first process after each epoch with its number; may stop the training.
     """
     followed = {*_EVERY_EPOCH, *effects.hooks, *(_VALIDATION if effects.between_epochs else ())}
 
@@ -100,7 +100,7 @@ def following(
                 if group.is_first and name == "on_train_begin":
                     begin()
                 elif group.is_first and name == "on_epoch_end":
-                    saved(args[0])
+                    ended(args[0])
             if name in followed:
                 is_epoch = name == "on_epoch_end"
                 logs = kwargs.get("logs", args[-1] if len(args) > 1 else None) if is_epoch else None

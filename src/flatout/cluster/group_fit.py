@@ -65,8 +65,9 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
                 "effects": Effects.of(callbacks),
                 "resume": resume,
             }
+            supervisor = Supervisor(launcher, size, kept)
             try:
-                answer = Supervisor(launcher, size, kept).run(job, sent.data)
+                answer = supervisor.run(job, sent.data)
             except GroupFailed as failure:
                 if attempt == wanted.restarts:
                     raise
@@ -78,6 +79,8 @@ def fit_in_group(model: Any, call: dict[str, Any], wanted: Options, conduct: Con
         state.put()
         for report in reports:
             record(replace(report, reasons=(*report.reasons, reason("group", size, launcher.name))))
+        if supervisor.is_interrupted:
+            raise KeyboardInterrupt
         return history
     raise AssertionError
 

@@ -13,6 +13,7 @@ from typing import Any
 
 SECONDS_BETWEEN_SIGNS = 1.0
 SECONDS_TO_FINISH = 8.0
+STOP = "stop"
 
 
 class Line:
@@ -20,6 +21,7 @@ class Line:
 
     Attributes:
         is_busy: Whether it does something that should not be cut off: a callback may be writing a checkpoint.
+        is_stop_wanted: Whether the user has asked for what there is so far.
     """
 
     is_busy: Callable[[], bool] = staticmethod(lambda: False)
@@ -29,6 +31,7 @@ class Line:
         self._sending = threading.Lock()
         self._ended = threading.Event()
         self._is_done = False
+        self.is_stop_wanted = False
 
     def send(self, kind: str, *content: Any) -> None:
         with self._sending:
@@ -51,7 +54,9 @@ class Line:
 
     def _give_signs(self) -> None:
         with contextlib.suppress(OSError, EOFError):
-            while not self._connection.poll(SECONDS_BETWEEN_SIGNS):
+            while True:
+                if self._connection.poll(SECONDS_BETWEEN_SIGNS):
+                    self.is_stop_wanted = self._connection.recv() == STOP
                 self.send("alive")
         # The user's process is gone, or has what it wanted, or another worker was lost.
         if not self._is_done:

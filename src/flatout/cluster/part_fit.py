@@ -41,8 +41,8 @@ def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) 
             stack.enter_context(wanted)
             saves = stack.enter_context(_saves_noted(call["callbacks"]))
             begin = functools.partial(_resume, model, job["resume"])
-            saved = functools.partial(_tell_saves, line, saves)
-            stack.enter_context(following(model, group, job["effects"], begin, saved))
+            ended = functools.partial(_end_epoch, model, line, saves)
+            stack.enter_context(following(model, group, job["effects"], begin, ended))
             if not group.divides_itself:
                 stack.enter_context(divided(model, group))
             history = conduct("fit", model, (), {**call, "callbacks": callbacks})
@@ -76,7 +76,9 @@ def _saves_noted(callbacks: list[Any]) -> Iterator[list[str]]:
         yield saves
 
 
-def _tell_saves(line: Line, saves: list[str], epoch: int) -> None:
+def _end_epoch(model: Any, line: Line, saves: list[str], epoch: int) -> None:
+    if line.is_stop_wanted:
+        model.stop_training = True
     if saves:
         line.send("kept", epoch, saves[-1])
         saves.clear()

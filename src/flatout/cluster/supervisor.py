@@ -14,8 +14,9 @@ from multiprocessing.connection import Connection, Listener, wait
 from typing import Any
 
 from flatout.base.errors import GroupFailed
+from flatout.base.uninterrupted import Uninterrupted
 
-from .line import SECONDS_BETWEEN_SIGNS
+from .line import SECONDS_BETWEEN_SIGNS, STOP
 from .local_launcher import GroupLauncher
 
 # A process that gives no sign of life for so long has been stopped, or its machine is gone.
@@ -45,11 +46,13 @@ class Supervisor:
         launcher: Starts the processes.
         size: How many.
         kept: Called with the number of an epoch whose state was saved, and the file.
+        is_interrupted: Whether the user has pressed Ctrl-C: the result is then what there was so far.
     """
 
     launcher: GroupLauncher
     size: int
     kept: Callable[[int, str], None]
+    is_interrupted: bool = False
     _lines: dict[int, Connection] = field(default_factory=dict)
     _signs: dict[int, Signs] = field(default_factory=dict)
     _warnings: dict[str, int] = field(default_factory=dict)
@@ -105,29 +108,41 @@ class Supervisor:
         return tuple(addresses[rank] for rank in range(self.size))
 
     def _result(self) -> bytes:
-        answer: bytes | None = None
-        finished: set[int] = set()
-        while len(finished) < self.size:
-            waiting = {line: rank for rank, line in self._lines.items() if not self._signs[rank].is_gone}
-            for line in wait(list(waiting), timeout=0.5):
-                assert isinstance(line, Connection)
-                rank = waiting[line]
-                try:
-                    kind, *content = line.recv()
-                except (EOFError, OSError):
-                    self._signs[rank].is_gone = True
-                    if rank not in finished:
-                        self._signs[rank].failed_at = min(self._signs[rank].failed_at, time.monotonic())
-                    continue
-                self._signs[rank].heard = time.monotonic()
-                if kind == "done":
-                    finished.add(rank)
-                    answer = content[0] if rank == 0 else answer
-                else:
-                    self._take(rank, kind, content)
-            self._look_for_losses(finished)
-        assert answer is not None
-        return answer
+        answers: dict[int, bytes] = {}
+        while len(answers) < self.size:
+            try:
+                self._listen(answers)
+            except KeyboardInterrupt:
+                if self.is_interrupted:
+                    raise
+                self.is_interrupted = True
+                self._lines[0].send(STOP)
+                print("flatout: stopping at the end of the epoch; Ctrl-C again stops at once", file=sys.stderr)
+        return answers[0]
+
+    def _listen(self, answers: dict[int, bytes]) -> None:
+        """Take what is said, and look who has not been heard of."""
+        waiting = {line: rank for rank, line in self._lines.items() if not self._signs[rank].is_gone}
+        for line in wait(list(waiting), timeout=0.5):
+            assert isinstance(line, Connection)
+            with Uninterrupted():
+                self._hear(waiting[line], line, answers)
+        self._look_for_losses(set(answers))
+
+    def _hear(self, rank: int, line: Connection, answers: dict[int, bytes]) -> None:
+        signs = self._signs[rank]
+        try:
+            kind, *content = line.recv()
+        except (EOFError, OSError):
+            signs.is_gone = True
+            if rank not in answers:
+                signs.failed_at = min(signs.failed_at, time.monotonic())
+            return
+        signs.heard = time.monotonic()
+        if kind == "done":
+            answers[rank] = content[0]
+        else:
+            self._take(rank, kind, content)
 
     def _take(self, rank: int, kind: str, content: list[Any]) -> None:
         if kind == "failed":

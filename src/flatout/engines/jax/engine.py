@@ -18,6 +18,7 @@ from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from flatout.base.options import current
+from flatout.base.uninterrupted import Uninterrupted
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
@@ -28,7 +29,6 @@ from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for
 from .sink import JaxLanding, JaxSink
-from .uninterrupted import Uninterrupted
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 STATE_PARTS = {

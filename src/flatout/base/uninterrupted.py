@@ -1,4 +1,4 @@
-"""Ctrl-C waits while the arrays of a model are in nobody's hands: given to the device, and not yet taken back."""
+"""Ctrl-C waits while something is in nobody's hands: arrays given to the device, a message that is half read."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class FitRun:
         last = call["epochs"]
         max_epochs = keras.config.max_epochs()
         if max_epochs and max_epochs < last:
-            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=8)
+            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=10)
             last = max_epochs
         keep_validation(model, None)
         self.callbacks = callback_list(model, call, self._feed.steps, last, add_history=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import numpy as np
 from keras import layers
 
 import flatout
-from flatout.engines.group import joined
+from flatout.base.group import joined
 
 ROWS, BATCH = 98, 30
 _RANDOM = np.random.default_rng(3)
@@ -83,7 +84,10 @@ class Batches(keras.utils.PyDataset):
         note.write_text(str(time.time()))
         if self.accident == "raise":
             raise ValueError("row 47 is broken")
-        os.kill(os.getpid(), getattr(signal, self.accident))
+        if self.accident == "warn":
+            warnings.warn("row 47 is odd", stacklevel=2)
+        else:
+            os.kill(os.getpid(), getattr(signal, self.accident))
 
     def on_epoch_end(self) -> None:
         self.epoch += 1

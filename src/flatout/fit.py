@@ -12,9 +12,9 @@ import time
 from typing import Any
 
 from flatout.base.errors import Refusal
+from flatout.base.group import joined
 from flatout.base.options import current, options
 from flatout.cluster.choice import fit_in_group, group_wanted
-from flatout.engines.group import joined
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION
 from flatout.seam.trainers import check_compiled

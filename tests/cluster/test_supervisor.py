@@ -77,30 +77,64 @@ def test_a_group_that_begins_again_ends_as_if_nothing_had_happened(
 
 
 _INTERRUPTED = """
+import os, sys
 import keras, numpy as np, flatout
 
 class Told(keras.callbacks.Callback):
     def on_epoch_end(self, epoch, logs=None):
-        print("epoch", epoch, flush=True)
+        print("epoch", os.getpid(), flush=True)
 
 model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
 model.compile("sgd", "mse")
 before = model.get_weights()[0].copy()
 try:
     with flatout.options(launcher="local"):
-        flatout.fit(model, np.ones((40, 4)), np.ones(40), epochs=10**6, verbose=0, workers=2, callbacks=[Told()])
+        flatout.fit(model, np.ones((40, 4)), np.ones(40), epochs=10**6, verbose=0, workers=int(sys.argv[1]),
+                    callbacks=[Told()])
 except KeyboardInterrupt:
     print("learned", bool((model.get_weights()[0] != before).any()), len(model.history.epoch) > 0)
 """
 
 
-@pytest.mark.cluster
-def test_ctrl_c_leaves_what_was_learned_in_the_model() -> None:
-    script = start(_INTERRUPTED, XLA_FLAGS="")
+def _in_training(workers: int) -> tuple[Any, int]:
+    """A script that trains, and the first of its worker processes."""
+    script = start(_INTERRUPTED, str(workers), XLA_FLAGS="")
     assert script.stdout is not None
     for line in script.stdout:
         if line.startswith("epoch"):
-            break
+            return script, int(line.split()[1])
+    raise AssertionError(script.communicate()[1])
+
+
+def _runs(process: int) -> bool:
+    try:
+        # Whoever is its parent now may leave it as a zombie.
+        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def test_workers_end_with_the_process_of_the_user() -> None:
+    script, worker = _in_training(2)
+    script.kill()
+    script.communicate()
+    until = time.monotonic() + 20
+    while _runs(worker):
+        assert time.monotonic() < until
+        time.sleep(0.1)
+
+
+@pytest.mark.cluster
+def test_warnings_of_others_are_told_once(tmp_path: Path) -> None:
+    with pytest.warns(UserWarning, match="In another worker process: UserWarning: row 47 is odd") as told:
+        fit(tmp_path, "warn", epochs=3)
+    assert len([one for one in told if "row 47" in str(one.message)]) == 1
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize("workers", [1, 2])
+def test_ctrl_c_leaves_what_was_learned_in_the_model(workers: int) -> None:
+    script, _ = _in_training(workers)
     script.send_signal(signal.SIGINT)
     out, err = script.communicate(timeout=60)
     assert out.splitlines()[-1] == "learned True True", err

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from flatout.base.when_used import keras
 from flatout.engines.rewind import Generators
@@ -15,15 +14,14 @@ from flatout.seam.processes.process_state import ProcessState
 class CarriedState:
     """It goes to the processes of a group with the model, and comes back from the first of them."""
 
-    generators: Any
+    generators: Generators
     process: ProcessState
 
     @classmethod
     def now(cls) -> CarriedState:
-        now = Generators.now(engine_for(keras.config.backend()))
-        return cls((now.python, now.numpy, now.of_engine), ProcessState.now())
+        return cls(Generators.now(engine_for(keras.config.backend())), ProcessState.now())
 
     def put(self, in_group: bool = False) -> None:
         """Have it here; `in_group` if other processes put the same."""
         self.process.put(in_group)
-        Generators(engine_for(keras.config.backend()), *self.generators).put_back()
+        self.generators.put_back(engine_for(keras.config.backend()))

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.base.errors import InvalidOption
+from flatout.base.group import joined
 from flatout.base.options import Options
 from flatout.base.when_used import keras
-from flatout.engines.group import joined
 from flatout.engines.select import engine_for
 from flatout.seam.stock_methods import Conduct
 
@@ -34,14 +34,17 @@ def group_wanted(options: Options) -> Options | None:
         workers = available_workers() if options.workers == "auto" else options.workers
         return replace(options, workers=workers, launcher=launcher)
     engine = engine_for(keras.config.backend())
-    workers = max(engine.devices, engine.processes) if options.workers == "auto" else int(options.workers)
+    devices = max(engine.devices, engine.processes)
+    workers = devices if options.workers == "auto" else int(options.workers)
     if options.launcher == "auto" and workers <= engine.devices:
         return None
-    most = max(_PROCESSES_OF_A_CORE * (os.cpu_count() or 1), engine.processes)
+    cores = os.cpu_count() or 1
+    most = max(_PROCESSES_OF_A_CORE * cores, devices) if engine.shares_devices else devices
     if workers > most:
+        has = f"{cores} cores" if engine.shares_devices else f"{devices} GPU(s), of which {engine.name} needs one each"
         raise InvalidOption(
             f"Invalid value for option `workers`. Received: workers={workers}. Expected no more than {most} processes "
-            f"on this machine, with {os.cpu_count()} cores; more are for several machines (launcher='ray')."
+            f"on this machine, with {has}; more are for several machines (launcher='ray')."
         )
     return replace(options, workers=workers, launcher=launcher)
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.group import Group
 from flatout.base.when_used import keras
-from flatout.engines.contract import Engine, Task
-from flatout.engines.group import Group
+from flatout.engines.contract import Task
 from flatout.engines.rewind import Generators
 from flatout.engines.select import engine_for
 from flatout.seam import patches
@@ -33,7 +33,6 @@ _VALIDATION = ("on_test_begin", "on_test_end")
 _HOOKS = (*_EVERY_EPOCH, *_VALIDATION, *_BATCH_HOOKS["train"], *_BATCH_HOOKS["test"], "on_train_end")
 # Metrics of the whole batch are the same in all processes but for the rounding of sums.
 _TOLERANCE = 1e-3
-_WEIGHTS = "the sum of all weights"
 
 
 @dataclass(frozen=True)
@@ -87,24 +86,24 @@ def following(
 
     def hook(name: str) -> Callable[..., Any]:
         target = (keras.callbacks.CallbackList, name)
+        original = patches.beneath(*target)
         with_variables = effects.between_batches if "batch" in name else effects.between_epochs
 
         def run(callbacks: Any, *args: Any, **kwargs: Any) -> Any:
-            original = patches.beneath(*target)
             if group.is_alone or callbacks.model is not model:
                 return original(callbacks, *args, **kwargs)
             if name.endswith("_end") and name in followed and with_variables:
                 _wait_for(_variables(model))
+            # Before callbacks write something else into them.
+            numbers = _numbers(*args, **kwargs) if name == "on_epoch_end" else {}
             with group.alone():
                 result = original(callbacks, *args, **kwargs)
                 if group.is_first and name == "on_train_begin":
                     begin()
                 elif group.is_first and name == "on_epoch_end":
                     ended(args[0])
-            if name in followed:
-                is_epoch = name == "on_epoch_end"
-                logs = kwargs.get("logs", args[-1] if len(args) > 1 else None) if is_epoch else None
-                _follow(model, group, logs or {}, with_variables, compares=is_epoch)
+            if name in followed and group.place.size > 1:
+                _follow(model, group, numbers, with_variables)
             return result
 
         return run
@@ -114,18 +113,16 @@ def following(
         yield
 
 
-def _follow(model: Any, group: Group, logs: dict[str, Any], with_variables: bool, compares: bool) -> None:
-    """Have in each process what the first has."""
+def _follow(model: Any, group: Group, numbers: dict[str, float], with_variables: bool) -> None:
+    """Have in each process what the first has, if they agree on these numbers."""
+    engine = engine_for(keras.config.backend())
     variables = _variables(model) if with_variables else []
     values = [np.asarray(keras.ops.convert_to_numpy(variable.value)) for variable in variables]
-    numbers = {name: float(value) for name, value in logs.items() if np.ndim(value) == 0}
-    if compares and not group.divides_itself:
-        numbers[_WEIGHTS] = _size_of(model.trainable_variables)
     flags = {name: bool(getattr(model, name, False)) for name in ("stop_training", "stop_evaluating")}
     message = {"flags": flags, "epoch": first_epoch(model, 0), "logs": numbers}
     if with_variables:
         # A callback may have drawn from them: an evaluation does, on torch.
-        message["generators"] = base64.b64encode(pickle.dumps(_generators())).decode()
+        message["generators"] = base64.b64encode(pickle.dumps(Generators.now(engine))).decode()
     told, told_values = group.told_by_first(message, values)
     if group.is_first:
         return
@@ -134,19 +131,14 @@ def _follow(model: Any, group: Group, logs: dict[str, Any], with_variables: bool
         setattr(model, name, flag)
     put_first_epoch(model, told["epoch"])
     if with_variables:
-        Generators(_engine(), *pickle.loads(base64.b64decode(told["generators"]))).put_back()
+        pickle.loads(base64.b64decode(told["generators"])).put_back(engine)
     for variable, value, new in zip(variables, values, told_values, strict=True):
         if not np.array_equal(value, new, equal_nan=value.dtype.kind == "f"):
             variable.assign(new)
 
 
-def _engine() -> Engine:
-    return engine_for(keras.config.backend())
-
-
-def _generators() -> tuple[Any, Any, Any]:
-    now = Generators.now(_engine())
-    return now.python, now.numpy, now.of_engine
+def _numbers(epoch: int, logs: dict[str, Any] | None = None) -> dict[str, float]:
+    return {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
 
 
 def _variables(model: Any) -> list[Any]:
@@ -155,12 +147,6 @@ def _variables(model: Any) -> list[Any]:
     optimizer = getattr(model, "optimizer", None)
     found = [*model.variables, *(optimizer.variables if optimizer is not None else [])]
     return list({id(variable): variable for variable in found}.values())
-
-
-def _size_of(variables: list[Any]) -> float:
-    """A number that differs where variables do."""
-    values = (keras.ops.convert_to_numpy(variable.value) for variable in variables)
-    return float(sum(np.abs(value.astype("float64")).sum() for value in values))
 
 
 def _wait_for(variables: list[Any]) -> None:
@@ -177,7 +163,6 @@ def _check_agreement(own: dict[str, float], of_first: dict[str, float]) -> None:
             raise RuntimeError(
                 f"The worker processes of a fit do not compute the same. Received: {name} = {one} here, {other} in the "
                 "first. They see other data (a PyDataset that draws random numbers of its own must draw the same in "
-                "each process), or train without Keras' optimizer, or a callback, which runs in the first alone, has "
-                "changed Python that the loss or the model reads: use a keras.Variable of the model for it, or "
-                "workers=1."
+                "each process), or a callback, which runs in the first alone, has changed Python that the loss or the "
+                "model reads: use a keras.Variable of the model for it, or workers=1."
             )

@@ -59,7 +59,9 @@ class LocalLauncher(GroupLauncher):
         for rank in range(size):
             environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
             if gpus:
-                environment["CUDA_VISIBLE_DEVICES"] = gpus[rank % len(gpus)]
+                # With other processes, the user's own at least: whoever takes most of its memory at once gets none.
+                sharing = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+                environment = {**sharing, **environment, "CUDA_VISIBLE_DEVICES": gpus[rank % len(gpus)]}
             with self._output(rank).open("wb") as output:
                 # A session of its own: Ctrl-C is for the user's process, which ends the others.
                 process = subprocess.Popen(

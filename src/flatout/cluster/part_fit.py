@@ -9,10 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.group import DividingGroup, Group
 from flatout.base.options import options
 from flatout.base.report import recorded
 from flatout.base.when_used import keras
-from flatout.engines.group import Group
 from flatout.engines.select import engine_for
 from flatout.seam import patches
 from flatout.seam.processes.divided_calls import divided
@@ -24,28 +24,25 @@ from .following import following
 from .line import Line
 
 
-def fit_part(job: dict[str, Any], data: bytes, group: Group | None, line: Line) -> bytes:
+def fit_part(job: dict[str, Any], data: bytes, group: Group, line: Line) -> bytes:
     """What a worker process does with a job; returns its answer."""
     received = Received(data, _load_array)
     conduct, model, call, state = received.things
     state.put(in_group=True)
-    workers = engine_for(job["backend"]).devices if group is not None and group.divides_itself else 1
-    wanted = options(**{**job["options"], "workers": workers, "force": True})
-    if group is None:
-        with wanted:
-            history = conduct("fit", model, (), call)
-    else:
-        line.is_busy = lambda: group.is_alone
-        callbacks = [*(call["callbacks"] if group.is_first else []), *job["effects"].stand_in()]
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(wanted)
-            saves = stack.enter_context(_saves_noted(call["callbacks"]))
-            begin = functools.partial(_resume, model, job["resume"])
-            ended = functools.partial(_end_epoch, model, line, saves)
-            stack.enter_context(following(model, group, job["effects"], begin, ended))
-            if not group.divides_itself:
-                stack.enter_context(divided(model, group))
-            history = conduct("fit", model, (), {**call, "callbacks": callbacks})
+    line.is_busy = lambda: group.is_alone
+    is_one, effects = group.place.size == 1, job["effects"]
+    # The engine's programs divide batches, unless the calls of the model are divided here.
+    workers = 1 if is_one or isinstance(group, DividingGroup) else engine_for(job["backend"]).devices
+    callbacks = [*(call["callbacks"] if group.is_first else []), *([] if is_one else effects.stand_in())]
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(options(**{**job["options"], "workers": workers, "force": True}))
+        saves = stack.enter_context(_saves_noted(model, call["callbacks"]))
+        begin = functools.partial(_resume, model, job["resume"])
+        ended = functools.partial(_end_epoch, model, line, saves)
+        stack.enter_context(following(model, group, effects, begin, ended))
+        if isinstance(group, DividingGroup):
+            stack.enter_context(divided(model, group))
+        history = conduct("fit", model, (), {**call, "callbacks": callbacks})
     if job["rank"]:
         return b""
     return received.answer((history, recorded()[-1:], CarriedState.now()))
@@ -57,17 +54,21 @@ def _load_array(path: str) -> np.ndarray:
 
 
 @contextlib.contextmanager
-def _saves_noted(callbacks: list[Any]) -> Iterator[list[str]]:
-    """The files that Keras' checkpoints write meanwhile."""
+def _saves_noted(trained: Any, callbacks: list[Any]) -> Iterator[list[str]]:
+    """The files that Keras' checkpoints of whole epochs write meanwhile."""
     saves: list[str] = []
-    if not any(isinstance(callback, keras.callbacks.ModelCheckpoint) for callback in callbacks):
+    checkpoints = [callback for callback in callbacks if isinstance(callback, keras.callbacks.ModelCheckpoint)]
+    if not checkpoints or any(checkpoint.save_freq != "epoch" for checkpoint in checkpoints):
         yield saves
         return
 
     def noting(name: str) -> Callable[..., Any]:
+        original = patches.beneath(keras.Model, name)
+
         def save(model: Any, filepath: Any, *args: Any, **kwargs: Any) -> Any:
-            result = patches.beneath(keras.Model, name)(model, filepath, *args, **kwargs)
-            saves.append(str(filepath))
+            result = original(model, filepath, *args, **kwargs)
+            if model is trained:
+                saves.append(str(filepath))
             return result
 
         return save

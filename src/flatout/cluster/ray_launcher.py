@@ -38,17 +38,18 @@ class RayLauncher(GroupLauncher):
         import ray.train
         from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
 
-        cores = int(ray.cluster_resources().get("CPU", 0))
-        if size > cores:
+        gpus, cores = _gpus(ray), int(ray.cluster_resources().get("CPU", 0))
+        most, of_what = min((cores, "CPU cores"), (gpus or cores, "GPUs"))
+        if size > most:
             # Ray would wait for more.
             raise InvalidOption(
-                f"Invalid value for option `workers`. Received: workers={size}. Expected no more than {cores}, the CPU "
-                "cores of the Ray cluster."
+                f"Invalid value for option `workers`. Received: workers={size}. Expected no more than {most}, the "
+                f"{of_what} of the Ray cluster."
             )
         trainer = DataParallelTrainer(
             _work_for_ray,
             train_loop_config={"address": address, "key": key},
-            scaling_config=ray.train.ScalingConfig(num_workers=size, use_gpu=_gpus(ray) > 0),
+            scaling_config=ray.train.ScalingConfig(num_workers=size, use_gpu=gpus > 0),
             # Restarts are ours, with or without Ray.
             run_config=ray.train.RunConfig(
                 storage_path=self._folder.name, failure_config=ray.train.FailureConfig(max_failures=0)

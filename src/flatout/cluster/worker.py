@@ -36,12 +36,12 @@ def _run(job: dict[str, Any], data: bytes, line: Line) -> bytes:
     os.environ["KERAS_BACKEND"] = job["backend"]
     os.environ.pop("TF_USE_LEGACY_KERAS", None)  # Ray sets it.
     sys.path[:] = [*sys.path, *(path for path in job["path"] if path not in sys.path)]
-    from flatout.engines.group import Place
+    from flatout.base.group import GroupOfOne, Place
     from flatout.engines.select import join_group
 
-    rank, addresses = job["rank"], tuple(job["addresses"])
+    place = Place(job["rank"], tuple(job["addresses"]))
     # Before any device is used, and so before the model is there.
-    group = join_group(job["backend"], Place(rank, addresses)) if len(addresses) > 1 else None
+    group = join_group(job["backend"], place) if place.size > 1 else GroupOfOne(place)
     from .part_fit import fit_part
 
     return fit_part(job, data, group, line)

@@ -185,6 +185,11 @@ class Engine(Protocol):
         """How many processes of this machine could have a device of their own."""
         return 1
 
+    @property
+    def shares_devices(self) -> bool:
+        """Whether several processes of a group may use one device."""
+        return True
+
     def follows(self, distribution: Any) -> bool:
         """Whether steps are divided among devices as a `keras.distribution` of the user's says."""
         return False

@@ -43,19 +43,18 @@ class Snapshot:
 class Generators:
     """The states of the generators of Python, NumPy and an engine."""
 
-    engine: Engine
     python: Any
     numpy: Any
     of_engine: Any
 
     @classmethod
     def now(cls, engine: Engine) -> Generators:
-        return cls(engine, random.getstate(), np.random.get_state(), engine.generator_state())
+        return cls(random.getstate(), np.random.get_state(), engine.generator_state())
 
-    def put_back(self) -> None:
+    def put_back(self, engine: Engine) -> None:
         random.setstate(self.python)
         np.random.set_state(self.numpy)
-        self.engine.set_generator_state(self.of_engine)
+        engine.set_generator_state(self.of_engine)
 
 
 @contextlib.contextmanager
@@ -65,7 +64,7 @@ def generators_kept(engine: Engine) -> Iterator[None]:
     try:
         yield
     finally:
-        before.put_back()
+        before.put_back(engine)
 
 
 def _attach(model: Any) -> None:

@@ -6,8 +6,9 @@ import functools
 import importlib
 import threading
 
+from flatout.base.group import Group, Place, join
+
 from .contract import Engine
-from .group import Group, Place, join
 
 _GROUPS = {"jax": "JaxGroup", "tensorflow": "TensorFlowGroup", "torch": "TorchGroup"}
 _ENGINES = {"jax": "JaxEngine", "tensorflow": "TensorFlowEngine", "torch": "TorchEngine"}

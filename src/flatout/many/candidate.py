@@ -54,13 +54,13 @@ class OwnGenerators:
                 return
             before, seeds = Generators.now(self._engine), global_seeds()
             if self._own is not None:
-                self._own.put_back()
+                self._own.put_back(self._engine)
                 put_global_seeds(self._seeds)
             try:
                 yield
             finally:
                 self._own, self._seeds = Generators.now(self._engine), global_seeds()
-                before.put_back()
+                before.put_back(self._engine)
                 put_global_seeds(seeds)
                 self._depth = 0
 

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from flatout.base.group import joined
 from flatout.base.when_used import keras, ops
 from flatout.engines.contract import Task
-from flatout.engines.group import joined
 from flatout.seam.callbacks import (
     as_python_numbers,
     is_served_by_threads,

@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from flatout.engines.group import joined
+from flatout.base.group import joined
 
 
 class OneDevice:

@@ -318,6 +318,11 @@ class JaxEngine(Engine):
     def devices(self) -> int:
         return device_count()
 
+    @property
+    def shares_devices(self) -> bool:
+        # NCCL, by which jax sums between GPUs, does not.
+        return bool(jax.default_backend() == "cpu")
+
     def follows(self, distribution: Any) -> bool:
         return can_follow(distribution)
 

@@ -6,13 +6,11 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from flatout.engines.group import Group, Place
+from flatout.base.group import Group, Place
 
 
 class JaxGroup(Group):
     """Made before any device is used."""
-
-    divides_itself = True
 
     def __init__(self, place: Place):
         super().__init__(place)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from flatout.engines.group import Group, Place
+from flatout.base.group import DividingGroup, Place
 
 # Of sums in programs, and of those between them.
 _IN_PROGRAMS, _BETWEEN = 713, 714
@@ -19,7 +19,7 @@ _MOST_SUMS = 4096
 _MOST_SIZES = 2**31 // _MOST_SUMS
 
 
-class TensorFlowGroup(Group):
+class TensorFlowGroup(DividingGroup):
     """TensorFlow's runtime is set up by the strategy for several workers, whose `fit` Keras 3 does not support."""
 
     def __init__(self, place: Place):

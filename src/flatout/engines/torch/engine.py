@@ -15,6 +15,7 @@ from keras.src import tree
 from keras.src.trainers.data_adapters import array_slicing
 
 from flatout.base.errors import Reason, reason
+from flatout.base.group import joined
 from flatout.data.device.sinks import DeviceMemory, nothing_to_wait_for
 from flatout.data.stream.sender import Landing
 from flatout.engines.contract import (
@@ -27,7 +28,6 @@ from flatout.engines.contract import (
     is_on_gpu,
     steps_per_piece,
 )
-from flatout.engines.group import joined
 from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.read_guards import ReadGuards

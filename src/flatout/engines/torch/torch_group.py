@@ -10,14 +10,14 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from flatout.engines.group import Group, Place
+from flatout.base.group import DividingGroup, Place
 from flatout.seam.torch_backend import get_device
 
 # Whoever starts the processes notices sooner if one is gone; this is for what nobody watches.
 _PATIENCE = timedelta(hours=12)
 
 
-class TorchGroup(Group):
+class TorchGroup(DividingGroup):
     """Without torch's default group, by which Keras would take the model for one that it has to divide itself."""
 
     def __init__(self, place: Place):

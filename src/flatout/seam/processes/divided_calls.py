@@ -1,9 +1,9 @@
 """Where a group of processes divides Keras' own step: in the call of the model, and where gradients are applied.
 
 Each process computes the outputs of its rows, and gets those of all: the loss and the metrics are then those of the
-whole batch in each of them, however they reduce it, and whatever the user's `train_step` makes of it. The mean of
-everybody's gradients is that of the whole batch: what comes by way of the outputs counts as often as there are
-processes (`Group.rows_of_all`), and what does not is the same in all of them.
+whole batch in each of them, however they reduce it. The mean of everybody's gradients is that of the whole batch: what
+comes by way of the outputs counts as often as there are processes (`DividingGroup.rows_of_all`), and what does not,
+such as a penalty of weights, is the same in all of them.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import contextvars
 import functools
 import importlib
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import Any
 
+from flatout.base.group import DividingGroup
 from flatout.base.when_used import keras
 from flatout.seam import patches
 from flatout.seam.keras_names import is_of_keras
@@ -25,25 +26,8 @@ _dividing: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_dividi
 _applying: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_applying", default=False)
 
 
-class _Place(Protocol):
-    @property
-    def rank(self) -> int: ...
-    @property
-    def size(self) -> int: ...
-    def rows_of(self, total: Any) -> tuple[Any, Any]: ...
-
-
-class _Group(Protocol):
-    place: _Place
-
-    @property
-    def is_alone(self) -> bool: ...
-    def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any: ...
-    def means(self, values: list[Any]) -> list[Any]: ...
-
-
 @contextlib.contextmanager
-def divided(model: Any, group: Any) -> Iterator[None]:
+def divided(model: Any, group: DividingGroup) -> Iterator[None]:
     """Meanwhile, have a group divide the calls of a model; not those that one process makes alone."""
     from keras.src.optimizers.base_optimizer import BaseOptimizer
     from keras.src.optimizers.loss_scale_optimizer import LossScaleOptimizer
@@ -52,23 +36,26 @@ def divided(model: Any, group: Any) -> Iterator[None]:
     draw = (_random_module(), "draw_seed")
     applies = [(optimizer, "apply") for optimizer in (BaseOptimizer, LossScaleOptimizer)]
 
+    layers: list[Any] = []  # Of the model, once it is built: a walk through them takes long beside a small step.
+    plain_call, plain_draw = patches.beneath(*layer_call), patches.beneath(*draw)
+
     def call(layer: Any, *args: Any, **kwargs: Any) -> Any:
-        original = patches.beneath(*layer_call)
         if layer is not model or not args or group.is_alone or _dividing.get() or is_symbolic():
-            return original(layer, *args, **kwargs)
-        return _divided_call(original, group, layer, *args, **kwargs)
+            return plain_call(layer, *args, **kwargs)
+        return _divided_call(plain_call, group, layers, layer, *args, **kwargs)
 
     def draw_seed(seed: Any) -> Any:
-        drawn = patches.beneath(*draw)(seed)
+        drawn = plain_draw(seed)
         return drawn + _offset(drawn, group.place.rank) if _dividing.get() else drawn
 
     def apply_with(target: tuple[type, str]) -> Any:
+        original = patches.beneath(*target)
+
         def apply(optimizer: Any, grads: Any, trainable_variables: Any = None) -> Any:
-            original = patches.beneath(*target)
             if group.is_alone or _applying.get() or is_symbolic():
                 return original(optimizer, grads, trainable_variables)
             with _set(_applying):
-                return original(optimizer, _means(group, model, list(grads)), trainable_variables)
+                return original(optimizer, _means(group, layers, list(grads)), trainable_variables)
 
         return apply
 
@@ -78,7 +65,9 @@ def divided(model: Any, group: Any) -> Iterator[None]:
         yield
 
 
-def _divided_call(original: Any, group: _Group, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+def _divided_call(
+    original: Any, group: DividingGroup, layers: list[Any], model: Any, inputs: Any, *args: Any, **kwargs: Any
+) -> Any:
     first_input = next(leaf for leaf in keras.tree.flatten(inputs) if leaf is not None)
     total = keras.ops.shape(first_input)[0]
     first, last = group.place.rows_of(total)
@@ -88,7 +77,8 @@ def _divided_call(original: Any, group: _Group, model: Any, inputs: Any, *args: 
     with _set(_dividing):
         outputs = original(model, part, *args, **kwargs)
     share = (last - first) / total if _penalties_are_means() else keras.ops.cast(last - first > 0, "float32")
-    for layer in all_layers(model):
+    layers[:] = layers or all_layers(model)
+    for layer in layers:
         if layer._losses:
             _check_losses(layer)
             layer._losses[:] = [_sum(group, loss * keras.ops.cast(share, loss.dtype)) for loss in layer._losses]
@@ -127,17 +117,17 @@ def _check_losses(layer: Any) -> None:
         )
 
 
-def _sum(group: _Group, value: Any) -> Any:
+def _sum(group: DividingGroup, value: Any) -> Any:
     """The sum of everybody's value."""
     rank, size = group.place.rank, group.place.size
     return keras.ops.sum(group.rows_of_all(keras.ops.reshape(value, (1,)), rank, rank + 1, size))
 
 
-def _means(group: _Group, model: Any, gradients: list[Any]) -> list[Any]:
+def _means(group: DividingGroup, layers: list[Any], gradients: list[Any]) -> list[Any]:
     """Everybody's mean gradients; and statistics that a layer keeps of its rows, such as batch normalization."""
     there = [number for number, gradient in enumerate(gradients) if gradient is not None]
     # Not those that are frozen, which nobody changes.
-    kept = [variable for layer in all_layers(model) for variable in layer._non_trainable_variables]
+    kept = [variable for layer in layers for variable in layer._non_trainable_variables]
     statistics = [variable for variable in kept if "float" in variable.dtype]
     means = group.means([*(gradients[number] for number in there), *(variable.value for variable in statistics)])
     for variable, mean in zip(statistics, means[len(there) :], strict=True):

@@ -7,13 +7,13 @@ from dataclasses import replace
 from typing import Any
 
 from flatout.base.errors import InvalidOption, Reason, Refusal, reason
+from flatout.base.group import joined
 from flatout.base.options import Options
 from flatout.base.when_used import keras
 from flatout.data.files.page_cache import available_memory
 from flatout.data.resident import placing
 from flatout.data.sources.description import ArraySource, BatchSource, describe
 from flatout.engines.contract import Engine
-from flatout.engines.group import joined
 from flatout.engines.kept_functions import has_functions
 from flatout.engines.select import engine_for
 from flatout.seam.adapters import is_dataset

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flatout.engines.group import Group, Place
+from flatout.base.group import Group, Place
 
 pytestmark = pytest.mark.backend("jax")  # It is the same for all.
 

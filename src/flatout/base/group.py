@@ -37,10 +37,7 @@ class Group(ABC):
 
     Attributes:
         place: Which process it is.
-        divides_itself: Whether the engine's own programs divide batches, so that nobody else need.
     """
-
-    divides_itself = False
 
     def __init__(self, place: Place):
         self.place = place
@@ -67,18 +64,6 @@ class Group(ABC):
     def sum_numbers(self, numbers: np.ndarray) -> np.ndarray:
         """The sum of everybody's array of int32."""
 
-    def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any:
-        """Rows `first` to `last` of `total`, of each process its own, as all rows, in each; differentiable.
-
-        `part` may have more rows than that, which nobody gets. Its gradient is that of all rows times the number of
-        processes, so that the mean of everybody's gradients is that of the whole batch.
-        """
-        raise NotImplementedError
-
-    def means(self, values: list[Any]) -> list[Any]:
-        """The mean of everybody's, for each of these."""
-        raise NotImplementedError
-
     def told_by_first(self, message: Any, arrays: list[np.ndarray]) -> tuple[Any, list[np.ndarray]]:
         """What the first process passes here: something that JSON holds, and arrays of known shapes."""
         head = json.dumps(message).encode()
@@ -96,6 +81,29 @@ class Group(ABC):
 
     def _from_first(self, numbers: np.ndarray) -> np.ndarray:
         return self.sum_numbers(numbers if self.is_first else np.zeros_like(numbers))
+
+
+class GroupOfOne(Group):
+    """A worker process without others."""
+
+    def sum_numbers(self, numbers: np.ndarray) -> np.ndarray:
+        return numbers
+
+
+class DividingGroup(Group):
+    """A group whose processes each call the model on rows of their own; elsewhere the engine divides batches."""
+
+    @abstractmethod
+    def rows_of_all(self, part: Any, first: Any, last: Any, total: Any) -> Any:
+        """Rows `first` to `last` of `total`, of each process its own, as all rows, in each; differentiable.
+
+        `part` may have more rows than that, which nobody gets. Its gradient is that of all rows times the number of
+        processes, so that the mean of everybody's gradients is that of the whole batch.
+        """
+
+    @abstractmethod
+    def means(self, values: list[Any]) -> list[Any]:
+        """The mean of everybody's, for each of these."""
 
 
 def _as_numbers(data: bytes, length: int) -> np.ndarray:

@@ -30,7 +30,10 @@ def test_parts_are_the_rows_each_once_and_in_order(rows: int, size: int) -> None
 @given(rows=st.integers(1, 500), size=st.integers(1, 17))
 @settings(deadline=None)
 def test_who_has_no_row_of_a_batch_finds_one_to_compute(rows: int, size: int) -> None:
-    assert all(0 <= place.rows_of(rows)[0] < rows for place in places(size))
+    for place in places(size):
+        first, last = place.rows_of(rows)
+        assert place.computed_rows(rows) == slice(first, max(last, first + 1))
+        assert first < rows
 
 
 class Meeting(Group):

@@ -89,6 +89,27 @@ def test_a_pydataset_with_a_callback_for_each_batch() -> None:
 
 
 @pytest.mark.cluster
+@pytest.mark.parametrize("sees_x", [False, True])
+def test_streamed_rows_of_which_each_process_reads_its_own(sees_x: bool) -> None:
+    def fit(workers: int) -> Any:
+        model = cases.network() if not sees_x else cases.seeing_x()
+        held_out = cases.X[:33], cases.Y[:33]
+        return trained(
+            model,
+            workers,
+            [],
+            x=cases.X,
+            y=cases.Y,
+            batch_size=cases.BATCH,
+            epochs=2,
+            validation_data=held_out,
+            data="streamed",
+        )
+
+    assert_same(fit(1), fit(2))
+
+
+@pytest.mark.cluster
 def test_files_with_checkpoints_by_the_first_process_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", cases.X)
     np.save(tmp_path / "y.npy", cases.Y)

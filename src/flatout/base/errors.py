@@ -122,7 +122,7 @@ REASONS = {
     ),
     "small": "The work is small: {} steps would not repay compiling them ({}; FLATOUT_FORCE=1 overrides).",
     "divided": "Each batch is divided among {} devices.",
-    "group": "Each batch is divided among {} processes, started by the {} launcher.",
+    "group": "Each batch is divided among {} process(es), started by the {} launcher.",
     "in_group": "A step that several processes share is run as it is.",
     "native_workers": "Native kernels train on one device, and several were asked for.",
     "nothing_to_save": (

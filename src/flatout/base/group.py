@@ -31,6 +31,11 @@ class Place:
         """The first of this process' rows of a batch, and the first that is another's; of numbers or tensors."""
         return total * self.rank // self.size, total * (self.rank + 1) // self.size
 
+    def computed_rows(self, total: Any) -> slice:
+        """Those rows; of a batch with fewer rows than processes some have none, and compute one that nobody gets."""
+        first, last = self.rows_of(total)
+        return slice(first, last + 1 // (last - first + 1))
+
 
 class Group(ABC):
     """A process' view of its group.

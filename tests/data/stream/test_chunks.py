@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flatout.base.group import Place
 from flatout.data.stream import chunks
 from flatout.data.stream.chunks import FreshMemory, Ring, RowReader, even_chunks
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
+
+
+class _Zeros(FreshMemory):
+    def __call__(self, arrays: Any) -> list[np.ndarray]:
+        return [np.zeros(shape, dtype) for shape, dtype in arrays]
+
+
+_ZEROS = _Zeros()
 
 
 @settings(max_examples=60, deadline=None)
@@ -47,6 +57,22 @@ def test_every_row_comes_once_and_in_order(
     np.testing.assert_array_equal(np.concatenate(got), expected)
     # A program is compiled for each: short, long and the partial last batch.
     assert len(layouts) <= 3
+
+
+@settings(max_examples=40, deadline=None)
+@given(rows=st.integers(1, 200), batch_size=st.integers(1, 30), rank=st.integers(0, 2), is_shuffled=st.booleans())
+def test_of_x_a_process_reads_its_rows_alone(rows: int, batch_size: int, rank: int, is_shuffled: bool) -> None:
+    x, y = np.arange(1, rows + 1, dtype=np.int32)[:, None], np.arange(rows)
+    order = np.random.default_rng(0).permutation(rows) if is_shuffled else None
+    own_rows = Place(rank, ("", "", "")).computed_rows
+    reader = RowReader((x, y), [x.dtype, y.dtype], batch_size, 1, _ZEROS, own_rows=own_rows)
+    for chunk in reader.chunks(order, 0, -(-rows // reader.batch_size)):
+        for step in range(chunk.steps):
+            batch = slice(step * chunk.batch_size, (step + 1) * chunk.batch_size)
+            ours, labels = chunk.data[0][batch, 0], chunk.data[1][batch]
+            expected = np.zeros_like(ours)
+            expected[own_rows(len(ours))] = labels[own_rows(len(ours))] + 1
+            np.testing.assert_array_equal(ours, expected)
 
 
 def test_long_passes_go_over_to_long_chunks() -> None:

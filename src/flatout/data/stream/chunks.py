@@ -9,7 +9,7 @@ import math
 import os
 import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -133,6 +133,7 @@ class RowReader:
         memory: Gives host memory for a chunk.
         stretches: Whether to go over from short chunks to long ones.
         fetches: Whether the device can fetch rows of locked arrays by itself.
+        own_rows: Which rows of x this process needs of a batch of so many; others are left as the memory has them.
     """
 
     def __init__(
@@ -144,9 +145,12 @@ class RowReader:
         memory: Memory,
         stretches: bool = False,
         fetches: bool = False,
+        own_rows: Callable[[int], slice] | None = None,
     ):
         self._structure = inputs
         self._leaves = [as_host_array(leaf) for leaf in leaves_of(inputs)]
+        self._own_rows = own_rows
+        self._leaves_of_x = len(leaves_of(inputs[0])) if own_rows is not None else 0
         self._dtypes = dtypes
         self._memory = memory
         self._threads: concurrent.futures.ThreadPoolExecutor | None = None
@@ -232,13 +236,29 @@ class RowReader:
         leaves = list(zip(self._leaves, self._dtypes, self._locked, strict=True))
         on_host = [((room, *leaf.shape[1:]), dtype) for leaf, dtype, rows in leaves if rows is None]
         arrays, parts = iter(self._memory(on_host)), list[Any]()
-        for leaf, dtype, rows in leaves:
+        for number, (leaf, dtype, rows) in enumerate(leaves):
             if rows is None:
                 parts.append(next(arrays))
-                self._gather(leaf, numbers, parts[-1][: end - begin])
+                gather = self._gather_own if number < self._leaves_of_x else self._gather
+                gather(leaf, numbers, parts[-1][: end - begin])
             else:
                 parts.append(Wanted(rows, numbers, (room, *leaf.shape[1:]), dtype))
         return Chunk(packed(self._structure, parts), room, length, stop - first)
+
+    def _gather_own(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
+        """Of each batch the rows that this process needs."""
+        if self._own_rows is None or isinstance(leaf, TableRows):
+            self._gather(leaf, numbers, out)
+            return
+        for begin in range(0, len(out), self.batch_size):
+            batch = out[begin : begin + self.batch_size]
+            own = self._own_rows(len(batch))
+            first, stop = begin + own.start, begin + own.stop
+            if isinstance(numbers, slice):
+                wanted: slice | np.ndarray = slice(numbers.start + first, numbers.start + stop)
+            else:
+                wanted = numbers[first:stop]
+            self._gather(leaf, wanted, batch[own])
 
     def _gather(self, leaf: Any, numbers: slice | np.ndarray, out: np.ndarray) -> None:
         pieces = max(1, min(_THREADS, os.cpu_count() or 1, out.nbytes // _BYTES_PER_THREAD))

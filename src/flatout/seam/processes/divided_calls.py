@@ -12,16 +12,17 @@ import contextlib
 import contextvars
 import functools
 import importlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from flatout.base.group import DividingGroup
+from flatout.base.group import DividingGroup, joined
 from flatout.base.when_used import keras
 from flatout.seam import patches
 from flatout.seam.keras_names import is_of_keras
 from flatout.seam.layers import all_layers
 from flatout.seam.variable_state import is_symbolic
 
+_METHODS_WITH_X = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
 _dividing: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_dividing", default=False)
 _applying: contextvars.ContextVar[bool] = contextvars.ContextVar("flatout_applying", default=False)
 
@@ -65,15 +66,27 @@ def divided(model: Any, group: DividingGroup) -> Iterator[None]:
         yield
 
 
+def own_rows(model: Any) -> Callable[[int], slice] | None:
+    """Which rows of x this process needs of a batch of so many, if it is one of those that divide calls of the model.
+
+    None if it needs all: nothing is divided, or code of the user's sees x besides the model.
+    """
+    group = joined()
+    if not isinstance(group, DividingGroup) or group.is_alone:
+        return None
+    if not all(is_of_keras(getattr(model, name)) for name in _METHODS_WITH_X):
+        return None
+    return group.place.computed_rows
+
+
 def _divided_call(
     original: Any, group: DividingGroup, layers: list[Any], model: Any, inputs: Any, *args: Any, **kwargs: Any
 ) -> Any:
     first_input = next(leaf for leaf in keras.tree.flatten(inputs) if leaf is not None)
     total = keras.ops.shape(first_input)[0]
     first, last = group.place.rows_of(total)
-    # Of a batch with fewer rows than processes some have none, and compute one that nobody gets.
-    stop = keras.ops.maximum(last, first + 1) if not isinstance(total, int) else max(last, first + 1)
-    part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[first:stop], inputs)
+    computed = group.place.computed_rows(total)
+    part = keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[computed], inputs)
     with _set(_dividing):
         outputs = original(model, part, *args, **kwargs)
     share = (last - first) / total if _penalties_are_means() else keras.ops.cast(last - first > 0, "float32")
@@ -84,10 +97,11 @@ def _divided_call(
             layer._losses[:] = [_sum(group, loss * keras.ops.cast(share, loss.dtype)) for loss in layer._losses]
 
     def of_all(leaf: Any) -> Any:
-        if isinstance(total, int) and (not len(leaf.shape) or leaf.shape[0] != stop - first):
+        if isinstance(total, int) and (not len(leaf.shape) or leaf.shape[0] != computed.stop - first):
             raise ValueError(
                 "workers= divides the rows of a batch, and needs a row of each output for each of them. Received: "
-                f"an output of shape {tuple(leaf.shape)} for {stop - first} rows. Train it with workers=1, or on jax."
+                f"an output of shape {tuple(leaf.shape)} for {computed.stop - first} rows. Train it with workers=1, or "
+                "on jax."
             )
         return group.rows_of_all(leaf, first, last, total)
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
 import flatout
 from flatout import cli
-from flatout.runner.script import Target
+from flatout.runner.target import Target, split_target
 
 pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of them.
 
@@ -25,7 +27,7 @@ pytestmark = pytest.mark.backend("jax")  # The runner is the same for all of the
     ],
 )
 def test_our_flags_end_where_the_program_begins(arguments: list[str], ours: list[str], target: Target | None) -> None:
-    assert cli._split(arguments) == (ours, target)
+    assert split_target(arguments, (), argparse.ArgumentParser()) == (ours, target)
 
 
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:

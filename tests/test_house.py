@@ -28,8 +28,9 @@ _BELOW: dict[str, set[str]] = {
     "many": {"fit", "training", "engines", "data", "seam", "base"},
     "check": {"vectorize", "pysource", "seam", "base"},
     "runner": {"check", "fit", "training", "vectorize", "seam", "base"},
+    "doctor": {"runner", "check", "fit", "training", "vectorize", "engines", "seam", "base"},
     "bench": {"fit", "native", "base"},
-    "cli": {"runner", "bench", "check", "base"},
+    "cli": {"runner", "bench", "check", "doctor", "base"},
 }
 _EVERYTHING = ("__init__", "__main__")
 _FILES_IN_A_FOLDER = 16

@@ -15,6 +15,8 @@ from flatout.base.options import Options, options
 from flatout.base.report import RunReport
 from flatout.base.version import __version__ as __version__
 from flatout.data.batches.feed import feed
+from flatout.doctor.diagnose import diagnose
+from flatout.doctor.diagnosis import Diagnosis
 from flatout.many.fit_many import fit_many
 from flatout.many.grid import grid
 from flatout.many.many import Many
@@ -32,6 +34,7 @@ from .fit import evaluate, fit, plan, predict
 __all__ = [
     "CannotLower",
     "CannotVectorize",
+    "Diagnosis",
     "FallbackRefused",
     "FlatoutError",
     "GroupFailed",
@@ -44,6 +47,7 @@ __all__ = [
     "RunReport",
     "Table",
     "TableError",
+    "diagnose",
     "disable",
     "enable",
     "evaluate",

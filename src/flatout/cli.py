@@ -7,13 +7,13 @@ import functools
 import importlib
 import sys
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 from flatout.base.errors import FlatoutError
 from flatout.base.options import Options, current
 from flatout.base.version import __version__
 from flatout.runner import notice, script, switch
-from flatout.runner.script import Target
+from flatout.runner.target import split_target
 
 _DESCRIPTION = "Run a Keras 3 program, unchanged, at the speed of the device."
 _EXAMPLES = """\
@@ -21,6 +21,7 @@ other commands:
   flatout bench [NAME...] [--json FILE]   stock Keras and flatout side by side in one run
   flatout demo                            the reference workload, end to end
   flatout check PATH... [--diff|--fix]    what makes losses, metrics and train steps slow or wrong
+  flatout doctor SCRIPT [--html FILE]     where the time of its first fit goes, and what a change would gain
   Each has its own --help. A script called "bench" is run as ./bench.
 
 examples:
@@ -43,6 +44,7 @@ _COMMANDS = {
     "bench": "flatout.bench.bench_command",
     "demo": "flatout.bench.demo",
     "check": "flatout.check.check_command",
+    "doctor": "flatout.doctor.doctor_command",
 }
 # Options of ours that are followed by their value.
 _WITH_VALUE = {
@@ -50,7 +52,6 @@ _WITH_VALUE = {
     "launcher": ("local|ray", "what starts processes; Ray by default if RAY_ADDRESS is set"),
     "restarts": ("N", "begin again so often, from the last checkpoint, when a process is lost"),
 }
-_FLAGS: dict[str, Literal["module", "code"]] = {"-m": "module", "-c": "code"}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -68,8 +69,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(arguments: list[str]) -> int:
-    ours, target = _split(arguments)
     parser = _parser()
+    ours, target = split_target(arguments, [f"--{name}" for name in _WITH_VALUE], parser)
     flags = parser.parse_args(ours)
     if target is None:
         parser.print_help(sys.stderr)
@@ -87,28 +88,6 @@ def _run(arguments: list[str]) -> int:
         print(error, file=sys.stderr)
         return 2
     return 0
-
-
-def _split(arguments: list[str]) -> tuple[list[str], Target | None]:
-    """Our own flags, and the `Target` after them; everything behind it is the program's, whatever it looks like."""
-    for at, argument in enumerate(arguments):
-        if at and arguments[at - 1].removeprefix("--") in _WITH_VALUE:
-            continue
-        ours, rest = arguments[:at], tuple(arguments[at + 1 :])
-        for flag, kind in _FLAGS.items():
-            if argument == flag:
-                if not rest:
-                    _parser().error(f"argument {flag}: expected the {kind} to run behind it. Received nothing.")
-                return ours, Target(kind, rest[0], rest[1:])
-            if argument.startswith(flag):
-                return ours, Target(kind, argument[2:], rest)
-        if argument == "-":
-            return ours, Target("stdin", "-", rest)
-        if argument == "--" and rest:
-            return ours, Target("file", rest[0], rest[1:])
-        if not argument.startswith("-"):
-            return ours, Target("file", argument, rest)
-    return arguments, None
 
 
 def _checked(name: str, text: str) -> Any:

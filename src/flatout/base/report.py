@@ -14,7 +14,7 @@ from .errors import Reason
 # A grid search makes thousands of calls; the oldest reports go first.
 _KEPT = 10_000
 _reports: collections.deque[RunReport] = collections.deque(maxlen=_KEPT)
-_is_recording: contextvars.ContextVar[bool] = contextvars.ContextVar("is_recording", default=True)
+_apart: contextvars.ContextVar[list[RunReport] | None] = contextvars.ContextVar("reports_apart", default=None)
 
 
 @dataclass(frozen=True)
@@ -54,18 +54,19 @@ class RunReport:
 
 
 def record(report: RunReport) -> None:
-    if _is_recording.get():
-        _reports.append(report)
+    apart = _apart.get()
+    (_reports if apart is None else apart).append(report)
 
 
 @contextlib.contextmanager
-def unrecorded() -> Iterator[None]:
-    """Meanwhile, record nothing of what runs here: the user did not call it."""
-    token = _is_recording.set(False)
+def recorded_apart() -> Iterator[list[RunReport]]:
+    """Meanwhile, record what runs here in a list of its own: the user did not call it."""
+    reports: list[RunReport] = []
+    token = _apart.set(reports)
     try:
-        yield
+        yield reports
     finally:
-        _is_recording.reset(token)
+        _apart.reset(token)
 
 
 def recorded() -> list[RunReport]:

@@ -14,20 +14,11 @@ import pkgutil
 import runpy
 import sys
 import textwrap
-from dataclasses import dataclass
 from types import CodeType, ModuleType
-from typing import Any, Literal
+from typing import Any
 
 from . import tracebacks as frames
-
-
-@dataclass(frozen=True)
-class Target:
-    """What to run: a path (also of a folder or zip file with a `__main__.py`), a module's name, code, or `"-"`."""
-
-    kind: Literal["file", "module", "code", "stdin"]
-    what: str
-    arguments: tuple[str, ...] = ()
+from .target import Target
 
 
 class CannotOpen(Exception):

@@ -18,7 +18,7 @@ import numpy as np
 
 from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
-from flatout.base.report import unrecorded
+from flatout.base.report import recorded_apart
 from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
 from flatout.engines.rewind import generators_kept
@@ -74,7 +74,7 @@ def _difference(method: str, model: Any, call: dict[str, Any], source: Source | 
         if not isinstance(source, ArraySource):
             return "nothing can be tried on data that are read batch by batch"
         short = _short_call(method, call, source)
-        with _undone(), unrecorded(), options(force=True, strict=False):
+        with _undone(), recorded_apart(), options(force=True, strict=False):
             theirs = _outcome(method, model, lambda copy: stock.original(method)(copy, **short))
             ours = _outcome(method, model, lambda copy: conduct(method, copy, (), short))
         difference = _found[kind] = _first_unlike(ours, theirs)

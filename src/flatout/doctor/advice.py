@@ -1,0 +1,286 @@
+"""What to change: findings with the line that causes them and the gain that was measured, or bounded, for each."""
+
+from __future__ import annotations
+
+import ast
+import linecache
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.base.when_used import keras
+
+from .diagnosis_facts import Change, Gain, HotLine, Part
+from .host_syncs import HostSync
+from .measuring.ablation import Ablation
+from .measuring.flatout_runs import FlatoutRun
+from .step_budget import HIGHLY, MODERATELY, FitLength
+
+# What makes a loss slow; other rules are about what is wrong in it, whatever its speed.
+_SLOW = ("FO10", "FO20", "FO30", "FO40")
+# A gain that is worth a change.
+_WORTH = 1.05
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What was seen of a fit; `kind` and `part` are the verdict's."""
+
+    ablation: Ablation
+    parts: tuple[Part, ...]
+    epoch: tuple[Part, ...]
+    length: FitLength
+    hot_lines: tuple[HotLine, ...]
+    syncs: list[HostSync]
+    loss: Any
+    flatout: tuple[FlatoutRun, ...]
+    is_planned: bool
+    data_kind: str
+    kind: str
+    on_gpu: bool
+
+    @property
+    def step(self) -> np.ndarray:
+        return self.ablation.seconds("real", "bar")
+
+    def share(self, name: str) -> float:
+        return next((part.share for part in (*self.parts, *self.epoch) if part.name == name), 0.0)
+
+
+def findings(evidence: Evidence) -> tuple[Change, ...]:
+    """All of them, those that gain most first."""
+    found = [*_input(evidence), *_callbacks(evidence), *_loss(evidence), *_fixed(evidence), *_epoch(evidence)]
+    found += [*_syncs(evidence, {(one.path, one.line) for one in found}), *_flatout(evidence)]
+    return tuple(sorted(found, key=lambda one: -(one.gain.times if one.gain else 0.0)))
+
+
+def _input(evidence: Evidence) -> Iterator[Change]:
+    share = evidence.share("input")
+    if share < MODERATELY or evidence.data_kind == "arrays":
+        return
+    step, waited = evidence.step, evidence.ablation.seconds("input", "bar") - evidence.ablation.seconds("cached")
+    line = next((one for one in evidence.hot_lines if one.part == "input"), None)
+    why = f"{share:.0%} of each step waits for the {evidence.data_kind}."
+    if line is None:
+        change = "Read it in the background or in worker processes, and convert rows once, before training."
+        yield Change("FO901", "The input is slow", why, change, gain=_bounded(step, step - waited))
+        return
+    first, last = _loop_around(line)
+    lines = [one for one in evidence.hot_lines if one.part == "input" and one.path == line.path]
+    of_loop = sum(one.share for one in lines if first <= one.line <= last) / max(sum(one.share for one in lines), 1e-9)
+    yield Change(
+        "FO901",
+        f"`{line.function}` keeps the device waiting",
+        f"{why} Most of it is in this line and the loop around it." if first < last else f"{why} Most of it is here.",
+        "Compute it for all rows at once (NumPy on the whole batch), or once before training; or make the generator a "
+        "keras.utils.PyDataset with workers > 1.",
+        line.path,
+        line.line,
+        _source(line.path, first, last),
+        gain=_bounded(step, step - of_loop * waited),
+    )
+
+
+def _callbacks(evidence: Evidence) -> Iterator[Change]:
+    share = evidence.share("callbacks")
+    if share < MODERATELY:
+        return
+    lines = [one for one in evidence.hot_lines if one.part == "callbacks"]
+    line = lines[0] if lines else HotLine("callbacks", "", 0, "a callback", "", 0.0)
+    yield Change(
+        "FO907",
+        f"`{line.function}` runs at every batch",
+        f"{share:.0%} of each step is spent in your callbacks.",
+        "Do it in on_epoch_end, or every hundredth batch: `if batch % 100: return`.",
+        line.path,
+        line.line,
+        _source(line.path, line.line, line.line),
+        after="    if batch % 100:\n        return",
+        gain=_measured(evidence.step, evidence.ablation.seconds("bar")),
+    )
+
+
+def _loss(evidence: Evidence) -> Iterator[Change]:
+    if evidence.loss is None:
+        return
+    from flatout.check.examining.examine import findings_of  # It takes its time.
+
+    backend = keras.config.backend()
+    found = [one for one in findings_of(evidence.loss, backend) if one.severity != "info"]
+    gain = _gain_of_loss(evidence)
+    for one in found:
+        is_slow = one.code.startswith(_SLOW)
+        yield Change(
+            one.code,
+            one.message,
+            one.why,
+            one.fix,
+            one.path,
+            one.line,
+            _source(one.path, one.line, one.line),
+            gain=gain if is_slow and gain is not None and gain.times >= _WORTH else None,
+        )
+    if not any(one.code.startswith(_SLOW) for one in found) and evidence.share("loss") >= HIGHLY:
+        lines = [one for one in evidence.hot_lines if one.part == "loss"]
+        code = evidence.loss.__code__
+        path, line = (lines[0].path, lines[0].line) if lines else (code.co_filename, code.co_firstlineno)
+        why = f"{evidence.share('loss'):.0%} of each step is spent in it."
+        change = "See what it computes that the mean of a few array operations does not; `flatout check` has rules."
+        yield Change("FO902", f"`{evidence.loss.__name__}` is slow", why, change, path, line, gain=gain)
+
+
+def _gain_of_loss(evidence: Evidence) -> Gain | None:
+    """Of the loss as array code, where that was timed; else at most that of no loss at all. Compiling counts."""
+    variants, length = evidence.ablation.variants, evidence.length
+    name = "vectorized loss" if "vectorized loss" in variants else "trivial loss"
+    if name not in variants:
+        return None
+    saved = evidence.ablation.seconds("cached") - evidence.ablation.seconds(name)
+    compiling = max(0.0, variants["cached"].compiling - variants[name].compiling)
+    before, after = evidence.step, evidence.step - saved
+    if evidence.kind == "compile-bound":
+        before = np.array([length.seconds(step) for step in before])
+        after = np.array([length.seconds(step) - compiling for step in after])
+    return _measured(before, after) if name == "vectorized loss" else _bounded(before, after)
+
+
+def _fixed(evidence: Evidence) -> Iterator[Change]:
+    share = evidence.share("launch") + evidence.share("host")
+    larger = evidence.ablation.variants.get("larger")
+    if share < 0.4 or larger is None:
+        return
+    rows = evidence.ablation.rows
+    per_row = evidence.ablation.seconds("larger") / larger.rows
+    gain = _measured(evidence.step / rows, per_row)
+    if gain.times >= _WORTH:
+        yield Change(
+            "FO903",
+            "The batch is small for this model",
+            f"{share:.0%} of each step is the same for a batch of any size.",
+            f"Train with batch_size={larger.rows}, and a learning rate to go with it: fewer, larger steps are another "
+            "training. `python -m flatout` keeps the batch, and the results.",
+            before=f"batch_size={rows}",
+            after=f"batch_size={larger.rows}",
+            gain=gain,
+        )
+
+
+def _epoch(evidence: Evidence) -> Iterator[Change]:
+    validation, compiling = evidence.share("validation"), evidence.share("compile")
+    if validation >= HIGHLY:
+        times = 1 / (1 - validation)
+        yield Change(
+            "FO908",
+            "Validation takes long",
+            f"{validation:.0%} of each epoch is validation.",
+            "Validate every few epochs, and in larger batches.",
+            after="validation_freq=5, validation_batch_size=1024",
+            gain=Gain(times, 1.0, times, is_measured=False),
+        )
+    if compiling >= HIGHLY and evidence.length.compiling >= 1.0:
+        times = 1 / (1 - compiling)
+        cache = {"jax": "JAX_COMPILATION_CACHE_DIR=~/.cache/jax"}.get(keras.config.backend(), "")
+        yield Change(
+            "FO905",
+            "Compiling takes long",
+            f"The first step takes {evidence.length.compiling:.1f} s more than those after it.",
+            "Python loops are unrolled into the program: write them as array operations. Keep what was compiled: "
+            + (cache or "train several models, or more epochs, in one process."),
+            after=cache,
+            gain=Gain(times, 1.0, times, is_measured=False),
+        )
+    if evidence.on_gpu and evidence.kind == "compute-bound" and keras.config.dtype_policy().name == "float32":
+        yield Change(
+            "FO904",
+            "The model computes in float32",
+            "Most of each step computes, on a device that is faster with 16 bits. Not measured: results change.",
+            "Compute in bfloat16, keep variables in float32, and compare what you get.",
+            after='keras.config.set_dtype_policy("mixed_bfloat16")',
+        )
+
+
+def _syncs(evidence: Evidence, known: set[tuple[str, int]]) -> Iterator[Change]:
+    for sync in evidence.syncs:
+        if (sync.path, sync.line) not in known and (evidence.on_gpu or sync.part == "loss"):
+            yield Change(
+                "FO201",
+                f"{sync.how} waits for the device",
+                f"{sync.count} times in 6 steps: nothing is launched meanwhile.",
+                "Keep values on the device, and read them once in an epoch.",
+                sync.path,
+                sync.line,
+                sync.source,
+            )
+
+
+def _flatout(evidence: Evidence) -> Iterator[Change]:
+    accelerated = [run for run in evidence.flatout if run.report.accelerated]
+    if not accelerated:
+        return
+    best = min(accelerated, key=lambda run: run.seconds.mid)
+    step = evidence.step
+    low, mid, high = np.quantile(step, [0.05, 0.5, 0.95])
+    seconds = best.seconds
+    gain = Gain(float(mid / seconds.mid), float(low / seconds.high), float(high / seconds.low), is_measured=True)
+    if gain.times < _WORTH:
+        return
+    code = {"input-bound": "FO901", "host-bound": "FO902", "launch-bound": "FO903"}.get(evidence.kind, "FO902")
+    where = "" if best.placement == "auto" else f' (data="{best.placement}")'
+    planned = (
+        "" if evidence.is_planned else " For a fit as short as this one it would not begin: compiling takes longer."
+    )
+    yield Change(
+        code,
+        "flatout runs the same steps sooner",
+        f"Timed here on your model and data, with the {best.report.engine} engine, {best.report.data} data{where}."
+        + planned,
+        "Run the script as it is, with the same results: python -m flatout train.py",
+        after="python -m flatout train.py",
+        gain=gain,
+        is_automatic=evidence.is_planned,
+    )
+
+
+def _measured(before: np.ndarray, after: np.ndarray) -> Gain:
+    return _gain(before, after, is_measured=True)
+
+
+def _bounded(before: np.ndarray, after: np.ndarray) -> Gain:
+    return _gain(before, after, is_measured=False)
+
+
+def _gain(before: np.ndarray, after: np.ndarray, is_measured: bool) -> Gain:
+    """Of draws, each with its own ratio; what is left after a change is never less than nothing."""
+    ratios = before / np.maximum(after, 0.02 * before)
+    low, mid, high = np.quantile(ratios, [0.05, 0.5, 0.95])
+    return Gain(float(mid), float(low), float(high), is_measured)
+
+
+def _loop_around(line: HotLine) -> tuple[int, int]:
+    """The first and last line of the outermost loop around a line, in its function; else the line itself."""
+    try:
+        tree = ast.parse(Path(line.path).read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return line.line, line.line
+    functions = [node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))]
+    around = [node for node in functions if node.lineno <= line.line <= (node.end_lineno or 0)]
+    if not around:
+        return line.line, line.line
+    function = max(around, key=lambda node: node.lineno)
+    loops: Iterable[Any] = (
+        node
+        for node in ast.walk(function)
+        if isinstance(node, (ast.For, ast.While, ast.ListComp, ast.GeneratorExp))
+        and node.lineno <= line.line <= (node.end_lineno or 0)
+        # What makes a batch each time round is the generator itself.
+        and not any(isinstance(part, (ast.Yield, ast.YieldFrom)) for part in ast.walk(node))
+    )
+    outermost = min(loops, key=lambda node: node.lineno, default=None)
+    return (outermost.lineno, outermost.end_lineno or outermost.lineno) if outermost else (line.line, line.line)
+
+
+def _source(path: str, first: int, last: int) -> str:
+    return "".join(linecache.getline(path, number) for number in range(first, min(last, first + 19) + 1)).rstrip("\n")

@@ -1,0 +1,308 @@
+"""`flatout.diagnose`: takes a fit apart by measurement, and leaves everything as it was."""
+
+from __future__ import annotations
+
+import contextlib
+import resource
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flatout.base.errors import InvalidOption
+from flatout.base.options import current
+from flatout.base.version import __version__
+from flatout.base.when_used import jax, keras, torch
+from flatout.engines.rewind import Generators, Snapshot
+from flatout.engines.select import engine_for
+from flatout.seam import ablated_steps
+from flatout.seam.model_copies import global_seeds, put_global_seeds
+from flatout.seam.trainers import check_compiled
+from flatout.training.arguments import bound, resolved, split_off_validation
+from flatout.training.planning.call_facts import plan_call
+from flatout.vectorize.compile_hook import is_users
+from flatout.vectorize.decorator import vectorize
+
+from . import advice
+from .diagnosis import Diagnosis
+from .diagnosis_facts import HotLine, Memory, Span, Variant
+from .host_syncs import HostSync, HostSyncs
+from .hot_lines import Sampler
+from .measuring.ablation import Ablation, Progress, has_gpu
+from .measuring.batch_hooks import users_batch_callbacks
+from .measuring.flatout_runs import FlatoutRun, run_flatout
+from .measuring.step_clock import StepClock, TooFewBatches
+from .measuring.user_data import UserData
+from .measuring.validation_time import validation_seconds
+from .step_budget import FitLength, parts_of_epoch, parts_of_step, verdict_of
+
+DEFAULT_BUDGET = 60.0
+# Of the time that is given, for rounds of variants; the rest is for compiling, sampling and flatout's own engine.
+_FOR_ROUNDS = 0.6
+_SECONDS_SAMPLED = 1.5
+_STEPS_DRAWN = 12
+# A batch that is usual for small models, if the user's is smaller.
+_LARGER_BATCH = 256
+
+
+def diagnose(
+    model: Any, x: Any = None, y: Any = None, *, budget: float = DEFAULT_BUDGET, **arguments: Any
+) -> Diagnosis:
+    """Find out where the time of `model.fit(x, y, ...)` would go, what to change and what that would gain.
+
+    Steps are run on the model and the data, and everything is put back afterwards: weights, optimizer, metrics, random
+    generators. Callbacks of your own classes are copied, and called for batches alone. A generator cannot go back: what
+    was read of it is gone.
+
+    Args:
+        model: A compiled Keras model.
+        x: As for `keras.Model.fit`.
+        y: As for `keras.Model.fit`.
+        budget: About how many seconds it may take.
+        **arguments: Every other argument of `keras.Model.fit`.
+
+    Returns:
+        A `Diagnosis`, which a notebook shows; `print` it, or `save_html`, `save_json` and `save_trace` it.
+
+    Example:
+        >>> import flatout, keras, numpy as np
+        >>> model = keras.Sequential([keras.layers.Input((4,)), keras.layers.Dense(1)])
+        >>> model.compile("sgd", "mse")
+        >>> diagnosis = flatout.diagnose(model, np.ones((640, 4)), np.ones(640), budget=5)
+        >>> diagnosis.kind in ("launch-bound", "host-bound", "compile-bound")
+        True
+    """
+    call = bound("fit", (x, y), arguments)
+    return examine(model, call, budget)[0]
+
+
+def examine(
+    model: Any, call: dict[str, Any], budget: float = DEFAULT_BUDGET, tell: Progress = lambda what, done: None
+) -> tuple[Diagnosis, Any]:
+    """A diagnosis, and `x` for the fit itself to go on with."""
+    if not budget > 0:
+        raise InvalidOption(
+            f"Invalid value for argument `budget`. Received: budget={budget}. Expected seconds above 0."
+        )
+    began = time.perf_counter()
+    check_compiled(model, "fit")
+    tell("reading the first batch", 0.0)
+    given = call["x"]
+    call = split_off_validation(resolved("fit", model, call))
+    engine = engine_for(keras.config.backend())
+    data = UserData(call)
+    data.build(model)
+    with _untouched(model, engine):
+        diagnosis = _Examination(model, call, data, budget, began, tell).result()
+    return replace(diagnosis, seconds=time.perf_counter() - began), data.left(given)
+
+
+class _Examination:
+    """One fit that is taken apart."""
+
+    def __init__(self, model: Any, call: dict[str, Any], data: UserData, budget: float, began: float, tell: Progress):
+        self._model, self._call, self._data, self._tell = model, call, data, tell
+        self._until = began + budget
+        self._unchecked: list[str] = [f"Going back: {data.unrestored}"] if data.unrestored else []
+        leaves = keras.tree.flatten([call[name] for name in ("x", "y", "validation_data")])
+        self._shared = [model, *(leaf for leaf in leaves if leaf is not None)]
+        _, left_out = users_batch_callbacks(call["callbacks"], self._shared)
+        self._unchecked += [f"Callbacks: {one}" for one in left_out]
+        self._loss = _users_loss(model)
+
+    def _callbacks(self) -> list[Any]:
+        return users_batch_callbacks(self._call["callbacks"], self._shared)[0]
+
+    def result(self) -> Diagnosis:
+        model, call, data = self._model, self._call, self._data
+        until_rounds = time.perf_counter() + _FOR_ROUNDS * (self._until - time.perf_counter())
+        verbose = 1 if call["verbose"] == "auto" else call["verbose"]
+        ablation = Ablation(model, data, self._callbacks, verbose, until_rounds, self._tell)
+        self._add_changes(ablation)
+        ablation.warm_up()
+        ablation.run()
+        real = ablation.variants.get("real", ablation.variants["bar"])
+        hot_lines, syncs, timeline = self._watched(ablation)
+        runs = self._flatout(real.seconds.mid)
+        validation, why = validation_seconds(model, call)
+        steps = call["steps_per_epoch"] or data.batches_in_pass() or 1
+        epochs = max(1, call["epochs"] - call["initial_epoch"])
+        length = FitLength(steps, epochs, validation, ablation.variants["cached"].compiling)
+        parts, epoch = parts_of_step(ablation), parts_of_epoch(length, real.seconds)
+        kind, _, sentence = verdict_of(parts, epoch, self._loss is not None)
+        plan = plan_call("fit", model, {**call, "x": data.left(call["x"])}, current())[0]
+        evidence = advice.Evidence(
+            ablation,
+            parts,
+            epoch,
+            length,
+            hot_lines,
+            syncs,
+            self._loss,
+            runs,
+            plan.accelerated,
+            data.kind,
+            kind,
+            has_gpu(),
+        )
+        variants = [Variant(one.name, one.label, one.seconds) for one in ablation.variants.values()]
+        variants += [Variant(f"flatout {run.report.data}", _label(run), run.seconds) for run in runs]
+        return Diagnosis(
+            kind,
+            sentence,
+            self._facts(steps, epochs),
+            real.seconds,
+            parts,
+            epoch,
+            tuple(variants),
+            advice.findings(evidence),
+            hot_lines,
+            timeline,
+            self._memory(),
+            tuple(str(plan).splitlines()),
+            (*self._unchecked, *ablation.left_out, *filter(None, [why])),
+        )
+
+    def _add_changes(self, ablation: Ablation) -> None:
+        """What could be changed, to be timed beside the step as it is."""
+        if self._loss is not None:
+            with contextlib.suppress(Exception):
+                ablation.add_loss(vectorize(self._loss))
+        rows = len(keras.tree.flatten(self._call["x"])[0]) if self._data.kind == "arrays" else 0
+        larger = min(_LARGER_BATCH, rows // 8)
+        if larger >= 2 * ablation.rows:
+            ablation.add_batch_size(self._call, larger)
+
+    def _watched(self, ablation: Ablation) -> tuple[tuple[HotLine, ...], list[HostSync], tuple[Span, ...]]:
+        """The user's lines that steps spend their time in, those that wait for the device, and some steps."""
+        self._tell("looking for the lines", 0.9)
+        variant = ablation.variants.get("real", ablation.variants["bar"])
+        callbacks = self._callbacks()
+        length = max(3, min(variant.steps, round(_SECONDS_SAMPLED / variant.seconds.mid)))
+        watched = replace(
+            variant, steps=length, arguments=lambda: {**variant.arguments(), "callbacks": callbacks}, samples=[]
+        )
+        sampler, reads = Sampler(), len(self._data.reads)
+        clock: StepClock | None = None
+        ended = time.perf_counter() + _SECONDS_SAMPLED
+        with sampler:
+            while time.perf_counter() < ended:
+                with contextlib.suppress(TooFewBatches):
+                    clock = watched.run(self._model)
+                if clock is None:
+                    break
+        with HostSyncs() as reads_on_host, contextlib.suppress(TooFewBatches):
+            replace(watched, steps=3).run(self._model)
+        syncs = [one for one in reads_on_host.syncs() if one.is_of_user]
+        if clock is None:
+            return sampler.hot_lines(), syncs, ()
+        timeline = [*clock.spans()[:_STEPS_DRAWN]]
+        end = timeline[-1].start + timeline[-1].seconds
+        others = [("input", "batch", began, seconds) for began, seconds in self._data.reads[reads:]]
+        others += [("callbacks", "callback", *call) for callback in callbacks for call in callback.calls]
+        for lane, name, began, seconds in others:
+            start = began - clock.marks[0]
+            if 0 <= start <= end:
+                timeline.append(Span(lane, name, start, seconds))
+        return sampler.hot_lines(), syncs, tuple(timeline)
+
+    def _flatout(self, seconds_of_step: float) -> tuple[FlatoutRun, ...]:
+        placements = ("auto", "streamed") if self._data.kind == "arrays" else ("auto",)
+        runs: list[FlatoutRun] = []
+        for placement in placements:
+            self._tell(f"with flatout's engine ({placement} data)", 0.95)
+            if time.perf_counter() > self._until and runs:
+                break
+            try:
+                run = run_flatout(self._model, self._data, self._callbacks(), placement, seconds_of_step)
+            except Exception as error:
+                self._unchecked.append(f"flatout's engine, {placement} data: {type(error).__name__}: {error}")
+                continue
+            if run is not None and run.report.data not in [one.report.data for one in runs]:
+                runs.append(run)
+        return tuple(runs)
+
+    def _facts(self, steps: int, epochs: int) -> dict[str, str]:
+        model, backend = self._model, keras.config.backend()
+        return {
+            "script": Path(sys.argv[0]).name or "-",
+            "model": f"{model.name}, {model.count_params():,} parameters",
+            "data": f"{self._data.kind}, batches of {self._data.batch_size()}",
+            "fit": f"{epochs} epochs of {steps} steps",
+            "backend": f"{backend}, Keras {keras.__version__}",
+            "device": _device(backend),
+            "flatout": __version__,
+        }
+
+    def _memory(self) -> tuple[Memory, ...]:
+        model = self._model
+        of_optimizer = model.optimizer.variables if model.optimizer is not None else []
+        found = [
+            Memory("variables of the model", _nbytes(variable.value for variable in model.variables)),
+            Memory("variables of the optimizer", _nbytes(variable.value for variable in of_optimizer)),
+            Memory("a batch", _nbytes(keras.tree.flatten(self._data.first_batch()))),
+        ]
+        if self._data.kind == "arrays":
+            found.append(Memory("the data", _nbytes(keras.tree.flatten((self._call["x"], self._call["y"])))))
+        peak = _peak_on_device()
+        if peak:
+            found.append(Memory("most that was used on the device", peak))
+        scale = 1 if sys.platform == "darwin" else 1024
+        most = scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return (*found, Memory("most that this process used on the host", most))
+
+
+@contextlib.contextmanager
+def _untouched(model: Any, engine: Any) -> Iterator[None]:
+    """Have the model, its optimizer and metrics, and the random generators afterwards as they are now."""
+    snapshot, seeds, generators = Snapshot(model, engine), global_seeds(), Generators.now(engine)
+    try:
+        with ablated_steps.as_before(model):
+            yield
+    finally:
+        snapshot.restore()
+        put_global_seeds(seeds)
+        generators.put_back(engine)
+
+
+def _users_loss(model: Any) -> Callable[..., Any] | None:
+    """The user's own function behind the model's only loss."""
+    loss = ablated_steps.only_loss(model)
+    if loss is None:
+        return None
+    function = ablated_steps.loss_behind(loss)
+    return function if is_users(function) else None
+
+
+def _label(run: FlatoutRun) -> str:
+    engine = run.report.engine if run.report.accelerated else "stock"
+    return f"by flatout, {engine} engine, {run.report.data} data"
+
+
+def _nbytes(values: Any) -> int:
+    leaves = [value for value in values if hasattr(value, "shape")]
+    return sum(
+        int(np.prod(leaf.shape)) * np.dtype(keras.backend.standardize_dtype(leaf.dtype)).itemsize for leaf in leaves
+    )
+
+
+def _device(backend: str) -> str:
+    if backend == "torch" and torch.cuda.is_available():
+        return str(torch.cuda.get_device_name())
+    if backend == "jax":
+        return str(jax.devices()[0].device_kind)
+    return "GPU" if has_gpu() else "cpu"
+
+
+def _peak_on_device() -> int:
+    if not has_gpu():
+        return 0
+    if keras.config.backend() == "torch":
+        return int(torch.cuda.max_memory_allocated())
+    if keras.config.backend() == "jax":
+        return int((jax.devices()[0].memory_stats() or {}).get("peak_bytes_in_use", 0))
+    return 0

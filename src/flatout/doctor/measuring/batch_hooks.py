@@ -1,0 +1,76 @@
+"""The user's callbacks as a measurement calls them: copies, and only for what happens at every batch."""
+
+from __future__ import annotations
+
+import copy
+import time
+from typing import Any
+
+from flatout.base.when_used import keras
+from flatout.seam.keras_names import is_of_keras
+
+_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+
+
+def users_batch_callbacks(callbacks: Any, shared: list[Any]) -> tuple[list[Any], list[str]]:
+    """The callbacks of the user's own classes that act on batches, and why others are left out.
+
+    Those of Keras write files, restore weights or log to services; with a class of the user's own, that is code of
+    theirs which a measurement has to run to time it: on a copy, and without what it does at the end of an epoch. The
+    copies have the model and the arrays in `shared` in common with the user's.
+    """
+    if isinstance(callbacks, keras.callbacks.CallbackList):
+        callbacks = callbacks.callbacks
+    found, left_out = [], []
+    for callback in keras.tree.flatten(callbacks if callbacks is not None else []):
+        if callback is None or not _acts_on_batches(callback):
+            continue
+        name = type(callback).__name__
+        if is_of_keras(type(callback)):
+            left_out.append(f"{name}, whose work at batches was not timed: it would have written files or logs.")
+            continue
+        try:
+            found.append(_watched(copy.deepcopy(callback, {id(one): one for one in shared})))
+        except Exception as error:
+            left_out.append(f"{name}, which could not be copied ({type(error).__name__}: {error}).")
+    return found, left_out
+
+
+def _watched(callback: Any) -> Any:
+    """A callback that passes on to another what happens at batches, and keeps when, and how long that took."""
+
+    class BatchHooks(keras.callbacks.Callback):
+        def __init__(self) -> None:
+            super().__init__()
+            self.calls: list[tuple[float, float]] = []
+
+        def set_model(self, model: Any) -> None:
+            super().set_model(model)
+            callback.set_model(model)
+
+        def set_params(self, params: Any) -> None:
+            super().set_params(params)
+            callback.set_params(params)
+
+        def on_train_begin(self, logs: Any = None) -> None:
+            callback.on_train_begin(logs)
+
+        def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+            callback.on_epoch_begin(epoch, logs)
+
+        def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
+            self._timed(callback.on_train_batch_begin, batch, logs)
+
+        def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
+            self._timed(callback.on_train_batch_end, batch, logs)
+
+        def _timed(self, hook: Any, batch: int, logs: Any) -> None:
+            began = time.perf_counter()
+            hook(batch, logs)
+            self.calls.append((began, time.perf_counter() - began))
+
+    return BatchHooks()
+
+
+def _acts_on_batches(callback: Any) -> bool:
+    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in _HOOKS)

@@ -1,0 +1,192 @@
+"""What a fit was given to train on: read for some steps by a measurement, and afterwards as if it had not been."""
+
+from __future__ import annotations
+
+import copy
+import random
+import time
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from flatout.base.when_used import keras, tf
+from flatout.seam.adapters import is_dataset
+from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
+from flatout.seam.trainers import build_on_iterator, strategy_arguments, trainer_module
+
+# Of a generator, which cannot go back, batches are kept for the fit itself.
+_MOST_BYTES_KEPT = 1 << 30
+_OF_DATA = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight")
+
+
+class UserData:
+    """The data of a call of `fit`, without its validation.
+
+    Attributes:
+        kind: "arrays", "generator", "PyDataset", "tf.data", or the name of another class.
+        ahead: Batches that may lie ready before a measurement begins, and must be used up first.
+        unrestored: Why a fit that goes on may see the data otherwise; empty if it does not.
+        reads: When each batch of a generator was asked for and how long it took, in seconds of `perf_counter`.
+    """
+
+    def __init__(self, call: dict[str, Any]):
+        self._call = call
+        self._source, self.ahead, self.unrestored = call["x"], 0, ""
+        self._kept: list[tuple[Any, HostState, HostState]] = []
+        # What a generator draws goes on from batch to batch, whatever others draw meanwhile and put back.
+        self._drawn = HostState.now()
+        self.reads: list[tuple[float, float]] = []
+        x = call["x"]
+        if hasattr(x, "__next__"):
+            self.kind = "generator"
+            # TensorFlow and torch look at some batches first, and TensorFlow reads ahead.
+            self.ahead = 2
+        elif isinstance(x, keras.utils.PyDataset):
+            self.kind = "PyDataset"
+            self.ahead = x.max_queue_size + 1 if x.workers > 1 or x.use_multiprocessing else 1
+            try:
+                self._source = copy.deepcopy(x)
+            except Exception:
+                self.unrestored = f"{type(x).__name__} could not be copied, and was read itself."
+        elif is_dataset(x, "tf_dataset"):
+            self.kind = "tf.data"
+            self.ahead = 8
+            self._source = _copied_dataset(x)
+            if self._source is x:
+                self.unrestored = "the tf.data.Dataset could not be copied, and was read itself."
+        elif call["y"] is None and not all(hasattr(leaf, "shape") for leaf in keras.tree.flatten(x)):
+            self.kind = type(x).__name__
+            self.ahead = 2 * getattr(x, "num_workers", 0)
+        else:
+            self.kind = "arrays"
+
+    def reading(self, steps: int) -> dict[str, Any]:
+        """Arguments of a `fit` that reads so many batches."""
+        arguments = {name: self._call[name] for name in _OF_DATA}
+        if self.kind == "generator":
+            arguments["x"] = self._recorded()
+        elif self.kind != "arrays":
+            arguments["x"] = self._source
+        in_pass = self.batches_in_pass()
+        if in_pass is not None and in_pass < steps:
+            if self.kind == "arrays":
+                # Without the rest, which is a batch of another size.
+                arguments |= self._first_rows(in_pass * self.batch_size())
+            return {**arguments, "epochs": -(-steps // in_pass)}
+        return {**arguments, "steps_per_epoch": steps, "epochs": 1}
+
+    def _first_rows(self, rows: int) -> dict[str, Any]:
+        def first(leaf: Any) -> Any:
+            return None if leaf is None else leaf.iloc[:rows] if hasattr(leaf, "iloc") else leaf[:rows]
+
+        return {name: keras.tree.map_structure(first, self._call[name]) for name in ("x", "y", "sample_weight")}
+
+    def batches_in_pass(self) -> int | None:
+        """Whole batches of a pass over the data; None if it has no end that anybody knows."""
+        if self.kind == "generator":
+            return None
+        if self.kind == "arrays":
+            rows = len(keras.tree.flatten(self._call["x"])[0])
+            return max(1, rows // self.batch_size())
+        if self.kind == "tf.data":
+            count = int(self._source.cardinality())
+            return count if count > 0 else None
+        try:
+            count = len(self._source) if self.kind != "PyDataset" else self._source.num_batches
+        except TypeError:
+            return None
+        return None if count is None else int(count)
+
+    def batch_size(self) -> int:
+        """Rows of a batch."""
+        if self.kind == "arrays":
+            return min(self._call["batch_size"] or 32, len(keras.tree.flatten(self._call["x"])[0]))
+        return len(keras.tree.flatten(self.first_batch())[0])
+
+    def first_batch(self) -> Any:
+        """One batch as NumPy arrays, as Keras' own adapter gives it: with weights of classes and all."""
+        if not hasattr(self, "_first"):
+            arguments = {name: self._call[name] for name in _OF_DATA}
+            arguments["x"] = self._recorded() if self.kind == "generator" else self._source
+            iterator = plain_iterator_class()(**{**arguments, "shuffle": False})
+            batches = iterator.data_adapter.get_numpy_iterator()
+            self._first = keras.tree.map_structure(np.asarray, next(iter(batches)))
+        return self._first
+
+    def build(self, model: Any) -> None:
+        """Build a model as a `fit` does at its beginning, drawing what that draws."""
+        arguments = {name: self._call[name] for name in (*_OF_DATA, "steps_per_epoch")}
+        arguments["x"] = self._recorded() if self.kind == "generator" else self._source
+        backend = iterator_class(trainer_module(keras.config.backend()))
+        steps = model.steps_per_execution
+        build_on_iterator(model, backend(**arguments, steps_per_execution=steps, **strategy_arguments(model)))
+        # Of Python's numbers, layers have drawn some for their seeds.
+        self._drawn = HostState(random.getstate(), self._drawn.numpy)
+
+    def left(self, x: Any) -> Any:
+        """`x` for the fit itself, as it was given: a generator from its first batch on."""
+        return _again(self._kept, x) if self.kind == "generator" else x
+
+    def _recorded(self) -> Iterator[Any]:
+        size = 0
+        while True:
+            around = HostState.now()
+            self._drawn.put()
+            began = time.perf_counter()
+            batch = next(self._call["x"], self._kept)
+            seconds, before, self._drawn = time.perf_counter() - began, self._drawn, HostState.now()
+            around.put()
+            if batch is self._kept:
+                return
+            self.reads.append((began, seconds))
+            self._kept.append((batch, before, self._drawn))
+            size = size or sum(getattr(leaf, "nbytes", 0) for leaf in keras.tree.flatten(batch))
+            yield batch
+            if size * len(self._kept) > _MOST_BYTES_KEPT:
+                return
+
+
+class HostState(NamedTuple):
+    """The generators of Python and NumPy that batches are drawn from."""
+
+    python: Any
+    numpy: Any
+
+    @classmethod
+    def now(cls) -> HostState:
+        state: Any = np.random.get_state()
+        name, keys, *rest = state
+        return cls(random.getstate(), (name, keys.tobytes(), *rest))
+
+    def put(self) -> None:
+        random.setstate(self.python)
+        self.put_numpy()
+
+    def put_numpy(self) -> None:
+        name, keys, *rest = self.numpy
+        np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
+
+
+def _again(kept: list[tuple[Any, HostState, HostState]], rest: Iterator[Any]) -> Iterator[Any]:
+    """What was read, as if it were drawn now; then what was not."""
+    for batch, before, after in kept:
+        now = HostState.now()
+        if now.numpy == before.numpy:
+            after.put_numpy()
+        if now.python == before.python:
+            random.setstate(after.python)
+        yield batch
+    yield from rest
+
+
+def _copied_dataset(dataset: Any) -> Any:
+    """A dataset of its own random order, so that the order of the user's is not used up; the same if it cannot be."""
+    try:
+        graph = tf.raw_ops.DatasetToGraphV2(
+            input_dataset=dataset._variant_tensor, external_state_policy=1, strip_device_assignment=True
+        )
+        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph)
+        return tf.data.experimental.from_variant(variant, dataset.element_spec)
+    except Exception:
+        return dataset

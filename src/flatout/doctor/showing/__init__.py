@@ -1,0 +1,1 @@
+"""How a diagnosis is shown: in a terminal, as a page, as a trace."""

@@ -1,0 +1,150 @@
+"""From timed variants to parts of a step, and from parts to a verdict in the words and limits of XProf."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from .diagnosis_facts import Interval, Part
+from .measuring.ablation import Ablation
+
+# XProf's: from here on a step is moderately, or highly, bound by its input; kernel launches have limits of their own.
+MODERATELY, HIGHLY = 0.05, 0.20
+# Every step has some fixed cost; below this, a larger batch or fewer launches would not change much.
+_MOSTLY_FIXED = 0.40
+
+# Every fit compiles; what takes longer than this is worth a thought, if it is a good part of the fit.
+_LONG_TO_COMPILE, _MOSTLY_COMPILED = 3.0, 0.3
+
+_LABELS = {
+    "callbacks": "your callbacks",
+    "progress": "progress bar and logs",
+    "input": "waiting for input",
+    "transfer": "copying the batch to the device",
+    "loss": "loss",
+    "metrics": "metrics",
+    "host": "Keras' loop in Python",
+    "launch": "launching operations",
+    "compute": "computing",
+}
+_KINDS = {
+    "input": "input-bound",
+    "callbacks": "callback-bound",
+    "loss": "loss-bound",
+    "host": "host-bound",
+    "launch": "launch-bound",
+    "transfer": "transfer-bound",
+}
+_ASKED = {
+    "input": "waits for its input",
+    "callbacks": "is spent in your callbacks",
+    "loss": "is spent in your loss",
+    "host": "is spent in Python before anything is computed",
+    "launch": "goes to launching operations, whatever the size of the batch",
+    "transfer": "copies the batch to the device",
+}
+
+
+@dataclass(frozen=True)
+class FitLength:
+    """How much of everything a whole fit has."""
+
+    steps: int
+    epochs: int
+    validation: Interval
+    compiling: float
+
+    def seconds(self, step: float) -> float:
+        return self.compiling + self.epochs * (self.steps * step + self.validation.mid)
+
+
+def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
+    """Where a step's time goes, each part as the difference of two variants."""
+    real = ablation.seconds("real", "bar")
+    bar, read = ablation.seconds("bar"), ablation.seconds("input", "bar")
+    cached, twice = ablation.seconds("cached"), ablation.seconds("twice", "cached")
+    copied = ablation.seconds("transfer", "cached")
+    host = ablation.seconds("empty", "cached") if "empty" in ablation.variants else np.zeros_like(cached)
+    loss = cached - ablation.seconds("trivial loss", "cached")
+    metrics = cached - ablation.seconds("no metrics", "cached")
+    rest = np.maximum(cached - host - np.maximum(loss, 0) - np.maximum(metrics, 0), 0)
+    # Of what is left, as much as does not grow with the rows.
+    fixed = np.clip((2 * cached - twice - host) / np.maximum(cached - host, 1e-9), 0, 1)
+    found = {
+        "callbacks": real - bar,
+        "progress": bar - read,
+        "input": read - copied,
+        "transfer": copied - cached,
+        "loss": loss,
+        "metrics": metrics,
+        "host": np.minimum(host, cached),
+        "launch": rest * fixed,
+        "compute": rest * (1 - fixed),
+    }
+    whole = float(np.median(real))
+    parts = []
+    for name, seconds in found.items():
+        interval = Interval.of(list(map(float, seconds)))
+        is_separable = interval.low > 0 or name == "compute"
+        if interval.mid == interval.high == 0.0:
+            continue
+        share = max(0.0, interval.mid) / whole if is_separable else 0.0
+        parts.append(Part(name, _LABELS[name], interval, share, is_separable))
+    return tuple(parts)
+
+
+def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:
+    """Where an epoch's time goes; and compiling, as its share of the whole fit."""
+    steps = Interval(*(length.steps * value for value in (step.low, step.mid, step.high)))
+    whole = steps.mid + length.validation.mid
+    parts = [Part("steps", f"{length.steps} steps", steps, steps.mid / whole)]
+    if length.validation.mid:
+        parts.append(Part("validation", "validation", length.validation, length.validation.mid / whole))
+    compiling = Interval(length.compiling, length.compiling, length.compiling)
+    share = length.compiling / length.seconds(step.mid)
+    return (*parts, Part("compile", "compiling, once; share of the whole fit", compiling, share))
+
+
+def verdict_of(parts: tuple[Part, ...], epoch: tuple[Part, ...], is_users_loss: bool) -> tuple[str, str, str]:
+    """The kind of a fit's bottleneck, the part that it is, and a sentence."""
+    shares = {part.name: part.share for part in parts}
+    if not is_users_loss:
+        # Keras' own, of which nothing is to be taken away.
+        shares["compute"] = shares.get("compute", 0.0) + shares.pop("loss", 0.0)
+    of_epoch = {part.name: part for part in epoch}
+    compiling, validation = of_epoch["compile"], of_epoch.get("validation")
+    in_steps = 1.0 - compiling.share
+    fixed = shares.get("launch", 0.0) + shares.get("host", 0.0)
+    candidates = {name: shares.get(name, 0.0) for name in ("input", "callbacks", "loss", "transfer")}
+    candidates = {name: share for name, share in candidates.items() if share >= HIGHLY}
+    if fixed >= _MOSTLY_FIXED:
+        candidates["launch" if shares.get("launch", 0.0) >= shares.get("host", 0.0) else "host"] = fixed
+    name = max(candidates, key=lambda one: candidates[one], default="")
+    largest = candidates.get(name, 0.0) * in_steps
+    if compiling.share >= max(HIGHLY, largest) and compiling.seconds.mid >= 1.0:
+        seconds = compiling.seconds.mid
+        return (
+            "compile-bound",
+            "compile",
+            f"Compile-bound: compiling takes {seconds:.1f} s, {compiling.share:.0%} of the fit.",
+        )
+    if validation is not None and validation.share > max(0.5, largest):
+        sentence = f"Validation-bound: {validation.share:.0%} of each epoch is validation."
+        return "validation-bound", "validation", sentence
+    if name:
+        part = next(one for one in parts if one.name == name)
+        share = candidates[name]
+        sentence = f"Highly {_KINDS[name]}: {share:.0%} of each step {_ASKED[name]}."
+        return _KINDS[name], part.name, sentence
+    if not any(part.is_separable for part in parts if part.name != "compute") and shares.get("compute", 0.0) < 0.5:
+        return "not separable", "", "Not separable: the machine is too noisy to tell the parts of a step apart."
+    sentence = f"Compute-bound: {shares.get('compute', 0.0):.0%} of each step computes."
+    second = max(
+        ((one, share) for one, share in shares.items() if one in _KINDS and MODERATELY <= share < HIGHLY),
+        key=lambda one: one[1],
+        default=None,
+    )
+    if second is not None and second[0] not in ("host", "launch"):
+        sentence = sentence[:-1] + f"; moderately {_KINDS[second[0]]}, with {second[1]:.0%}."
+    return "compute-bound", "compute", sentence

@@ -1,4 +1,4 @@
-"""Watch the weights of a network while it learns: their norms and histograms, kept for a plot."""
+"""Watch the weights of a network while it learns: their norms, and histograms of values and sizes, kept for a plot."""
 
 import sys
 import time
@@ -24,16 +24,18 @@ class WeightWatcher(keras.callbacks.Callback):
 
     def on_train_batch_end(self, batch, logs=None):  # planted: every batch
         for weights in self.model.get_weights():
-            counts, edges = np.histogram(weights, bins=50)
-            self.seen.append((float(np.linalg.norm(weights)), counts, edges))
+            values = np.histogram(weights, bins=50)
+            sizes = np.histogram(np.log10(np.abs(weights) + 1e-9), bins=50)
+            self.seen.append((float(np.linalg.norm(weights)), values, sizes))
 
 
 model = keras.Sequential(
     [
         keras.Input((32,)),
-        layers.Dense(256, activation="relu"),
-        layers.Dense(256, activation="relu"),
-        layers.Dense(256, activation="relu"),
+        layers.Dense(176, activation="relu"),
+        layers.Dense(176, activation="relu"),
+        layers.Dense(176, activation="relu"),
+        layers.Dense(176, activation="relu"),
         layers.Dense(1, activation="sigmoid"),
     ]
 )

@@ -10,13 +10,14 @@ from timing import Clock
 
 EPOCHS, STEPS = (2, 3) if "--quick" in sys.argv else (8, 50)
 BATCH, LENGTH = 256, 64
-KERNEL = np.array([0.25, 0.5, 0.25])
+KERNEL = np.array([0.25, 0.5, 0.25], "float32")
 
 keras.utils.set_random_seed(1)
 rng = np.random.default_rng(1)
 kinds = rng.integers(0, 3, 5000)
 time_axis = np.linspace(0, 6 * np.pi, LENGTH)
 signals = np.sin(time_axis * (1 + kinds[:, None])) + rng.normal(0, 2, (5000, LENGTH))
+signals = signals.astype("float32")
 
 
 def batches():
@@ -24,7 +25,7 @@ def batches():
         chosen = rng.integers(0, len(signals), BATCH)
         x = np.empty((BATCH, LENGTH), "float32")
         for i, signal in enumerate(signals[chosen]):  # planted: each row by itself
-            signal = signal + rng.normal(0, 0.1, LENGTH)  # sensor noise
+            signal = signal + 0.1 * rng.standard_normal(LENGTH, "float32")  # sensor noise
             signal = np.clip(signal, -5, 5)  # what the sensor can show
             signal = np.convolve(np.pad(signal, 1, mode="edge"), KERNEL, mode="valid")  # smooth
             x[i] = (signal - signal.mean()) / signal.std()  # standardize
@@ -34,8 +35,9 @@ def batches():
 model = keras.Sequential(
     [
         keras.Input((LENGTH,)),
-        layers.Dense(256, activation="relu"),
-        layers.Dense(256, activation="relu"),
+        layers.Dense(96, activation="relu"),
+        layers.Dense(96, activation="relu"),
+        layers.Dense(96, activation="relu"),
         layers.Dense(3, activation="softmax"),
     ]
 )

@@ -8,7 +8,7 @@ import numpy as np
 from keras import layers
 from timing import Clock
 
-EPOCHS, ROWS = (2, 64) if "--quick" in sys.argv else (10, 4096)
+EPOCHS, ROWS = (2, 64) if "--quick" in sys.argv else (6, 8192)
 
 keras.utils.set_random_seed(5)
 rng = np.random.default_rng(5)

@@ -123,7 +123,7 @@ def test_the_model_and_its_callbacks_are_left_alone() -> None:
 
 def test_a_slow_callback_is_found_with_its_line() -> None:
     x, y = rows()
-    diagnosis = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[Counted(0.05)], verbose=0)
+    diagnosis = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[Counted(0.05)], epochs=200, verbose=0)
     assert diagnosis.kind == "callback-bound"
     finding = next(one for one in diagnosis.findings if one.code == "FO907")
     assert finding.path == __file__
@@ -142,7 +142,7 @@ def test_a_slow_generator_is_found_with_its_line() -> None:
                 time.sleep(0.02)
             yield x[:16], y[:16]
 
-    diagnosis = flatout.diagnose(network(), slow(), steps_per_epoch=10, budget=BUDGET, verbose=0)
+    diagnosis = flatout.diagnose(network(), slow(), steps_per_epoch=10, budget=BUDGET, epochs=200, verbose=0)
     assert diagnosis.kind == "input-bound"
     finding = next(one for one in diagnosis.findings if one.code == "FO901" and one.path)
     assert "time.sleep" in finding.before

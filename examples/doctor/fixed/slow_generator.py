@@ -13,31 +13,33 @@ from timing import Clock
 
 EPOCHS, STEPS = (2, 3) if "--quick" in sys.argv else (8, 50)
 BATCH, LENGTH = 256, 64
-KERNEL = np.array([0.25, 0.5, 0.25])
+KERNEL = np.array([0.25, 0.5, 0.25], "float32")
 
 keras.utils.set_random_seed(1)
 rng = np.random.default_rng(1)
 kinds = rng.integers(0, 3, 5000)
 time_axis = np.linspace(0, 6 * np.pi, LENGTH)
 signals = np.sin(time_axis * (1 + kinds[:, None])) + rng.normal(0, 2, (5000, LENGTH))
+signals = signals.astype("float32")
 
 
 def batches():
     while True:
         chosen = rng.integers(0, len(signals), BATCH)
-        x = signals[chosen] + rng.normal(0, 0.1, (BATCH, LENGTH))  # sensor noise
+        x = signals[chosen] + 0.1 * rng.standard_normal((BATCH, LENGTH), "float32")  # sensor noise
         x = np.clip(x, -5, 5)  # what the sensor can show
         padded = np.pad(x, ((0, 0), (1, 1)), mode="edge")
         x = sum(weight * padded[:, i : i + LENGTH] for i, weight in enumerate(KERNEL))  # smooth
         x = (x - x.mean(axis=1, keepdims=True)) / x.std(axis=1, keepdims=True)  # standardize
-        yield x.astype("float32"), kinds[chosen]
+        yield x, kinds[chosen]
 
 
 model = keras.Sequential(
     [
         keras.Input((LENGTH,)),
-        layers.Dense(256, activation="relu"),
-        layers.Dense(256, activation="relu"),
+        layers.Dense(96, activation="relu"),
+        layers.Dense(96, activation="relu"),
+        layers.Dense(96, activation="relu"),
         layers.Dense(3, activation="softmax"),
     ]
 )

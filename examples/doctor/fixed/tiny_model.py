@@ -11,7 +11,7 @@ from keras import layers
 sys.path.append(str(Path(__file__).parents[1]))
 from timing import Clock
 
-EPOCHS, ROWS = (2, 64) if "--quick" in sys.argv else (10, 4096)
+EPOCHS, ROWS = (2, 64) if "--quick" in sys.argv else (6, 8192)
 BATCH = int(sys.argv[sys.argv.index("--batch-size") + 1]) if "--batch-size" in sys.argv else 256
 
 keras.utils.set_random_seed(5)

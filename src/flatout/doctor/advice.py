@@ -150,7 +150,7 @@ def _gain_of_loss(evidence: Evidence) -> Gain | None:
 def _fixed(evidence: Evidence) -> Iterator[Change]:
     share = evidence.share("launch") + evidence.share("host")
     larger = evidence.ablation.variants.get("larger")
-    if share < 0.4 or larger is None:
+    if evidence.kind not in ("launch-bound", "host-bound") or larger is None:
         return
     rows = evidence.ablation.rows
     per_row = evidence.ablation.seconds("larger") / larger.rows
@@ -220,12 +220,9 @@ def _flatout(evidence: Evidence) -> Iterator[Change]:
     accelerated = [run for run in evidence.flatout if run.report.accelerated]
     if not accelerated:
         return
-    best = min(accelerated, key=lambda run: run.seconds.mid)
-    step = evidence.step
-    low, mid, high = np.quantile(step, [0.05, 0.5, 0.95])
-    seconds = best.seconds
-    gain = Gain(float(mid / seconds.mid), float(low / seconds.high), float(high / seconds.low), is_measured=True)
-    if gain.times < _WORTH:
+    best = max(accelerated, key=lambda run: run.times.mid)
+    gain = Gain(best.times.mid, best.times.low, best.times.high, is_measured=True)
+    if gain.low < _WORTH:
         return
     code = {"input-bound": "FO901", "host-bound": "FO902", "launch-bound": "FO903"}.get(evidence.kind, "FO902")
     where = "" if best.placement == "auto" else f' (data="{best.placement}")'
@@ -254,9 +251,9 @@ def _bounded(before: np.ndarray, after: np.ndarray) -> Gain:
 
 def _gain(before: np.ndarray, after: np.ndarray, is_measured: bool) -> Gain:
     """Of draws, each with its own ratio; what is left after a change is never less than nothing."""
-    ratios = before / np.maximum(after, 0.02 * before)
-    low, mid, high = np.quantile(ratios, [0.05, 0.5, 0.95])
-    return Gain(float(mid), float(low), float(high), is_measured)
+    times = np.median(before) / max(np.median(after), 0.01 * np.median(before))
+    low, high = np.quantile(before / np.maximum(after, 0.01 * before), [0.05, 0.95])
+    return Gain(float(times), float(min(low, times)), float(max(high, times)), is_measured)
 
 
 def _loop_around(line: HotLine) -> tuple[int, int]:

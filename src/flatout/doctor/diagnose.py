@@ -32,7 +32,7 @@ from .diagnosis import Diagnosis
 from .diagnosis_facts import HotLine, Memory, Span, Variant
 from .host_syncs import HostSync, HostSyncs
 from .hot_lines import Sampler
-from .measuring.ablation import Ablation, Progress, has_gpu
+from .measuring.ablation import Ablation, Progress, TimedVariant, has_gpu
 from .measuring.batch_hooks import users_batch_callbacks
 from .measuring.flatout_runs import FlatoutRun, run_flatout
 from .measuring.step_clock import StepClock, TooFewBatches
@@ -95,7 +95,7 @@ def examine(
     call = split_off_validation(resolved("fit", model, call))
     engine = engine_for(keras.config.backend())
     data = UserData(call)
-    data.build(model)
+    data.build(model, engine)
     with _untouched(model, engine):
         diagnosis = _Examination(model, call, data, budget, began, tell).result()
     return replace(diagnosis, seconds=time.perf_counter() - began), data.left(given)
@@ -125,9 +125,9 @@ class _Examination:
         self._add_changes(ablation)
         ablation.warm_up()
         ablation.run()
-        real = ablation.variants.get("real", ablation.variants["bar"])
+        real = ablation.as_it_is
         hot_lines, syncs, timeline = self._watched(ablation)
-        runs = self._flatout(real.seconds.mid)
+        runs = self._flatout(real)
         validation, why = validation_seconds(model, call)
         steps = call["steps_per_epoch"] or data.batches_in_pass() or 1
         epochs = max(1, call["epochs"] - call["initial_epoch"])
@@ -180,7 +180,7 @@ class _Examination:
     def _watched(self, ablation: Ablation) -> tuple[tuple[HotLine, ...], list[HostSync], tuple[Span, ...]]:
         """The user's lines that steps spend their time in, those that wait for the device, and some steps."""
         self._tell("looking for the lines", 0.9)
-        variant = ablation.variants.get("real", ablation.variants["bar"])
+        variant = ablation.as_it_is
         callbacks = self._callbacks()
         length = max(3, min(variant.steps, round(_SECONDS_SAMPLED / variant.seconds.mid)))
         watched = replace(
@@ -210,7 +210,10 @@ class _Examination:
                 timeline.append(Span(lane, name, start, seconds))
         return sampler.hot_lines(), syncs, tuple(timeline)
 
-    def _flatout(self, seconds_of_step: float) -> tuple[FlatoutRun, ...]:
+    def _flatout(self, variant: TimedVariant) -> tuple[FlatoutRun, ...]:
+        def stock_step() -> float:
+            return variant.run(self._model).seconds
+
         placements = ("auto", "streamed") if self._data.kind == "arrays" else ("auto",)
         runs: list[FlatoutRun] = []
         for placement in placements:
@@ -218,7 +221,7 @@ class _Examination:
             if time.perf_counter() > self._until and runs:
                 break
             try:
-                run = run_flatout(self._model, self._data, self._callbacks(), placement, seconds_of_step)
+                run = run_flatout(self._model, self._data, self._callbacks, placement, stock_step)
             except Exception as error:
                 self._unchecked.append(f"flatout's engine, {placement} data: {type(error).__name__}: {error}")
                 continue

@@ -3,8 +3,7 @@
 The methods by which a tensor becomes a number or an array are wrapped meanwhile. On a CPU nothing waits; what is
 counted there is what would wait on a GPU. Compiling reads constants too, so count steps after the first.
 
-Not seen: conversions inside of numpy's C code (`np.mean(tensor)`) on jax on a CPU and on tensorflow, and what
-`pandas` does with them.
+Not seen: conversions inside of numpy's C code (`np.add(tensor, 1)`) and by `pandas`, on tensorflow and on jax on a CPU.
 """
 
 from __future__ import annotations

@@ -44,7 +44,6 @@ _PARTS = (
 _PARTS_OF_CLASSES = (("CompileLoss.", "loss"), ("CompileMetrics.", "metrics"))
 _PARTS_OF_METHODS = {
     "compute_loss": "loss",
-    "_compute_loss": "loss",
     "compute_metrics": "metrics",
 }
 _FITS = frozenset({"fit", "evaluate", "predict"})

@@ -24,7 +24,7 @@ from .step_clock import WARM_STEPS, StepClock, TooFewBatches, run_steps
 from .user_data import UserData
 
 _SECONDS_OF_A_SEGMENT = 0.12
-_FEWEST_STEPS, _MOST_STEPS = 3, 300
+_MOST_STEPS = 300
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 9
 
 _DRAWS = 400
@@ -56,7 +56,7 @@ class TimedVariant:
     first: int = WARM_STEPS
     samples: list[float] = field(default_factory=list)
     compiling: float = 0.0
-    steps: int = _FEWEST_STEPS
+    steps: int = 1
     rows: int = 0
 
     @property
@@ -103,7 +103,7 @@ class Ablation:
             self._add("real", "as it is", plain, reading, lambda: {"verbose": verbose, "callbacks": callbacks()}, first)
         label = "without your callbacks" if has_callbacks else "as it is"
         self._add("bar", label, plain, reading, lambda: {"verbose": verbose}, first)
-        if verbose:
+        if verbose == 1:  # With 2 a line is written at the end of an epoch.
             self._add("input", "without callbacks and progress bar", plain, reading, dict, first)
         if has_gpu():
             on_host = ablated_steps.repeated(batch, on_device=False)
@@ -127,6 +127,11 @@ class Ablation:
     ) -> None:
         self.variants[name] = TimedVariant(name, label, step, data, arguments, first)
 
+    @property
+    def as_it_is(self) -> TimedVariant:
+        """The step with all that the user has."""
+        return self.variants.get("real", self.variants["bar"])
+
     def add_loss(self, function: Callable[..., Any]) -> None:
         """Also time the step with another function for the loss."""
         step = ablated_steps.with_loss_function(self._model, function)
@@ -138,7 +143,8 @@ class Ablation:
         def data(steps: int) -> dict[str, Any]:
             return UserData({**call, "batch_size": rows}).reading(steps)
 
-        self._add("larger", f"as it is, with batches of {rows}", self._plain, data)
+        as_it_is = self.as_it_is
+        self._add("larger", f"as it is, with batches of {rows}", self._plain, data, as_it_is.arguments)
         self.variants["larger"].rows = rows
 
     def warm_up(self) -> None:
@@ -151,14 +157,13 @@ class Ablation:
             self._try(variant, self._warm)
 
     def _warm(self, variant: TimedVariant) -> None:
-        variant.steps = _FEWEST_STEPS
         clock = variant.run(self._model)
         variant.compiling = max(0.0, clock.first_call - clock.seconds)
-        variant.steps = int(np.clip(math.ceil(_SECONDS_OF_A_SEGMENT / clock.seconds), _FEWEST_STEPS, _MOST_STEPS))
+        variant.steps = int(np.clip(math.ceil(_SECONDS_OF_A_SEGMENT / clock.seconds), 1, _MOST_STEPS))
         in_pass = self._data.batches_in_pass()
         if in_pass is not None and variant.data is not self._again:
             # A measurement that runs over the end of an epoch would time that, too.
-            variant.steps = max(_FEWEST_STEPS, min(variant.steps, in_pass - variant.first - 1))
+            variant.steps = max(1, min(variant.steps, in_pass - variant.first - 1))
 
     def run(self) -> None:
         """Rounds of all variants, until time is up or there are enough."""

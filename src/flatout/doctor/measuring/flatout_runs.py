@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import io
+import statistics
 import time
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,43 +22,68 @@ from .user_data import UserData
 # The first epoch places the data and compiles, the second may still exchange the step for a faster form of it.
 _EPOCHS, _NOT_TIMED = 6, 2
 _SECONDS_OF_AN_EPOCH = 0.15
+_REPEATS = 2
 
 
 @dataclass(frozen=True)
 class FlatoutRun:
-    """A fit of some epochs by flatout; `seconds` of a step, `until_steady` before the epochs that were timed."""
+    """A fit of some epochs by flatout.
+
+    Attributes:
+        placement: Of the data, as asked for.
+        seconds: Of a step.
+        times: How many times faster than stock Keras a step is, which was timed before and after.
+        report: What flatout says about it.
+    """
 
     placement: str
     seconds: Interval
-    until_steady: float
+    times: Interval
     report: RunReport
 
 
 def run_flatout(
-    model: Any, data: UserData, callbacks: list[Any], placement: str, seconds_of_step: float
+    model: Any, data: UserData, callbacks: Callable[[], list[Any]], placement: str, stock_step: Callable[[], float]
 ) -> FlatoutRun | None:
-    """Some epochs with this placement; None if the data ended first."""
-    steps = max(8, min(2000, round(4 * _SECONDS_OF_AN_EPOCH / seconds_of_step)))
-    if data.kind == "generator":
-        # Each batch is kept for the fit itself.
-        steps = max(4, min(steps, round(_SECONDS_OF_AN_EPOCH / seconds_of_step)))
+    """Some epochs with this placement, between some steps of stock Keras; None if the data ended first."""
+    seconds: list[float] = []
+    times: list[float] = []
+    before = stock_step()
+    for _ in range(_REPEATS):
+        steps = _steps(data, before)
+        ends, report = _epochs(model, {**data.reading(steps), "steps_per_epoch": steps}, callbacks(), placement)
+        after = stock_step()
+        if len(ends) < _EPOCHS:
+            return None
+        lengths = [later - end for end, later in zip(ends[_NOT_TIMED - 1 :], ends[_NOT_TIMED:], strict=False)]
+        step = statistics.median(lengths) / steps
+        seconds.append(step)
+        times += [before / step, after / step]
+        before = after
+    faster = Interval(min(times), statistics.median(times), max(times))
+    return FlatoutRun(placement, Interval.of(seconds), faster, report)
+
+
+def _steps(data: UserData, seconds_of_step: float) -> int:
+    """Of an epoch, so that it can be timed; flatout's are mostly quicker than these."""
+    # Each batch of a generator is kept for the fit itself.
+    quicker = 1 if data.kind == "generator" else 4
+    steps = max(2, min(2000, round(quicker * _SECONDS_OF_AN_EPOCH / seconds_of_step)))
     in_pass = data.batches_in_pass()
-    if in_pass is not None:
-        steps = min(steps, in_pass)
+    return steps if in_pass is None else min(steps, in_pass)
+
+
+def _epochs(
+    model: Any, arguments: dict[str, Any], callbacks: list[Any], placement: str
+) -> tuple[list[float], RunReport]:
+    """When each epoch ended, and flatout's report."""
     ends: list[float] = []
     stamp = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: ends.append(time.perf_counter()))
-    arguments = {**data.reading(steps), "steps_per_epoch": steps, "epochs": _EPOCHS, "verbose": 0}
-    began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         stack.enter_context(warnings.catch_warnings())
         warnings.simplefilter("ignore")
         stack.enter_context(options(data=placement, enabled=True, force=True))
         reports = stack.enter_context(recorded_apart())
-        conduct("fit", model, (), {**arguments, "callbacks": [*callbacks, stamp]})
-    if len(ends) < _EPOCHS:
-        return None
-    lengths = [after - before for before, after in zip(ends[_NOT_TIMED - 1 :], ends[_NOT_TIMED:], strict=False)]
-    return FlatoutRun(
-        placement, Interval.of([length / steps for length in lengths]), ends[_NOT_TIMED - 1] - began, reports[-1]
-    )
+        conduct("fit", model, (), {**arguments, "epochs": _EPOCHS, "verbose": 0, "callbacks": [*callbacks, stamp]})
+    return ends, reports[-1]

@@ -16,7 +16,7 @@ from flatout.seam import stock_methods as stock
 from flatout.seam.ablated_steps import AblatedStep
 
 # Before the clock runs: the first step of a fit has work of its own.
-WARM_STEPS = 2
+WARM_STEPS = 1
 
 
 class TooFewBatches(Exception):

@@ -5,15 +5,18 @@ from __future__ import annotations
 import copy
 import random
 import time
+import warnings
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from flatout.base.when_used import keras, tf
+from flatout.engines.contract import Engine
+from flatout.engines.rewind import generators_kept
 from flatout.seam.adapters import is_dataset
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
-from flatout.seam.trainers import build_on_iterator, strategy_arguments, trainer_module
+from flatout.seam.trainers import build_on_batch, build_on_iterator, strategy_arguments, trainer_module
 
 # Of a generator, which cannot go back, batches are kept for the fit itself.
 _MOST_BYTES_KEPT = 1 << 30
@@ -109,18 +112,27 @@ class UserData:
         if not hasattr(self, "_first"):
             arguments = {name: self._call[name] for name in _OF_DATA}
             arguments["x"] = self._recorded() if self.kind == "generator" else self._source
-            iterator = plain_iterator_class()(**{**arguments, "shuffle": False})
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                iterator = plain_iterator_class()(**{**arguments, "shuffle": False})
             batches = iterator.data_adapter.get_numpy_iterator()
             self._first = keras.tree.map_structure(np.asarray, next(iter(batches)))
         return self._first
 
-    def build(self, model: Any) -> None:
+    def build(self, model: Any, engine: Engine) -> None:
         """Build a model as a `fit` does at its beginning, drawing what that draws."""
+        if not engine.peeks_to_build:
+            with generators_kept(engine):
+                batch = self.first_batch()
+            build_on_batch(model, batch)
+            return
         arguments = {name: self._call[name] for name in (*_OF_DATA, "steps_per_epoch")}
         arguments["x"] = self._recorded() if self.kind == "generator" else self._source
         backend = iterator_class(trainer_module(keras.config.backend()))
         steps = model.steps_per_execution
-        build_on_iterator(model, backend(**arguments, steps_per_execution=steps, **strategy_arguments(model)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # The fit itself will warn.
+            build_on_iterator(model, backend(**arguments, steps_per_execution=steps, **strategy_arguments(model)))
         # Of Python's numbers, layers have drawn some for their seeds.
         self._drawn = HostState(random.getstate(), self._drawn.numpy)
 

@@ -35,7 +35,10 @@ def validation_seconds(model: Any, call: dict[str, Any]) -> tuple[Interval, str]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         seconds(1)
-        samples = [(max(0.0, seconds(1 + timed) - seconds(1))) / timed for _ in range(_REPEATS)]
+        start = min(seconds(1) for _ in range(_REPEATS))
+        whole = [seconds(1 + timed) for _ in range(_REPEATS)]
+    # What a validation takes to start is much, beside few small steps.
+    samples = [max(one - start, one / (1 + timed)) / timed for one in whole]
     frequency = call["validation_freq"]
     often = 1.0 / frequency if isinstance(frequency, int) else len(frequency) / max(1, call["epochs"])
     found = Interval.of(samples)

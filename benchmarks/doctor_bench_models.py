@@ -1,6 +1,6 @@
 """The doctor's verdicts on the six models of `flatout bench`, as stock Keras runs them:
 
-    KERAS_BACKEND=torch python benchmarks/doctor_bench_models.py --html reports
+KERAS_BACKEND=torch python benchmarks/doctor_bench_models.py --html reports
 """
 
 from __future__ import annotations
@@ -30,13 +30,11 @@ def main() -> None:
         x, y = workload.data(steps)
         batch_size = workload.batch_size
         diagnosis = flatout.diagnose(
-            workload.build(), x, y, batch_size=batch_size, epochs=10, verbose=0, budget=given.budget
+            workload.build(), x, y, batch_size=batch_size, epochs=100, verbose=0, budget=given.budget
         )
         gains = [one.gain for one in diagnosis.findings if one.is_automatic and one.gain is not None]
         gain = f"{gains[0].times:.1f} times faster ({gains[0].low:.1f} to {gains[0].high:.1f})" if gains else "-"
-        table.add_row(
-            name, f"{1e6 * diagnosis.step.mid:,.0f} us", diagnosis.verdict, gain, f"{diagnosis.seconds:.0f}"
-        )
+        table.add_row(name, f"{1e6 * diagnosis.step.mid:,.0f} us", diagnosis.verdict, gain, f"{diagnosis.seconds:.0f}")
         if given.html is not None:
             given.html.mkdir(parents=True, exist_ok=True)
             diagnosis.save_html(given.html / f"{keras.config.backend()}-{name}.html")

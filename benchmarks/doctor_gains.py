@@ -268,7 +268,10 @@ def main() -> int:
     parser.add_argument("--scripts", nargs="+", choices=EXPECTED, default=list(EXPECTED), metavar="SCRIPT")
     parser.add_argument("--repeats", type=int, default=3, help="runs of each version, in turns (default: 3)")
     parser.add_argument("--timeout", type=float, default=600, help="seconds for one process (default: 600)")
+    parser.add_argument("--threads", type=int, help="of torch, everywhere: two wait for each other on busy cores")
     arguments = parser.parse_args()
+    if arguments.threads:
+        os.environ["OMP_NUM_THREADS"] = str(arguments.threads)
     results: list[Result] = []
     absent: list[tuple[str, str]] = []
     for name in arguments.scripts:

@@ -14,9 +14,9 @@ import numpy as np
 from flatout.base.when_used import keras
 
 from .diagnosis_facts import Change, Gain, HotLine, Part
-from .host_syncs import HostSync
 from .measuring.ablation import Ablation
 from .measuring.flatout_runs import FlatoutRun
+from .measuring.host_syncs import HostSync
 from .step_budget import HIGHLY, MODERATELY, FitLength
 
 # What makes a loss slow; other rules are about what is wrong in it, whatever its speed.

@@ -30,11 +30,11 @@ from flatout.vectorize.decorator import vectorize
 from . import advice
 from .diagnosis import Diagnosis
 from .diagnosis_facts import HotLine, Memory, Span, Variant
-from .host_syncs import HostSync, HostSyncs
-from .hot_lines import Sampler
 from .measuring.ablation import Ablation, Progress, TimedVariant, has_gpu
 from .measuring.batch_hooks import users_batch_callbacks
 from .measuring.flatout_runs import FlatoutRun, run_flatout
+from .measuring.host_syncs import HostSync, HostSyncs
+from .measuring.hot_lines import Sampler
 from .measuring.step_clock import StepClock, TooFewBatches
 from .measuring.user_data import UserData
 from .measuring.validation_time import validation_seconds

@@ -113,7 +113,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class HotLine:
-    """A line of the user's in which a thread was found; `share` is that of all samples of this part."""
+    """A line of the user's in which a thread was found; `share` is of the time of the whole fit."""
 
     part: str
     path: str

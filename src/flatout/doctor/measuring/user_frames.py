@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-_FLATOUT = f"{Path(__file__).absolute().parents[1]}{os.sep}".replace(os.sep, "/")
+_FLATOUT = f"{Path(__file__).absolute().parents[2]}{os.sep}".replace(os.sep, "/")
 _STANDARD = tuple(
     f"{folder}{os.sep}".replace(os.sep, "/")
     for folder in {sysconfig.get_path("stdlib"), sysconfig.get_path("platstdlib"), str(Path(os.__file__).parent)}

@@ -11,7 +11,7 @@ import keras
 import pytest
 
 import flatout
-from flatout.doctor.user_frames import CodePlace, is_waiting, place_beside, place_of
+from flatout.doctor.measuring.user_frames import CodePlace, is_waiting, place_beside, place_of
 
 pytestmark = pytest.mark.backend("jax")  # Nothing is computed.
 _KERAS, _FLATOUT = Path(keras.__file__).parent, Path(flatout.__file__).parent

@@ -12,7 +12,7 @@ import pandas
 import pytest
 
 from flatout.doctor.diagnosis_facts import HotLine
-from flatout.doctor.hot_lines import Sampler
+from flatout.doctor.measuring.hot_lines import Sampler
 
 _STEPS = 30
 _X, _Y = np.ones((_STEPS * 4, 3), "float32"), np.ones((_STEPS * 4, 1), "float32")

@@ -10,7 +10,7 @@ import keras
 import numpy as np
 import pytest
 
-from flatout.doctor.host_syncs import HostSync, HostSyncs
+from flatout.doctor.measuring.host_syncs import HostSync, HostSyncs
 
 _X, _Y = np.ones((16, 3), "float32"), np.ones((16, 1), "float32")
 _STEPS = 4

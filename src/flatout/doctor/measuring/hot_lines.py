@@ -16,7 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator
 from types import FrameType
 
-from .diagnosis_facts import HotLine
+from flatout.doctor.diagnosis_facts import HotLine
+
 from .user_frames import CodePlace, is_waiting, place_beside, place_of
 
 _INTERVAL = 0.001

@@ -111,7 +111,7 @@ def python(arguments: list[str], backend: str, timeout: float) -> str:
         environment = {
             **os.environ,
             "KERAS_BACKEND": backend,
-            "PYTHONPATH": str(ROOT / "src"),
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT / "src"), os.environ.get("PYTHONPATH")])),
             "PYTHONDONTWRITEBYTECODE": "1",
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "XDG_CACHE_HOME": folder,

@@ -119,6 +119,7 @@ class _Examination:
 
     def result(self) -> Diagnosis:
         model, call, data = self._model, self._call, self._data
+        script = Path(sys.argv[0]).name or "train.py"
         until_rounds = time.perf_counter() + _FOR_ROUNDS * (self._until - time.perf_counter())
         verbose = 1 if call["verbose"] == "auto" else call["verbose"]
         ablation = Ablation(model, data, self._callbacks, verbose, until_rounds, self._tell)
@@ -131,9 +132,9 @@ class _Examination:
         validation, why = validation_seconds(model, call)
         steps = call["steps_per_epoch"] or data.batches_in_pass() or 1
         epochs = max(1, call["epochs"] - call["initial_epoch"])
-        length = FitLength(steps, epochs, validation, ablation.variants["cached"].compiling)
+        length = FitLength(steps, epochs, validation, ablation.starting + ablation.variants["cached"].compiling)
         parts, epoch = parts_of_step(ablation), parts_of_epoch(length, real.seconds)
-        kind, _, sentence = verdict_of(parts, epoch, self._loss is not None)
+        kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays")
         plan = plan_call("fit", model, {**call, "x": data.left(call["x"])}, current())[0]
         evidence = advice.Evidence(
             ablation,
@@ -148,13 +149,14 @@ class _Examination:
             data.kind,
             kind,
             has_gpu(),
+            script,
         )
         variants = [Variant(one.name, one.label, one.seconds) for one in ablation.variants.values()]
         variants += [Variant(f"flatout {run.report.data}", _label(run), run.seconds) for run in runs]
         return Diagnosis(
             kind,
             sentence,
-            self._facts(steps, epochs),
+            self._facts(script, steps, epochs),
             real.seconds,
             parts,
             epoch,
@@ -229,10 +231,10 @@ class _Examination:
                 runs.append(run)
         return tuple(runs)
 
-    def _facts(self, steps: int, epochs: int) -> dict[str, str]:
+    def _facts(self, script: str, steps: int, epochs: int) -> dict[str, str]:
         model, backend = self._model, keras.config.backend()
         return {
-            "script": Path(sys.argv[0]).name or "-",
+            "script": script,
             "model": f"{model.name}, {model.count_params():,} parameters",
             "data": f"{self._data.kind}, batches of {self._data.batch_size()}",
             "fit": f"{epochs} epochs of {steps} steps",

@@ -47,7 +47,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Gain:
-    """How many times faster training would be: `low` to `high`, as measured, or `high` at most where it is bounded."""
+    """How many times faster training would be: `low` to `high` as measured; else about `times`, and `high` at most."""
 
     times: float
     low: float

@@ -15,7 +15,11 @@ MODERATELY, HIGHLY = 0.05, 0.20
 _MOSTLY_FIXED = 0.40
 
 # Every fit compiles; what takes longer than this is worth a thought, if it is a good part of the fit.
-_LONG_TO_COMPILE, _MOSTLY_COMPILED = 3.0, 0.3
+LONG_TO_COMPILE, MOSTLY_COMPILED = 3.0, 0.5
+
+_MOSTLY_VALIDATED = 0.5
+# Of a fit that computes, these are told besides.
+_MODERATE = ("input", "callbacks", "loss", "transfer")
 
 _LABELS = {
     "callbacks": "your callbacks",
@@ -106,45 +110,45 @@ def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:
     return (*parts, Part("compile", "compiling, once; share of the whole fit", compiling, share))
 
 
-def verdict_of(parts: tuple[Part, ...], epoch: tuple[Part, ...], is_users_loss: bool) -> tuple[str, str, str]:
-    """The kind of a fit's bottleneck, the part that it is, and a sentence."""
+def verdict_of(
+    parts: tuple[Part, ...], epoch: tuple[Part, ...], is_users_loss: bool, is_users_input: bool
+) -> tuple[str, str]:
+    """The kind of a fit's bottleneck, and a sentence.
+
+    What code of the user's takes comes first, if it is much: it can be changed, and hides what is behind it.
+    """
     shares = {part.name: part.share for part in parts}
     if not is_users_loss:
         # Keras' own, of which nothing is to be taken away.
         shares["compute"] = shares.get("compute", 0.0) + shares.pop("loss", 0.0)
     of_epoch = {part.name: part for part in epoch}
     compiling, validation = of_epoch["compile"], of_epoch.get("validation")
-    in_steps = 1.0 - compiling.share
-    fixed = shares.get("launch", 0.0) + shares.get("host", 0.0)
-    candidates = {name: shares.get(name, 0.0) for name in ("input", "callbacks", "loss", "transfer")}
-    candidates = {name: share for name, share in candidates.items() if share >= HIGHLY}
-    if fixed >= _MOSTLY_FIXED:
-        candidates["launch" if shares.get("launch", 0.0) >= shares.get("host", 0.0) else "host"] = fixed
-    name = max(candidates, key=lambda one: candidates[one], default="")
-    largest = candidates.get(name, 0.0) * in_steps
-    if compiling.share >= max(HIGHLY, largest) and compiling.seconds.mid >= 1.0:
-        seconds = compiling.seconds.mid
-        return (
-            "compile-bound",
-            "compile",
-            f"Compile-bound: compiling takes {seconds:.1f} s, {compiling.share:.0%} of the fit.",
-        )
-    if validation is not None and validation.share > max(0.5, largest):
-        sentence = f"Validation-bound: {validation.share:.0%} of each epoch is validation."
-        return "validation-bound", "validation", sentence
+    name, share = _largest(shares, is_users_input)
+    of_fit = share * (1.0 - compiling.share)
+    seconds = compiling.seconds.mid
+    if seconds >= LONG_TO_COMPILE and compiling.share >= max(MOSTLY_COMPILED, of_fit):
+        return "compile-bound", f"Compile-bound: compiling takes {seconds:.1f} s, {compiling.share:.0%} of the fit."
+    if validation is not None and validation.share > max(_MOSTLY_VALIDATED, of_fit):
+        return "validation-bound", f"Validation-bound: {validation.share:.0%} of each epoch is validation."
     if name:
-        part = next(one for one in parts if one.name == name)
-        share = candidates[name]
-        sentence = f"Highly {_KINDS[name]}: {share:.0%} of each step {_ASKED[name]}."
-        return _KINDS[name], part.name, sentence
-    if not any(part.is_separable for part in parts if part.name != "compute") and shares.get("compute", 0.0) < 0.5:
-        return "not separable", "", "Not separable: the machine is too noisy to tell the parts of a step apart."
-    sentence = f"Compute-bound: {shares.get('compute', 0.0):.0%} of each step computes."
-    second = max(
-        ((one, share) for one, share in shares.items() if one in _KINDS and MODERATELY <= share < HIGHLY),
-        key=lambda one: one[1],
-        default=None,
-    )
-    if second is not None and second[0] not in ("host", "launch"):
-        sentence = sentence[:-1] + f"; moderately {_KINDS[second[0]]}, with {second[1]:.0%}."
-    return "compute-bound", "compute", sentence
+        return _KINDS[name], f"Highly {_KINDS[name]}: {share:.0%} of each step {_ASKED[name]}."
+    computes = shares.get("compute", 0.0)
+    if computes < 0.5 and not any(part.is_separable for part in parts if part.name != "compute"):
+        return "not separable", "Not separable: the machine is too noisy to tell the parts of a step apart."
+    also = [(one, part) for one, part in shares.items() if one in _MODERATE and part >= MODERATELY]
+    second, its_share = max(also, key=lambda one: one[1], default=("", 0.0))
+    more = f"; moderately {_KINDS[second]}, with {its_share:.0%}" if second else ""
+    return "compute-bound", f"Compute-bound: {computes:.0%} of each step computes{more}."
+
+
+def _largest(shares: dict[str, float], is_users_input: bool) -> tuple[str, float]:
+    """The part that holds a step back most, and its share; nothing if it mostly computes."""
+    of_user = ["callbacks", "loss", *(["input"] if is_users_input else [])]
+    found = {name: shares[name] for name in of_user if shares.get(name, 0.0) >= HIGHLY}
+    if not found:
+        found = {name: shares[name] for name in ("input", "transfer") if shares.get(name, 0.0) >= HIGHLY}
+        launch, host = shares.get("launch", 0.0), shares.get("host", 0.0)
+        if launch + host >= _MOSTLY_FIXED:
+            found["launch" if launch >= host else "host"] = launch + host
+    name = max(found, key=lambda one: found[one], default="")
+    return name, found.get(name, 0.0)

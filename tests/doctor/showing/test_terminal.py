@@ -123,7 +123,7 @@ def test_spread_is_in_the_unit_of_the_middle() -> None:
 def test_gains_say_how_they_are_known() -> None:
     assert gain_in_words(Gain(3.14, 2.8, 3.4, True)) == "3.1x faster (2.8 to 3.4), measured"
     assert gain_in_words(Gain(64.4, 64.4, 64.4, True)) == "64x faster, measured"
-    assert gain_in_words(Gain(2.0, 1.0, 3.0, False)) == "at most 3x faster"
+    assert gain_in_words(Gain(2.0, 1.0, 3.0, False)) == "about 2x faster, at most 3x"
     assert gain_in_words(Gain(0.98, 0.9, 1.1, True)) == "no faster, measured"
     assert gain_in_words(Gain(120.0, 100.0, 1400.0, True)) == "120x faster (100 to 1,400), measured"
 

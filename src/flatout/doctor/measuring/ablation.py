@@ -86,6 +86,8 @@ class Ablation:
         self.rows = data.batch_size()
         self.variants: dict[str, TimedVariant] = {}
         self.left_out: list[str] = []
+        # What the first program of a process takes beside its own compiling.
+        self.starting = 0.0
         plain = ablated_steps.plain(model)
         self._plain = plain
         batch = data.first_batch()
@@ -149,12 +151,17 @@ class Ablation:
 
     def warm_up(self) -> None:
         """Compile each variant, and find out how many steps of it make a moment."""
+        self._tell("compiling", 0.0)
+        cold = TimedVariant("cold", "", ablated_steps.without_loss(self._model), self._again)
+        self._warm(cold)
         for number, variant in enumerate(list(self.variants.values())):
             self._tell(f"compiling: {variant.label}", 0.4 * number / len(self.variants))
             if time.perf_counter() > self._until and variant.name not in ("cached", "bar", "real"):
                 self._leave_out(variant, "there was no time left")
                 continue
             self._try(variant, self._warm)
+        if "trivial loss" in self.variants:
+            self.starting = max(0.0, cold.compiling - self.variants["trivial loss"].compiling)
 
     def _warm(self, variant: TimedVariant) -> None:
         clock = variant.run(self._model)

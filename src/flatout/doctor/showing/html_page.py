@@ -135,9 +135,7 @@ def _header(diagnosis: DiagnosisFacts) -> str:
     part = diagnosis.kind.removesuffix("-bound")
     badge = _swatch("callbacks" if part == "callback" else part)
     around = spread(diagnosis.step)
-    tiles = [
-        _tile("A step, on stock Keras", duration(diagnosis.step.mid), f"{around}, the middle half" if around else "")
-    ]
+    tiles = [_tile("A step, on stock Keras", duration(diagnosis.step.mid), f"{around}, nine in ten" if around else "")]
     if (finding := best(diagnosis)) and finding.gain:
         times, _, how = gain_in_words(finding.gain).partition(" faster")
         about = f"{_text(finding.code)}: {_prose(finding.title)}"
@@ -178,7 +176,7 @@ def _budget(title: str, whole: str, parts: Sequence[Part]) -> str:
         else (_named(part.name, part.label, is_separable=False), '<span class="quiet">not separable from noise</span>')
         for part in parts
     ]
-    heads = ("Part", "Share", f"In {'an' if whole == 'epoch' else 'a'} {whole}", "Middle half")
+    heads = ("Part", "Share", f"In {'an' if whole == 'epoch' else 'a'} {whole}", "Nine in ten")
     table = _table(("", "share#", "time#", "spread#"), heads, rows)
     note = "Compiling is paid once, in the first epoch." if any(part.name == "compile" for part in parts) else ""
     return _section(title, f'<div class="bar{slim}" role="img" aria-label="{said}">{bar}</div>{table}', note)
@@ -301,7 +299,7 @@ def _variants(variants: Sequence[Variant]) -> str:
         )
         for one in variants
     )
-    heads = ("Variant", "A step", "Middle half", "")
+    heads = ("Variant", "A step", "Nine in ten", "")
     note = "The step with something taken away, or on another engine."
     return _section("What was timed", _table(("half", "time#", "spread#", ""), heads, rows), note)
 

@@ -84,9 +84,10 @@ def _times(value: float) -> str:
 
 
 def gain_in_words(gain: Gain) -> str:
-    """`"3.1x faster (2.8 to 3.4), measured"`, or `"at most 3x faster"`."""
+    """`"3.1x faster (2.8 to 3.4), measured"`, or `"about 3x faster, at most 4x"`."""
     if not gain.is_measured:
-        return f"at most {_times(gain.high)}x faster"
+        about, most = _times(gain.times), _times(gain.high)
+        return f"about {about}x faster, at most {most}x" if about != most else f"at most {most}x faster"
     if gain.times < 1.005:
         return "no faster, measured"
     low, high = _times(gain.low), _times(gain.high)

@@ -15,7 +15,7 @@ MODERATELY, HIGHLY = 0.05, 0.20
 _MOSTLY_FIXED = 0.40
 
 # Every fit compiles; what takes longer than this is worth a thought, if it is a good part of the fit.
-LONG_TO_COMPILE, MOSTLY_COMPILED = 3.0, 0.5
+LONG_TO_COMPILE, MOSTLY_COMPILED = 2.0, 0.5
 
 _MOSTLY_VALIDATED = 0.5
 # Of a fit that computes, these are told besides.

@@ -9,8 +9,6 @@ import pytest
 from scripts import run
 
 _PLANTED = Path(__file__).parents[2] / "examples" / "doctor"
-# pandas needs values, which jax and tensorflow have none of while they trace.
-_TORCH_ALONE = ("pandas_in_loss.py",)
 _SCRIPTS = [path for path in sorted(_PLANTED.rglob("*.py")) if path.name != "timing.py"]
 _PRINTED = r"loss -?[\d.]+\nseconds [\d.]+\nsteady [\d.]+\nsteps \d+\n\Z"
 
@@ -19,12 +17,10 @@ def _name(script: Path) -> str:
     return str(script.relative_to(_PLANTED))
 
 
+# The one backend that can run all of them.
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(one, marks=pytest.mark.backend("torch") if one.name in _TORCH_ALONE else ()) for one in _SCRIPTS],
-    ids=_name,
-)
+@pytest.mark.backend("torch")
+@pytest.mark.parametrize("script", _SCRIPTS, ids=_name)
 def test_a_planted_script_runs_and_prints_its_times(script: Path, tmp_path: Path) -> None:
     done = run(tmp_path, str(script), "--quick")
     assert done.returncode == 0, done.stderr

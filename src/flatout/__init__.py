@@ -3,6 +3,7 @@
 from flatout.base.errors import (
     CannotLower,
     CannotVectorize,
+    DiagnosisFailed,
     FallbackRefused,
     FlatoutError,
     GroupFailed,
@@ -35,6 +36,7 @@ __all__ = [
     "CannotLower",
     "CannotVectorize",
     "Diagnosis",
+    "DiagnosisFailed",
     "FallbackRefused",
     "FlatoutError",
     "GroupFailed",

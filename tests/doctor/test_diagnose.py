@@ -112,13 +112,14 @@ def test_the_model_and_its_callbacks_are_left_alone() -> None:
     x, y = rows()
     model.fit(x, y, verbose=0)
     history, function, before = model.history, model.train_function, copy.deepcopy(state(model))
+    reports = flatout.explain()
     flatout.diagnose(model, x, y, budget=BUDGET, callbacks=[callback])
     assert callback.seen == 0
     assert model.history is history
     assert model.train_function is function
     for ours, theirs in zip(state(model), before, strict=True):
         np.testing.assert_array_equal(ours, theirs)
-    assert flatout.explain() == [] or all(report.steps for report in flatout.explain())
+    assert flatout.explain() == reports
 
 
 def test_a_slow_callback_is_found_with_its_line() -> None:
@@ -146,6 +147,60 @@ def test_a_slow_generator_is_found_with_its_line() -> None:
     assert diagnosis.kind == "input-bound"
     finding = next(one for one in diagnosis.findings if one.code == "FO901" and one.path)
     assert "time.sleep" in finding.before
+
+
+def test_what_lambdas_do_at_batches_counts_and_what_libraries_do_is_left(tmp_path: Path) -> None:
+    slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.05))
+
+    class Kept(keras.callbacks.ModelCheckpoint):
+        pass
+
+    kept = Kept(tmp_path / "kept.keras", save_freq=1)
+    x, y = rows()
+    diagnosis = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[slow, kept], epochs=200, verbose=0)
+    assert diagnosis.kind == "callback-bound"
+    assert any("Kept" in line for line in diagnosis.unchecked)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_data_that_end_too_soon_fail_with_what_was_read_put_back() -> None:
+    x, y = rows()
+    given = iter([(x[:8] + number, y[:8]) for number in range(4)])
+    with pytest.raises(flatout.DiagnosisFailed, match="could not be measured") as failed:
+        examine(network(), bound("fit", (), {"x": given}), BUDGET)
+    assert [batch[0][0, 0] for batch in failed.value.x] == [x[0, 0] + number for number in range(4)]
+
+
+@pytest.mark.backend("torch")
+def test_another_optimizer_and_frames() -> None:
+    import pandas as pd
+
+    keras.utils.set_random_seed(3)
+
+    class TwoOptimizers(keras.Sequential):
+        """As a GAN has them."""
+
+        def train_step(self, data: Any) -> Any:
+            logs = super().train_step(data)
+            self.second.apply([variable.value.grad for variable in self.trainable_variables])
+            return logs
+
+    model = TwoOptimizers([layers.Input((5,)), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.second = keras.optimizers.Adam()
+    model.second.build(model.trainable_variables)
+    x, y = rows()
+    diagnosis = flatout.diagnose(model, pd.DataFrame(x), pd.Series(y[:, 0]), batch_size=16, budget=BUDGET)
+    assert int(model.second.iterations.value) == 0
+    assert any(one.label == "the data" and one.nbytes > x.nbytes for one in diagnosis.memory)
+
+
+@pytest.mark.backend("jax")
+def test_several_steps_in_one_execution() -> None:
+    model = network()
+    model.compile("adam", "mse", steps_per_execution=4)
+    x, y = rows()
+    assert flatout.diagnose(model, x, y, batch_size=4, budget=BUDGET, verbose=0).step.mid > 0
 
 
 def test_shares_of_a_step_add_up() -> None:

@@ -62,6 +62,14 @@ class WorkerDied(FlatoutError, RuntimeError):
     """A worker process ended without being asked to, such as one that the kernel killed for its memory."""
 
 
+class DiagnosisFailed(FlatoutError):
+    """A fit could not be measured; `x` is its data, with what was read of a generator put back."""
+
+    def __init__(self, message: str, x: Any = None):
+        super().__init__(message)
+        self.x = x
+
+
 class GroupFailed(FlatoutError, RuntimeError):
     """A worker process of a fit with `workers=` failed, was killed or hangs; all of them have ended.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.errors import InvalidOption
+from flatout.base.errors import DiagnosisFailed, InvalidOption
 from flatout.base.options import current
 from flatout.base.version import __version__
 from flatout.base.when_used import jax, keras, torch
@@ -55,8 +54,8 @@ def diagnose(
     """Find out where the time of `model.fit(x, y, ...)` would go, what to change and what that would gain.
 
     Steps are run on the model and the data, and everything is put back afterwards: weights, optimizer, metrics, random
-    generators. Callbacks of your own classes are copied, and called for batches alone. A generator cannot go back: what
-    was read of it is gone.
+    generators. Callbacks of your own classes are copied, and called for batches, not for ends of epochs. A generator
+    cannot go back: what was read of it is gone.
 
     Args:
         model: A compiled Keras model.
@@ -64,6 +63,9 @@ def diagnose(
         y: As for `keras.Model.fit`.
         budget: About how many seconds it may take.
         **arguments: Every other argument of `keras.Model.fit`.
+
+    Raises:
+        DiagnosisFailed: The fit could not be measured: it raises itself, or its data end after a few batches.
 
     Returns:
         A `Diagnosis`, which a notebook shows; `print` it, or `save_html`, `save_json` and `save_trace` it.
@@ -94,10 +96,14 @@ def examine(
     given = call["x"]
     call = split_off_validation(resolved("fit", model, call))
     engine = engine_for(keras.config.backend())
-    data = UserData(call)
-    data.build(model, engine)
-    with _untouched(model, engine):
-        diagnosis = _Examination(model, call, data, budget, began, tell).result()
+    data = UserData(call, engine)
+    try:
+        data.build(model)
+        with _untouched(model, engine, data):
+            diagnosis = _Examination(model, call, data, budget, began, tell).result()
+    except Exception as error:
+        what = str(error) if isinstance(error, TooFewBatches) else f"{type(error).__name__}: {error}"
+        raise DiagnosisFailed(f"This fit could not be measured. {what}", data.left(given)) from error
     return replace(diagnosis, seconds=time.perf_counter() - began), data.left(given)
 
 
@@ -120,6 +126,7 @@ class _Examination:
     def result(self) -> Diagnosis:
         model, call, data = self._model, self._call, self._data
         script = Path(sys.argv[0]).name or "train.py"
+        is_notebook = "ipykernel" in script
         until_rounds = time.perf_counter() + _FOR_ROUNDS * (self._until - time.perf_counter())
         verbose = 1 if call["verbose"] == "auto" else call["verbose"]
         ablation = Ablation(model, data, self._callbacks, verbose, until_rounds, self._tell)
@@ -149,7 +156,7 @@ class _Examination:
             data.kind,
             kind,
             has_gpu(),
-            script,
+            "flatout.enable()" if is_notebook else f"python -m flatout {script}",
         )
         variants = [Variant(one.name, one.label, one.seconds) for one in ablation.variants.values()]
         variants += [Variant(f"flatout {run.report.data}", _label(run), run.seconds) for run in runs]
@@ -171,13 +178,13 @@ class _Examination:
 
     def _add_changes(self, ablation: Ablation) -> None:
         """What could be changed, to be timed beside the step as it is."""
-        if self._loss is not None:
+        if self._loss is not None and hasattr(ablated_steps.only_loss(self._model), "fn"):
             with contextlib.suppress(Exception):
                 ablation.add_loss(vectorize(self._loss))
         rows = len(keras.tree.flatten(self._call["x"])[0]) if self._data.kind == "arrays" else 0
         larger = min(_LARGER_BATCH, rows // 8)
         if larger >= 2 * ablation.rows:
-            ablation.add_batch_size(self._call, larger)
+            ablation.add_batch_size(larger)
 
     def _watched(self, ablation: Ablation) -> tuple[tuple[HotLine, ...], list[HostSync], tuple[Span, ...]]:
         """The user's lines that steps spend their time in, those that wait for the device, and some steps."""
@@ -256,15 +263,22 @@ class _Examination:
         peak = _peak_on_device()
         if peak:
             found.append(Memory("most that was used on the device", peak))
-        scale = 1 if sys.platform == "darwin" else 1024
-        most = scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-        return (*found, Memory("most that this process used on the host", most))
+        with contextlib.suppress(ImportError):  # Windows has none.
+            import resource
+
+            scale = 1 if sys.platform == "darwin" else 1024
+            most = scale * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+            found.append(Memory("most that this process used on the host", most))
+        return tuple(found)
 
 
 @contextlib.contextmanager
-def _untouched(model: Any, engine: Any) -> Iterator[None]:
-    """Have the model, its optimizer and metrics, and the random generators afterwards as they are now."""
-    snapshot, seeds, generators = Snapshot(model, engine), global_seeds(), Generators.now(engine)
+def _untouched(model: Any, engine: Any, data: UserData) -> Iterator[None]:
+    """Have the model, its optimizers and metrics, and the random generators afterwards as they are now."""
+    optimizers = [one for one in vars(model).values() if isinstance(one, keras.optimizers.Optimizer)]
+    variables = [variable for optimizer in optimizers for variable in optimizer.variables]
+    snapshot = Snapshot(model, engine, [*model.variables, *variables, *model.metrics_variables])
+    seeds, generators = global_seeds(), Generators.now(engine)
     try:
         with ablated_steps.as_before(model):
             yield
@@ -272,6 +286,7 @@ def _untouched(model: Any, engine: Any) -> Iterator[None]:
         snapshot.restore()
         put_global_seeds(seeds)
         generators.put_back(engine)
+        data.put_back()
 
 
 def _users_loss(model: Any) -> Callable[..., Any] | None:
@@ -289,10 +304,14 @@ def _label(run: FlatoutRun) -> str:
 
 
 def _nbytes(values: Any) -> int:
-    leaves = [value for value in values if hasattr(value, "shape")]
-    return sum(
-        int(np.prod(leaf.shape)) * np.dtype(keras.backend.standardize_dtype(leaf.dtype)).itemsize for leaf in leaves
-    )
+    def nbytes(value: Any) -> int:
+        if hasattr(value, "memory_usage"):
+            return int(np.sum(value.memory_usage()))
+        if hasattr(value, "nbytes"):
+            return int(value.nbytes)
+        return int(np.prod(value.shape)) * np.dtype(keras.backend.standardize_dtype(value.dtype)).itemsize
+
+    return sum(nbytes(value) for value in values if hasattr(value, "shape"))
 
 
 def _device(backend: str) -> str:

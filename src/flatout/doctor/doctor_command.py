@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from flatout.base.errors import FlatoutError
+from flatout.base.errors import DiagnosisFailed
 from flatout.runner import import_hook, notice, script
 from flatout.runner.target import split_target
 from flatout.seam import stock_methods as stock
@@ -55,8 +55,8 @@ def main(argv: list[str] | None = None) -> int:
     import_hook.call_after_import("keras", lambda _: stock.replace_methods(doctor.conduct))
     try:
         script.run(target)
-    except _Stop:
-        return 0
+    except _Stop as stop:
+        return int(stop.code or 0)
     except script.CannotOpen as error:
         print(error, file=sys.stderr)
         return 2
@@ -78,15 +78,16 @@ class _Doctor:
             return stock.original(method)(model, *args, **kwargs)
         self.has_seen_a_fit = True
         call = bound("fit", args, kwargs)
+        status = 0
         try:
             with _progress() as tell:
                 diagnosis, x = examine(model, call, self._budget, tell)
-        except FlatoutError as error:
+            self._tell(diagnosis)
+        except DiagnosisFailed as error:
+            status, x = 2, error.x
             print(f"flatout doctor: {error}", file=sys.stderr)
-            raise _Stop(2) from None
-        self._tell(diagnosis)
         if not self._goes_on:
-            raise _Stop(0)
+            raise _Stop(status)
         return stock.original("fit")(model, **{**call, "x": x})
 
     def _tell(self, diagnosis: Diagnosis) -> None:

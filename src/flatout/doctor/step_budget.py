@@ -67,14 +67,16 @@ def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
     """Where a step's time goes, each part as the difference of two variants."""
     real = ablation.seconds("real", "bar")
     bar, read = ablation.seconds("bar"), ablation.seconds("input", "bar")
-    cached, twice = ablation.seconds("cached"), ablation.seconds("twice", "cached")
+    cached = ablation.seconds("cached")
     copied = ablation.seconds("transfer", "cached")
     host = ablation.seconds("empty", "cached") if "empty" in ablation.variants else np.zeros_like(cached)
     loss = cached - ablation.seconds("trivial loss", "cached")
     metrics = cached - ablation.seconds("no metrics", "cached")
     rest = np.maximum(cached - host - np.maximum(loss, 0) - np.maximum(metrics, 0), 0)
-    # Of what is left, as much as does not grow with the rows.
-    fixed = np.clip((2 * cached - twice - host) / np.maximum(cached - host, 1e-9), 0, 1)
+    fixed = np.zeros_like(cached)
+    if "twice" in ablation.variants:
+        # Of what is left, as much as does not grow with the rows.
+        fixed = np.clip((2 * cached - ablation.seconds("twice") - host) / np.maximum(cached - host, 1e-9), 0, 1)
     found = {
         "callbacks": real - bar,
         "progress": bar - read,

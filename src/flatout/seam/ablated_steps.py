@@ -15,7 +15,18 @@ from .trainers import COMPUTE_LOSS_OF_STEP
 
 _MISSING = object()
 # What a fit leaves on a model besides variables.
-_LEFT_BY_FIT = ("train_function", "test_function", "history", "stop_training", "_initial_epoch", "_eval_epoch_iterator")
+_LEFT_BY_FIT = (
+    "train_function",
+    "test_function",
+    "history",
+    "stop_training",
+    "stop_evaluating",
+    "training",
+    "_initial_epoch",
+    "_eval_epoch_iterator",
+    "_jax_state",
+    "_jax_state_synced",
+)
 
 
 class AblatedStep:
@@ -42,21 +53,14 @@ class AblatedStep:
     def in_place(self, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
         """Meanwhile, have the model's `fit` run this step, by way of what `around` makes of its function."""
         model, own = self._model, vars(self._model)
-        kept = {name: own.get(name, _MISSING) for name in (*self._methods, "train_function")}
-        # Past the trackers of Keras, for which a function is no state.
-        own.update(self._methods)
-        with _calling(model, self._loss_function):
+        with _kept(model, (*self._methods, "train_function")), _calling(model, self._loss_function):
+            # Past the trackers of Keras, for which a function is no state.
+            own.update(self._methods)
             own["train_function"] = self._function
             model.make_train_function()
             self._function = own["train_function"]
             own["train_function"] = around(self._function)
-            try:
-                yield
-            finally:
-                for name, value in kept.items():
-                    own.pop(name, None)
-                    if value is not _MISSING:
-                        own[name] = value
+            yield
 
 
 def plain(model: Any) -> AblatedStep:
@@ -84,7 +88,7 @@ def without_metrics(model: Any) -> AblatedStep:
 
 
 def with_loss_function(model: Any, function: Callable[..., Any]) -> AblatedStep:
-    """With another function for the one that the model's only loss calls."""
+    """With another function for the one that the model's only loss calls, which is one of Keras' wrappers."""
     return AblatedStep(model, loss_function=function)
 
 
@@ -121,29 +125,28 @@ def _calling(model: Any, function: Callable[..., Any] | None) -> Iterator[None]:
         yield
         return
     loss = only_loss(model)
-    # One of Keras' wrappers of a function, or a class of the user's.
-    name = "fn" if hasattr(loss, "fn") else "call"
-    kept = vars(loss).get(name, _MISSING)
-    vars(loss)[name] = function
-    try:
+    with _kept(loss, ("fn",)):
+        vars(loss)["fn"] = function
         yield
-    finally:
-        vars(loss).pop(name)
-        if kept is not _MISSING:
-            vars(loss)[name] = kept
+
+
+def as_before(model: Any) -> contextlib.AbstractContextManager[None]:
+    """Have what a `fit` leaves on a model, but for its variables, as it was."""
+    return _kept(model, _LEFT_BY_FIT)
 
 
 @contextlib.contextmanager
-def as_before(model: Any) -> Iterator[None]:
-    """Have what a `fit` leaves on a model, but for its variables, as it was."""
-    kept = {name: vars(model).get(name, _MISSING) for name in _LEFT_BY_FIT}
+def _kept(thing: Any, names: tuple[str, ...]) -> Iterator[None]:
+    """Have attributes of an object afterwards as they are now, those that it has none of included."""
+    own = vars(thing)
+    before = {name: own.get(name, _MISSING) for name in names}
     try:
         yield
     finally:
-        for name, value in kept.items():
-            vars(model).pop(name, None)
+        for name, value in before.items():
+            own.pop(name, None)
             if value is not _MISSING:
-                vars(model)[name] = value
+                own[name] = value
 
 
 def loss_behind(loss: Any) -> Any:

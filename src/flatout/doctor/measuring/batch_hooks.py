@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 import time
 from typing import Any
 
@@ -26,7 +27,7 @@ def users_batch_callbacks(callbacks: Any, shared: list[Any]) -> tuple[list[Any],
         if callback is None or not _acts_on_batches(callback):
             continue
         name = type(callback).__name__
-        if is_of_keras(type(callback)):
+        if _is_of_library(callback):
             left_out.append(f"{name}, whose work at batches was not timed: it would have written files or logs.")
             continue
         try:
@@ -72,5 +73,19 @@ def _watched(callback: Any) -> Any:
     return BatchHooks()
 
 
+def _is_of_library(callback: Any) -> bool:
+    """Whether it is a callback of Keras' or another library, or derives from one; what it does is its own business."""
+    if type(callback) is keras.callbacks.LambdaCallback:
+        return False
+    bases = [base for base in type(callback).__mro__ if base not in (keras.callbacks.Callback, object)]
+    files = [getattr(sys.modules.get(base.__module__), "__file__", None) or "" for base in bases]
+    return any(is_of_keras(base) for base in bases) or any("site-packages" in file for file in files)
+
+
 def _acts_on_batches(callback: Any) -> bool:
-    return any(getattr(type(callback), name) is not getattr(keras.callbacks.Callback, name) for name in _HOOKS)
+    def function(hook: Any) -> Any:
+        return getattr(hook, "__func__", hook)
+
+    # Of a LambdaCallback they are attributes.
+    plain = keras.callbacks.Callback
+    return any(function(getattr(callback, name)) is not getattr(plain, name) for name in _HOOKS)

@@ -30,10 +30,12 @@ class StepClock:
     Attributes:
         first: Steps to let pass.
         count: Steps to time.
+        steps_of_call: How many a call of the function takes; then `first` and `count` are calls.
     """
 
     first: int
     count: int
+    steps_of_call: int = 1
     calls: list[tuple[float, float]] = field(default_factory=list)
     marks: list[float] = field(default_factory=list)
     first_call: float = 0.0
@@ -57,7 +59,7 @@ class StepClock:
     @property
     def seconds(self) -> float:
         """Of a step."""
-        return (self.marks[1] - self.marks[0]) / self.count
+        return (self.marks[1] - self.marks[0]) / (self.count * self.steps_of_call)
 
     def spans(self) -> list[Span]:
         """The steps that were timed, since the first of them."""
@@ -78,14 +80,14 @@ def run_steps(
     Raises:
         TooFewBatches: They were not enough.
     """
-    clock = StepClock(first, count)
+    clock = StepClock(first, count, model.steps_per_execution)
     with contextlib.ExitStack() as stack:
         stack.enter_context(step.in_place(clock.around))
         stack.enter_context(contextlib.redirect_stdout(io.StringIO()))
         stack.enter_context(_warnings_apart())
         stock.original("fit")(model, **data, **{"verbose": 0, **arguments})
     if len(clock.marks) < 2:
-        raise TooFewBatches
+        raise TooFewBatches(f"The data ended after {len(clock.calls)} of {first + count + 1} steps.")
     return clock
 
 

@@ -18,6 +18,8 @@ from flatout.seam.adapters import is_dataset
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
 from flatout.seam.trainers import build_on_batch, build_on_iterator, strategy_arguments, trainer_module
 
+from .step_clock import TooFewBatches
+
 # Of a generator, which cannot go back, batches are kept for the fit itself.
 _MOST_BYTES_KEPT = 1 << 30
 _OF_DATA = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight")
@@ -33,13 +35,15 @@ class UserData:
         reads: When each batch of a generator was asked for and how long it took, in seconds of `perf_counter`.
     """
 
-    def __init__(self, call: dict[str, Any]):
-        self._call = call
+    def __init__(self, call: dict[str, Any], engine: Engine):
+        self._call, self._engine = call, engine
         self._source, self.ahead, self.unrestored = call["x"], 0, ""
         self._kept: list[tuple[Any, HostState, HostState]] = []
         # What a generator draws goes on from batch to batch, whatever others draw meanwhile and put back.
-        self._drawn = HostState.now()
+        self._drawn = HostState.now(engine)
         self.reads: list[tuple[float, float]] = []
+        self._generators: list[tuple[Any, Any]] = []
+        self._has_ended = False
         x = call["x"]
         if hasattr(x, "__next__"):
             self.kind = "generator"
@@ -47,7 +51,10 @@ class UserData:
             self.ahead = 2
         elif isinstance(x, keras.utils.PyDataset):
             self.kind = "PyDataset"
-            self.ahead = x.max_queue_size + 1 if x.workers > 1 or x.use_multiprocessing else 1
+            has_workers = x.workers > 1 or x.use_multiprocessing
+            self.ahead = x.max_queue_size + 1 if has_workers else 1
+            if has_workers:
+                self.unrestored = "with workers, the order in which a PyDataset is read may be another one."
             try:
                 self._source = copy.deepcopy(x)
             except Exception:
@@ -56,19 +63,29 @@ class UserData:
             self.kind = "tf.data"
             self.ahead = 8
             self._source = _copied_dataset(x)
-            if self._source is x:
-                self.unrestored = "the tf.data.Dataset could not be copied, and was read itself."
+            self.unrestored = "a tf.data.Dataset that shuffles gives the next passes in another order."
         elif call["y"] is None and not all(hasattr(leaf, "shape") for leaf in keras.tree.flatten(x)):
             self.kind = type(x).__name__
             self.ahead = 2 * getattr(x, "num_workers", 0)
+            owners = [x, *(getattr(x, name, None) for name in ("sampler", "batch_sampler"))]
+            drawn: list[Any] = [getattr(owner, "generator", None) for owner in owners]
+            self._generators = [(one, one.get_state()) for one in drawn if hasattr(one, "get_state")]
         else:
             self.kind = "arrays"
+
+    def in_batches_of(self, rows: int) -> UserData:
+        """The same arrays in other batches."""
+        return UserData({**self._call, "batch_size": rows}, self._engine)
 
     def reading(self, steps: int) -> dict[str, Any]:
         """Arguments of a `fit` that reads so many batches."""
         arguments = {name: self._call[name] for name in _OF_DATA}
         if self.kind == "generator":
+            if self._has_ended:
+                raise TooFewBatches(f"The generator ended after {len(self._kept)} batches.")
             arguments["x"] = self._recorded()
+        elif self.kind == "tf.data" and self.batches_in_pass() is None:
+            arguments["x"] = self._source.repeat()
         elif self.kind != "arrays":
             arguments["x"] = self._source
         in_pass = self.batches_in_pass()
@@ -94,7 +111,7 @@ class UserData:
             return max(1, rows // self.batch_size())
         if self.kind == "tf.data":
             count = int(self._source.cardinality())
-            return count if count > 0 else None
+            return count if count > 0 else None  # Infinite, or not known.
         try:
             count = len(self._source) if self.kind != "PyDataset" else self._source.num_batches
         except TypeError:
@@ -116,13 +133,18 @@ class UserData:
                 warnings.simplefilter("ignore")
                 iterator = plain_iterator_class()(**{**arguments, "shuffle": False})
             batches = iterator.data_adapter.get_numpy_iterator()
-            self._first = keras.tree.map_structure(np.asarray, next(iter(batches)))
+            batch = keras.tree.map_structure(
+                lambda leaf: None if leaf is None else np.asarray(leaf), next(iter(batches))
+            )
+            while isinstance(batch, tuple) and batch[-1] is None:  # No sample weights.
+                batch = batch[:-1]
+            self._first = batch
         return self._first
 
-    def build(self, model: Any, engine: Engine) -> None:
+    def build(self, model: Any) -> None:
         """Build a model as a `fit` does at its beginning, drawing what that draws."""
-        if not engine.peeks_to_build:
-            with generators_kept(engine):
+        if not self._engine.peeks_to_build:
+            with generators_kept(self._engine):
                 batch = self.first_batch()
             build_on_batch(model, batch)
             return
@@ -134,62 +156,83 @@ class UserData:
             warnings.simplefilter("ignore")  # The fit itself will warn.
             build_on_iterator(model, backend(**arguments, steps_per_execution=steps, **strategy_arguments(model)))
         # Of Python's numbers, layers have drawn some for their seeds.
-        self._drawn = HostState(random.getstate(), self._drawn.numpy)
+        self._drawn = self._drawn._replace(python=random.getstate())
+
+    def put_back(self) -> None:
+        """Have the generators of a DataLoader as they were."""
+        for generator, state in self._generators:
+            generator.set_state(state)
 
     def left(self, x: Any) -> Any:
         """`x` for the fit itself, as it was given: a generator from its first batch on."""
-        return _again(self._kept, x) if self.kind == "generator" else x
+        return _again(self._kept, x, self._engine) if self.kind == "generator" else x
 
     def _recorded(self) -> Iterator[Any]:
         size = 0
         while True:
-            around = HostState.now()
-            self._drawn.put()
+            around = HostState.now(self._engine)
+            self._drawn.put(self._engine)
             began = time.perf_counter()
             batch = next(self._call["x"], self._kept)
-            seconds, before, self._drawn = time.perf_counter() - began, self._drawn, HostState.now()
-            around.put()
+            seconds, before, self._drawn = time.perf_counter() - began, self._drawn, HostState.now(self._engine)
+            around.put(self._engine)
             if batch is self._kept:
+                self._has_ended = True
                 return
             self.reads.append((began, seconds))
             self._kept.append((batch, before, self._drawn))
             size = size or sum(getattr(leaf, "nbytes", 0) for leaf in keras.tree.flatten(batch))
             yield batch
             if size * len(self._kept) > _MOST_BYTES_KEPT:
+                self._has_ended = True
                 return
 
 
 class HostState(NamedTuple):
-    """The generators of Python and NumPy that batches are drawn from."""
+    """The generators that batches are drawn from: of Python, NumPy and the backend."""
 
     python: Any
     numpy: Any
+    of_engine: Any
 
     @classmethod
-    def now(cls) -> HostState:
+    def now(cls, engine: Engine) -> HostState:
         state: Any = np.random.get_state()
         name, keys, *rest = state
-        return cls(random.getstate(), (name, keys.tobytes(), *rest))
+        return cls(random.getstate(), (name, keys.tobytes(), *rest), engine.generator_state())
 
-    def put(self) -> None:
+    def put(self, engine: Engine) -> None:
         random.setstate(self.python)
         self.put_numpy()
+        engine.set_generator_state(self.of_engine)
 
     def put_numpy(self) -> None:
         name, keys, *rest = self.numpy
         np.random.set_state((name, np.frombuffer(keys, np.uint32), *rest))
 
 
-def _again(kept: list[tuple[Any, HostState, HostState]], rest: Iterator[Any]) -> Iterator[Any]:
+def _again(kept: list[tuple[Any, HostState, HostState]], rest: Iterator[Any], engine: Engine) -> Iterator[Any]:
     """What was read, as if it were drawn now; then what was not."""
     for batch, before, after in kept:
-        now = HostState.now()
+        now = HostState.now(engine)
         if now.numpy == before.numpy:
             after.put_numpy()
         if now.python == before.python:
             random.setstate(after.python)
+        if _are_equal(now.of_engine, before.of_engine) and not _are_equal(before.of_engine, after.of_engine):
+            engine.set_generator_state(after.of_engine)
         yield batch
     yield from rest
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Whether two states of a backend's generators are the same: bytes, tensors, or nothing at all."""
+    pairs = zip(keras.tree.flatten(one), keras.tree.flatten(other), strict=True)
+    return all(np.array_equal(_as_array(left), _as_array(right)) for left, right in pairs)
+
+
+def _as_array(leaf: Any) -> Any:
+    return None if leaf is None else np.asarray(leaf.cpu() if hasattr(leaf, "cpu") else leaf)
 
 
 def _copied_dataset(dataset: Any) -> Any:

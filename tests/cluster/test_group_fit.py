@@ -93,7 +93,7 @@ def test_a_pydataset_with_a_callback_for_each_batch() -> None:
 def test_streamed_rows_of_which_each_process_reads_its_own(sees_x: bool) -> None:
     def fit(workers: int) -> Any:
         model = cases.network() if not sees_x else cases.seeing_x()
-        held_out = cases.X[:33], cases.Y[:33]
+        held_out = cases.X[:33], cases.Y[:33]  # Whose last batch cannot be divided.
         return trained(
             model,
             workers,

@@ -19,6 +19,7 @@ from flatout.base.errors import Reason
 from flatout.data.device.sinks import MakeSink
 from flatout.data.files.page_cache import available_memory
 from flatout.data.stream.sender import Landing
+from flatout.seam.processes.divided_calls import own_rows
 
 Task = Literal["train", "test", "predict"]
 # A nested structure (tuple, list, dict) of arrays, as Keras passes it to `train_step`.
@@ -189,6 +190,10 @@ class Engine(Protocol):
     def shares_devices(self) -> bool:
         """Whether several processes of a group may use one device."""
         return True
+
+    def own_rows(self, model: Any) -> Callable[[int], slice] | None:
+        """Which rows of x this process needs of a batch of so many; None for all."""
+        return own_rows(model)
 
     def follows(self, distribution: Any) -> bool:
         """Whether steps are divided among devices as a `keras.distribution` of the user's says."""

@@ -8,6 +8,7 @@ are those of the whole batch, however they reduce it. A batch that cannot be div
 from __future__ import annotations
 
 import functools
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -105,6 +106,20 @@ def _of_group() -> SeveralDevices:
 @functools.cache
 def _of_first(workers: int) -> SeveralDevices:
     return SeveralDevices(Mesh(np.array(jax.local_devices()[:workers]), ("batch",)))
+
+
+def own_rows_on_devices() -> Callable[[int], slice] | None:
+    """Which rows of x the devices of this process take of a batch of so many; None for all of them."""
+    group = joined()
+    if group is None or group.is_alone or group.place.size == 1:
+        return None
+    place = group.place
+
+    def rows(total: int) -> slice:
+        # A batch that cannot be divided is computed whole by each device.
+        return slice(*place.rows_of(total)) if total % device_count() == 0 else slice(0, total)
+
+    return rows
 
 
 def can_follow(distribution: Any) -> bool:

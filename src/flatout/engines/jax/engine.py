@@ -27,7 +27,7 @@ from flatout.seam.trainers import stock_step
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
-from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for
+from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
 from .sink import JaxLanding, JaxSink
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
@@ -317,6 +317,9 @@ class JaxEngine(Engine):
     @property
     def devices(self) -> int:
         return device_count()
+
+    def own_rows(self, model: Any) -> Callable[[int], slice] | None:
+        return own_rows_on_devices()
 
     @property
     def shares_devices(self) -> bool:

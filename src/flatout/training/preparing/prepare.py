@@ -28,7 +28,6 @@ from flatout.data.stream.chunks import RowReader, leaves_of
 from flatout.data.stream.sender import Sender
 from flatout.engines.contract import Engine
 from flatout.seam.epoch_iterators import iterator_class, plain_iterator_class
-from flatout.seam.processes.divided_calls import own_rows
 from flatout.seam.trainers import build_on_iterator, strategy_arguments, trainer_module
 from flatout.training.planning.call_facts import Source, epochs_of, steps_of
 from flatout.training.planning.decision import with_notes
@@ -129,7 +128,7 @@ def stream_rows(
         stretches=engine.reuses_memory,
         # Locking takes as long as a pass saves.
         fetches=sender.fetches and passes > 1,
-        own_rows=own_rows(model),
+        own_rows=engine.own_rows(model),
     )
     try:
         first = sender.one(reader.first_chunk())

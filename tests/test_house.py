@@ -28,7 +28,7 @@ _BELOW: dict[str, set[str]] = {
     "many": {"fit", "training", "engines", "data", "seam", "base"},
     "check": {"vectorize", "pysource", "seam", "base"},
     "runner": {"check", "fit", "training", "vectorize", "seam", "base"},
-    "doctor": {"runner", "check", "fit", "training", "vectorize", "engines", "seam", "base"},
+    "doctor": {"runner", "bench", "check", "fit", "training", "vectorize", "engines", "seam", "base"},
     "bench": {"fit", "native", "base"},
     "cli": {"runner", "bench", "check", "doctor", "base"},
 }

@@ -30,7 +30,7 @@ _LEFT_OF_LOOP, _MOST_LEFT_OF_LOOP = 1 / 20, 1 / 4
 
 @dataclass(frozen=True)
 class Evidence:
-    """What was seen of a fit; `kind` and `part` are the verdict's."""
+    """What was seen of a fit; `kind` is the verdict's, `command` what runs the script with flatout."""
 
     ablation: Ablation
     parts: tuple[Part, ...]

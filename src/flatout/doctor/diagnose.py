@@ -16,6 +16,7 @@ from flatout.base.errors import DiagnosisFailed, InvalidOption
 from flatout.base.options import current
 from flatout.base.version import __version__
 from flatout.base.when_used import jax, keras, torch
+from flatout.bench.bench_device import device
 from flatout.engines.rewind import Generators, Snapshot
 from flatout.engines.select import engine_for
 from flatout.seam import ablated_steps
@@ -29,7 +30,7 @@ from flatout.vectorize.decorator import vectorize
 from . import advice
 from .diagnosis import Diagnosis
 from .diagnosis_facts import HotLine, Memory, Span, Variant
-from .measuring.ablation import Ablation, Progress, TimedVariant, has_gpu
+from .measuring.ablation import Ablation, Progress, TimedVariant
 from .measuring.batch_hooks import users_batch_callbacks
 from .measuring.flatout_runs import FlatoutRun, run_flatout
 from .measuring.host_syncs import HostSync, HostSyncs
@@ -155,7 +156,7 @@ class _Examination:
             plan.accelerated,
             data.kind,
             kind,
-            has_gpu(),
+            device().is_gpu,
             "flatout.enable()" if is_notebook else f"python -m flatout {script}",
         )
         variants = [Variant(one.name, one.label, one.seconds) for one in ablation.variants.values()]
@@ -246,7 +247,7 @@ class _Examination:
             "data": f"{self._data.kind}, batches of {self._data.batch_size()}",
             "fit": f"{epochs} epochs of {steps} steps",
             "backend": f"{backend}, Keras {keras.__version__}",
-            "device": _device(backend),
+            "device": device().name,
             "flatout": __version__,
         }
 
@@ -279,14 +280,15 @@ def _untouched(model: Any, engine: Any, data: UserData) -> Iterator[None]:
     variables = [variable for optimizer in optimizers for variable in optimizer.variables]
     snapshot = Snapshot(model, engine, [*model.variables, *variables, *model.metrics_variables])
     seeds, generators = global_seeds(), Generators.now(engine)
-    try:
-        with ablated_steps.as_before(model):
+    with ablated_steps.as_before(model):
+        try:
             yield
-    finally:
-        snapshot.restore()
-        put_global_seeds(seeds)
-        generators.put_back(engine)
-        data.put_back()
+        finally:
+            # First of all: on jax, values may still be where the last step has left them.
+            snapshot.restore()
+            put_global_seeds(seeds)
+            generators.put_back(engine)
+            data.put_back()
 
 
 def _users_loss(model: Any) -> Callable[..., Any] | None:
@@ -314,16 +316,8 @@ def _nbytes(values: Any) -> int:
     return sum(nbytes(value) for value in values if hasattr(value, "shape"))
 
 
-def _device(backend: str) -> str:
-    if backend == "torch" and torch.cuda.is_available():
-        return str(torch.cuda.get_device_name())
-    if backend == "jax":
-        return str(jax.devices()[0].device_kind)
-    return "GPU" if has_gpu() else "cpu"
-
-
 def _peak_on_device() -> int:
-    if not has_gpu():
+    if not device().is_gpu:
         return 0
     if keras.config.backend() == "torch":
         return int(torch.cuda.max_memory_allocated())

@@ -30,8 +30,8 @@ class Part:
     """A part of a step, or of an epoch.
 
     Attributes:
-        name: One word: "input", "callbacks", "loss", "metrics", "host", "launch", "compute", "transfer"; of an epoch
-            "steps", "validation", "compile".
+        name: One word: "input", "callbacks", "progress", "loss", "metrics", "host", "launch", "compute", "transfer"; of
+            an epoch "steps", "validation", "compile".
         label: What it is, for people.
         seconds: How long it takes, in a step or in an epoch.
         share: Of the whole, from 0 to 1; what cannot be told from noise has 0.

@@ -16,7 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from flatout.base.when_used import jax, keras, tf, torch
+from flatout.base.when_used import keras
+from flatout.bench.bench_device import device
 from flatout.doctor.diagnosis_facts import Interval
 from flatout.seam import ablated_steps
 from flatout.seam.ablated_steps import AblatedStep
@@ -110,7 +111,7 @@ class Ablation:
         self._add("bar", label, plain, reading, lambda: {"verbose": verbose}, first)
         if verbose == 1:  # With 2 a line is written at the end of an epoch.
             self._add("input", "without callbacks and progress bar", plain, reading, dict, first)
-        if has_gpu():
+        if device().is_gpu:
             on_host = ablated_steps.repeated(batch, on_device=False)
             label = "one batch again and again, from host memory"
             self._add("transfer", label, plain, lambda steps: {"x": on_host, "steps_per_epoch": steps})
@@ -220,16 +221,6 @@ def _redrawn(samples: list[float]) -> np.ndarray:
     """The lower quartile of a variant's rounds, for many draws of so many rounds from them."""
     drawn = np.random.default_rng(0).integers(len(samples), size=(_DRAWS, len(samples)))
     return np.asarray(np.quantile(np.array(samples)[drawn], 0.25, axis=1))
-
-
-def has_gpu() -> bool:
-    """Whether the steps run on a GPU."""
-    backend = keras.config.backend()
-    if backend == "jax":
-        return bool(jax.default_backend() == "gpu")
-    if backend == "torch":
-        return bool(torch.cuda.is_available())
-    return bool(tf.config.list_physical_devices("GPU"))
 
 
 def repeated_rows(batch: Any, times: int) -> Any:

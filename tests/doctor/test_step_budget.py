@@ -1,0 +1,64 @@
+"""The verdict, from shares alone: what is called what, and from where on (docs/doctor.md)."""
+
+from __future__ import annotations
+
+import pytest
+
+from flatout.doctor.diagnosis_facts import Interval, Part
+from flatout.doctor.step_budget import FitLength, parts_of_epoch, verdict_of
+
+# Nothing here depends on the backend.
+pytestmark = pytest.mark.backend("jax")
+_STEP = Interval(0.01, 0.01, 0.01)
+_NONE = Interval(0.0, 0.0, 0.0)
+
+
+def verdict(
+    shares: dict[str, float],
+    compiling: float = 0.0,
+    validation: float = 0.0,
+    is_users_loss: bool = True,
+    is_users_input: bool = True,
+) -> str:
+    parts = tuple(Part(name, name, _STEP, share, share > 0) for name, share in shares.items())
+    # A fit of 10 s, without compiling and validation.
+    length = FitLength(100, 10, Interval(validation, validation, validation), compiling)
+    return verdict_of(parts, parts_of_epoch(length, _STEP), is_users_loss, is_users_input)[0]
+
+
+@pytest.mark.parametrize(
+    ("shares", "expected"),
+    [
+        ({"input": 0.20, "compute": 0.80}, "input-bound"),
+        ({"input": 0.19, "compute": 0.81}, "compute-bound"),
+        ({"callbacks": 0.21, "launch": 0.70}, "callback-bound"),  # The user's code first.
+        ({"callbacks": 0.30, "input": 0.40}, "input-bound"),
+        ({"loss": 0.25, "launch": 0.70}, "loss-bound"),
+        ({"launch": 0.30, "host": 0.10, "compute": 0.60}, "launch-bound"),
+        ({"launch": 0.10, "host": 0.30, "compute": 0.60}, "host-bound"),
+        ({"launch": 0.25, "host": 0.10, "compute": 0.65}, "compute-bound"),
+        ({"transfer": 0.30, "compute": 0.70}, "transfer-bound"),
+        ({"input": 0.0, "launch": 0.0, "compute": 0.3}, "not separable"),
+    ],
+)
+def test_kinds_and_their_limits(shares: dict[str, float], expected: str) -> None:
+    assert verdict(shares) == expected
+
+
+def test_keras_own_loss_computes_and_its_own_input_is_no_code_of_the_user() -> None:
+    assert verdict({"loss": 0.5, "compute": 0.5}, is_users_loss=False) == "compute-bound"
+    assert verdict({"input": 0.25, "launch": 0.60}, is_users_input=False) == "launch-bound"
+
+
+def test_compiling_and_validation_are_those_of_the_whole_fit() -> None:
+    shares = {"input": 0.30, "compute": 0.70}
+    assert verdict(shares, compiling=9.0) == "input-bound"
+    assert verdict(shares, compiling=11.0) == "compile-bound"
+    assert verdict(shares, validation=0.9) == "input-bound"
+    assert verdict(shares, validation=1.1) == "validation-bound"
+
+
+def test_seconds_that_are_few_are_no_long_compiling() -> None:
+    length = FitLength(10, 1, _NONE, 1.5)
+    parts = (Part("compute", "computing", _STEP, 1.0),)
+    assert verdict_of(parts, parts_of_epoch(length, _STEP), False, False)[0] == "compute-bound"

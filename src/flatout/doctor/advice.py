@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import ast
 import linecache
-import math
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ import numpy as np
 
 from flatout.base.when_used import keras
 
-from .diagnosis_facts import Change, Gain, HotLine, Part
+from .diagnosis_facts import NO_TIME, Change, Gain, HotLine, Part
 from .measuring.ablation import Ablation
 from .measuring.flatout_runs import FlatoutRun
 from .measuring.host_syncs import HostSync
-from .step_budget import HIGHLY, LONG_TO_COMPILE, MODERATELY, MOSTLY_COMPILED, FitLength
+from .step_budget import HIGHLY, LONG_TO_COMPILE, MODERATELY, MOSTLY_COMPILED, FitLength, between_epochs
 
 # What makes a loss slow; other rules are about what is wrong in it, whatever its speed.
 _SLOW = ("FO10", "FO20", "FO30", "FO40")
@@ -50,6 +49,15 @@ class Evidence:
     def step(self) -> np.ndarray:
         return self.ablation.seconds("real", "bar")
 
+    def gain(self, step: np.ndarray, is_measured: bool = False) -> Gain:
+        """Of epochs whose steps take so long, with all that is between them and after them as it is."""
+        return _gain(self.length.epoch(self.step), self.length.epoch(step), is_measured)
+
+    def hottest(self, part: str) -> HotLine:
+        """The line of a part in which the user's Python spends most time."""
+        found = (one for one in self.hot_lines if one.part == part)
+        return next(found, HotLine(part, "", 0, "a callback", "", 0.0))
+
     def share(self, name: str) -> float:
         return next((part.share for part in (*self.parts, *self.epoch) if part.name == name), 0.0)
 
@@ -70,7 +78,7 @@ def _input(evidence: Evidence) -> Iterator[Change]:
     why = f"{share:.0%} of each step waits for the {evidence.data_kind}."
     if line is None:
         change = "Read it in the background or in worker processes, and convert rows once, before training."
-        yield Change("FO901", "The input is slow", why, change, gain=_bounded(step, step - waited))
+        yield Change("FO901", "The input is slow", why, change, gain=evidence.gain(step - waited))
         return
     first, last = _loop_around(line)
     lines = [one for one in evidence.hot_lines if one.part == "input" and one.path == line.path]
@@ -84,27 +92,41 @@ def _input(evidence: Evidence) -> Iterator[Change]:
         line.path,
         line.line,
         _source(line.path, first, last),
-        gain=_of_loop(step, of_loop * waited) if first < last else _bounded(step, step - waited),
+        gain=_of_loop(evidence, of_loop * waited) if first < last else evidence.gain(step - waited),
     )
 
 
 def _callbacks(evidence: Evidence) -> Iterator[Change]:
-    share = evidence.share("callbacks")
-    if share < MODERATELY:
-        return
-    lines = [one for one in evidence.hot_lines if one.part == "callbacks"]
-    line = lines[0] if lines else HotLine("callbacks", "", 0, "a callback", "", 0.0)
-    yield Change(
-        "FO907",
-        f"`{line.function}` runs at every batch",
-        f"{share:.0%} of each step is spent in your callbacks.",
-        "Do it in on_epoch_end, or every hundredth batch: `if batch % 100: return`.",
-        line.path,
-        line.line,
-        _source(line.path, line.line, line.line),
-        after="    if batch % 100:\n        return",
-        gain=_measured(evidence.step, evidence.ablation.seconds("bar")),
-    )
+    at_batches, at_epochs = evidence.share("callbacks"), evidence.share("epoch callbacks")
+    length = evidence.length
+    if at_batches >= MODERATELY:
+        line = evidence.hottest("callbacks")
+        without = replace(length, between=between_epochs(evidence.ablation, with_callbacks=False))
+        yield Change(
+            "FO907",
+            f"`{line.function}` runs at every batch",
+            f"{at_batches:.0%} of each step is spent in your callbacks.",
+            "Do it in on_epoch_end, or every hundredth batch: `if batch % 100: return`.",
+            line.path,
+            line.line,
+            _source(line.path, line.line, line.line),
+            after="    if batch % 100:\n        return",
+            gain=_gain(length.epoch(evidence.step), without.epoch(evidence.ablation.seconds("bar")), True),
+        )
+    if at_epochs >= HIGHLY:
+        line = evidence.hottest("epoch callbacks")
+        without = replace(length, callbacks=NO_TIME)
+        yield Change(
+            "FO907",
+            f"`{line.function}` runs at every epoch",
+            f"{at_epochs:.0%} of each epoch is spent in your callbacks at its beginning and its end.",
+            "Do it every few epochs, or on fewer rows.",
+            line.path,
+            line.line,
+            _source(line.path, line.line, line.line),
+            after="    if epoch % 5:\n        return",
+            gain=_gain(length.epoch(evidence.step), without.epoch(evidence.step), False),
+        )
 
 
 def _loss(evidence: Evidence) -> Iterator[Change]:
@@ -114,13 +136,9 @@ def _loss(evidence: Evidence) -> Iterator[Change]:
 
     backend = keras.config.backend()
     found = [one for one in findings_of(evidence.loss, backend) if one.severity != "info"]
-    # As array code a loss takes hardly longer than the mean of the outputs.
-    gain, vectorized = (_gain_of_loss(evidence, name) for name in ("trivial loss", "vectorized loss"))
+    gain, vectorized = _gain_of_loss(evidence, "one row", "trivial loss"), _gain_of_loss(evidence, "vectorized loss")
     by_itself = ""
-    if gain is not None and vectorized is not None and vectorized.low >= _WORTH:
-        # By hand it becomes quicker than by a machine, but not as quick as nothing.
-        about = math.sqrt(max(1.0, gain.times) * vectorized.times)
-        gain = Gain(about, min(about, vectorized.times), max(about, gain.times), is_measured=False)
+    if vectorized is not None and vectorized.low >= _WORTH:
         by_itself = f" `flatout.vectorize` does it: {vectorized.times:.1f} times faster, measured here."
     for one in found:
         is_slow = one.code.startswith(_SLOW)
@@ -143,18 +161,19 @@ def _loss(evidence: Evidence) -> Iterator[Change]:
         yield Change("FO902", f"`{evidence.loss.__name__}` is slow", why, change, path, line, gain=gain)
 
 
-def _gain_of_loss(evidence: Evidence, name: str) -> Gain | None:
-    """Of another loss that was timed in the place of the user's; compiling counts where the fit is bound by it."""
+def _gain_of_loss(evidence: Evidence, *names: str) -> Gain | None:
+    """Of the first loss that was timed in the place of the user's; compiling counts where the fit is bound by it."""
     variants, length = evidence.ablation.variants, evidence.length
-    if name not in variants:
+    name = next((name for name in names if name in variants), None)
+    if name is None:
         return None
     saved = evidence.ablation.seconds("cached") - evidence.ablation.seconds(name)
     compiling = max(0.0, variants["cached"].compiling - variants[name].compiling)
-    before, after = evidence.step, evidence.step - saved
+    is_measured = name == "vectorized loss"
     if evidence.kind == "compile-bound":
-        before = np.array([length.seconds(step) for step in before])
-        after = np.array([length.seconds(step) - compiling for step in after])
-    return _gain(before, after, is_measured=name == "vectorized loss")
+        after = length.seconds(evidence.step - saved) - compiling
+        return _gain(length.seconds(evidence.step), after, is_measured)
+    return evidence.gain(evidence.step - saved, is_measured)
 
 
 def _fixed(evidence: Evidence) -> Iterator[Change]:
@@ -163,8 +182,8 @@ def _fixed(evidence: Evidence) -> Iterator[Change]:
     if evidence.kind not in ("launch-bound", "host-bound") or larger is None:
         return
     rows = evidence.ablation.rows
-    per_row = evidence.ablation.seconds("larger") / larger.rows
-    gain = _measured(evidence.step / rows, per_row)
+    # Of as many rows as a step has now.
+    gain = evidence.gain(evidence.ablation.seconds("larger") * rows / larger.rows, is_measured=True)
     if gain.times >= _WORTH:
         yield Change(
             "FO903",
@@ -232,7 +251,14 @@ def _flatout(evidence: Evidence) -> Iterator[Change]:
     if not accelerated:
         return
     best = max(accelerated, key=lambda run: run.times.mid)
-    gain = Gain(best.times.mid, best.times.low, best.times.high, is_measured=True)
+    # What it takes between epochs was timed with its steps.
+    rest = replace(evidence.length, between=NO_TIME)
+    before = evidence.length.epoch(evidence.step)
+    low, mid, high = (
+        float(np.median(before / rest.epoch(evidence.step / times)))
+        for times in (best.times.low, best.times.mid, best.times.high)
+    )
+    gain = Gain(mid, low, high, is_measured=True)
     if gain.low < _WORTH:
         return
     code = {"input-bound": "FO901", "host-bound": "FO902", "launch-bound": "FO903"}.get(evidence.kind, "FO902")
@@ -252,18 +278,12 @@ def _flatout(evidence: Evidence) -> Iterator[Change]:
     )
 
 
-def _of_loop(step: np.ndarray, loop: np.ndarray) -> Gain:
+def _of_loop(evidence: Evidence, loop: np.ndarray) -> Gain:
     """Of a loop over rows that becomes array code: about what that takes, and nothing at all as the bound."""
-    about, least = (_bounded(step, step - (1 - left) * loop) for left in (_LEFT_OF_LOOP, _MOST_LEFT_OF_LOOP))
-    return Gain(about.times, min(about.low, least.times), _bounded(step, step - loop).times, is_measured=False)
-
-
-def _measured(before: np.ndarray, after: np.ndarray) -> Gain:
-    return _gain(before, after, is_measured=True)
-
-
-def _bounded(before: np.ndarray, after: np.ndarray) -> Gain:
-    return _gain(before, after, is_measured=False)
+    about, least, most = (
+        evidence.gain(evidence.step - (1 - left) * loop) for left in (_LEFT_OF_LOOP, _MOST_LEFT_OF_LOOP, 0.0)
+    )
+    return Gain(about.times, min(about.low, least.times), most.times, is_measured=False)
 
 
 def _gain(before: np.ndarray, after: np.ndarray, is_measured: bool) -> Gain:

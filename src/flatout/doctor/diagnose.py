@@ -31,14 +31,14 @@ from . import advice
 from .diagnosis import Diagnosis
 from .diagnosis_facts import HotLine, Memory, Span, Variant
 from .measuring.ablation import Ablation, Progress, TimedVariant
-from .measuring.batch_hooks import users_batch_callbacks
 from .measuring.flatout_runs import FlatoutRun, run_flatout
 from .measuring.host_syncs import HostSync, HostSyncs
 from .measuring.hot_lines import Sampler
 from .measuring.step_clock import StepClock, TooFewBatches
 from .measuring.user_data import UserData
+from .measuring.users_callbacks import users_callbacks
 from .measuring.validation_time import validation_seconds
-from .step_budget import FitLength, parts_of_epoch, parts_of_step, verdict_of
+from .step_budget import FitLength, between_epochs, parts_of_epoch, parts_of_step, verdict_of
 
 DEFAULT_BUDGET = 60.0
 # Of the time that is given, for rounds of variants; the rest is for compiling, sampling and flatout's own engine.
@@ -117,12 +117,12 @@ class _Examination:
         self._unchecked: list[str] = [f"Going back: {data.unrestored}"] if data.unrestored else []
         leaves = keras.tree.flatten([call[name] for name in ("x", "y", "validation_data")])
         self._shared = [model, *(leaf for leaf in leaves if leaf is not None)]
-        _, left_out = users_batch_callbacks(call["callbacks"], self._shared)
+        _, left_out = users_callbacks(call["callbacks"], self._shared, at_epochs=True)
         self._unchecked += [f"Callbacks: {one}" for one in left_out]
         self._loss = _users_loss(model)
 
-    def _callbacks(self) -> list[Any]:
-        return users_batch_callbacks(self._call["callbacks"], self._shared)[0]
+    def _callbacks(self, at_epochs: bool) -> list[Any]:
+        return users_callbacks(self._call["callbacks"], self._shared, at_epochs)[0]
 
     def result(self) -> Diagnosis:
         model, call, data = self._model, self._call, self._data
@@ -133,14 +133,16 @@ class _Examination:
         ablation = Ablation(model, data, self._callbacks, verbose, until_rounds, self._tell)
         self._add_changes(ablation)
         ablation.warm_up()
+        steps = call["steps_per_epoch"] or data.batches_in_pass() or 1
+        ablation.add_epochs(steps)
         ablation.run()
         real = ablation.as_it_is
         hot_lines, syncs, timeline = self._watched(ablation)
         runs = self._flatout(real)
-        validation, why = validation_seconds(model, call)
-        steps = call["steps_per_epoch"] or data.batches_in_pass() or 1
+        validation, why = validation_seconds(model, call, engine_for(keras.config.backend()))
         epochs = max(1, call["epochs"] - call["initial_epoch"])
-        length = FitLength(steps, epochs, validation, ablation.starting + ablation.variants["cached"].compiling)
+        compiling = ablation.starting + ablation.variants["cached"].compiling
+        length = FitLength(steps, epochs, validation, compiling, between_epochs(ablation), ablation.at_epochs)
         parts, epoch = parts_of_step(ablation), parts_of_epoch(length, real.seconds)
         kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays")
         plan = plan_call("fit", model, {**call, "x": data.left(call["x"])}, current())[0]
@@ -179,9 +181,12 @@ class _Examination:
 
     def _add_changes(self, ablation: Ablation) -> None:
         """What could be changed, to be timed beside the step as it is."""
-        if self._loss is not None and hasattr(ablated_steps.only_loss(self._model), "fn"):
-            with contextlib.suppress(Exception):
-                ablation.add_loss(vectorize(self._loss))
+        if self._loss is not None:
+            ablation.add("one row", "and your loss of one row", ablated_steps.with_loss_of_one_row(self._model))
+            if hasattr(ablated_steps.only_loss(self._model), "fn"):
+                with contextlib.suppress(Exception):
+                    step = ablated_steps.with_loss_function(self._model, vectorize(self._loss))
+                    ablation.add("vectorized loss", "and your loss as array code", step)
         rows = len(keras.tree.flatten(self._call["x"])[0]) if self._data.kind == "arrays" else 0
         larger = min(_LARGER_BATCH, rows // 8)
         if larger >= 2 * ablation.rows:
@@ -190,12 +195,9 @@ class _Examination:
     def _watched(self, ablation: Ablation) -> tuple[tuple[HotLine, ...], list[HostSync], tuple[Span, ...]]:
         """The user's lines that steps spend their time in, those that wait for the device, and some steps."""
         self._tell("looking for the lines", 0.9)
-        variant = ablation.as_it_is
-        callbacks = self._callbacks()
-        length = max(3, min(variant.steps, round(_SECONDS_SAMPLED / variant.seconds.mid)))
-        watched = replace(
-            variant, steps=length, arguments=lambda: {**variant.arguments(), "callbacks": callbacks}, samples=[]
-        )
+        variant = ablation.variants.get("real epochs", ablation.as_it_is)
+        callbacks = self._callbacks(variant is not ablation.as_it_is)
+        watched = replace(variant, arguments=lambda: {**variant.arguments(), "callbacks": callbacks}, samples=[])
         sampler, reads = Sampler(), len(self._data.reads)
         clock: StepClock | None = None
         ended = time.perf_counter() + _SECONDS_SAMPLED
@@ -206,7 +208,7 @@ class _Examination:
                 if clock is None:
                     break
         with HostSyncs() as reads_on_host, contextlib.suppress(TooFewBatches):
-            replace(watched, steps=3).run(self._model)
+            replace(ablation.as_it_is, steps=3, samples=[]).run(self._model)
         syncs = [one for one in reads_on_host.syncs() if one.is_of_user]
         if clock is None:
             return sampler.hot_lines(), syncs, ()
@@ -231,7 +233,7 @@ class _Examination:
             if time.perf_counter() > self._until and runs:
                 break
             try:
-                run = run_flatout(self._model, self._data, self._callbacks, placement, stock_step)
+                run = run_flatout(self._model, self._data, lambda: self._callbacks(False), placement, stock_step)
             except Exception as error:
                 self._unchecked.append(f"flatout's engine, {placement} data: {type(error).__name__}: {error}")
                 continue

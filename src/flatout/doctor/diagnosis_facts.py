@@ -25,13 +25,16 @@ class Interval:
         return cls(float(cuts[0]), float(cuts[9]), float(cuts[18]))
 
 
+NO_TIME = Interval(0.0, 0.0, 0.0)
+
+
 @dataclass(frozen=True)
 class Part:
     """A part of a step, or of an epoch.
 
     Attributes:
         name: One word: "input", "callbacks", "progress", "loss", "metrics", "host", "launch", "compute", "transfer"; of
-            an epoch "steps", "validation", "compile".
+            an epoch "steps", "between", "epoch callbacks", "validation", "compile".
         label: What it is, for people.
         seconds: How long it takes, in a step or in an epoch.
         share: Of the whole, from 0 to 1; what cannot be told from noise has 0.

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from .diagnosis_facts import Interval, Part
+from .diagnosis_facts import NO_TIME, Interval, Part
 from .measuring.ablation import Ablation
 
 # XProf's: from here on a step is moderately, or highly, bound by its input; kernel launches have limits of their own.
@@ -58,9 +59,29 @@ class FitLength:
     epochs: int
     validation: Interval
     compiling: float
+    between: Interval = NO_TIME
+    callbacks: Interval = NO_TIME
 
-    def seconds(self, step: float) -> float:
-        return self.compiling + self.epochs * (self.steps * step + self.validation.mid)
+    def epoch(self, step: Any) -> Any:
+        """Seconds of an epoch, by those of a step."""
+        return self.steps * step + self.between.mid + self.callbacks.mid + self.validation.mid
+
+    def seconds(self, step: Any) -> Any:
+        """Seconds of the whole fit."""
+        return self.compiling + self.epochs * self.epoch(step)
+
+
+def between_epochs(ablation: Ablation, with_callbacks: bool = True) -> Interval:
+    """Seconds that Keras takes between two epochs; nothing where that cannot be told from noise."""
+    if "bar epochs" not in ablation.variants:
+        return NO_TIME
+    epoch, step = ablation.seconds("bar epochs"), ablation.seconds("bar")
+    at_epochs = 0.0
+    if with_callbacks:
+        epoch, step = ablation.seconds("real epochs", "bar epochs"), ablation.seconds("real", "bar")
+        at_epochs = ablation.at_epochs.mid
+    found = Interval.of(list(map(float, ablation.steps_of_epoch * (epoch - step) - at_epochs)))
+    return found if found.low > 0 else NO_TIME
 
 
 def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
@@ -103,10 +124,15 @@ def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
 def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:
     """Where an epoch's time goes; and compiling, as its share of the whole fit."""
     steps = Interval(*(length.steps * value for value in (step.low, step.mid, step.high)))
-    whole = steps.mid + length.validation.mid
+    whole = length.epoch(step.mid)
     parts = [Part("steps", f"{length.steps} steps", steps, steps.mid / whole)]
-    if length.validation.mid:
-        parts.append(Part("validation", "validation", length.validation, length.validation.mid / whole))
+    for name, label, seconds in (
+        ("between", "between two epochs", length.between),
+        ("epoch callbacks", "your callbacks at epochs", length.callbacks),
+        ("validation", "validation", length.validation),
+    ):
+        if seconds.mid:
+            parts.append(Part(name, label, seconds, seconds.mid / whole))
     compiling = Interval(length.compiling, length.compiling, length.compiling)
     share = length.compiling / length.seconds(step.mid)
     return (*parts, Part("compile", "compiling, once; share of the whole fit", compiling, share))
@@ -124,7 +150,8 @@ def verdict_of(
         # Keras' own, of which nothing is to be taken away.
         shares["compute"] = shares.get("compute", 0.0) + shares.pop("loss", 0.0)
     of_epoch = {part.name: part for part in epoch}
-    compiling, validation = of_epoch["compile"], of_epoch.get("validation")
+    compiling, validation, at_epochs = (of_epoch.get(one) for one in ("compile", "validation", "epoch callbacks"))
+    assert compiling is not None
     name, share = _largest(shares, is_users_input)
     of_fit = share * (1.0 - compiling.share)
     seconds = compiling.seconds.mid
@@ -132,6 +159,11 @@ def verdict_of(
         return "compile-bound", f"Compile-bound: compiling takes {seconds:.1f} s, {compiling.share:.0%} of the fit."
     if validation is not None and validation.share > max(_MOSTLY_VALIDATED, of_fit):
         return "validation-bound", f"Validation-bound: {validation.share:.0%} of each epoch is validation."
+    if at_epochs is not None and at_epochs.share >= max(HIGHLY, share * of_epoch["steps"].share):
+        return (
+            "callback-bound",
+            f"Highly callback-bound: {at_epochs.share:.0%} of each epoch is spent in your callbacks.",
+        )
     if name:
         return _KINDS[name], f"Highly {_KINDS[name]}: {share:.0%} of each step {_ASKED[name]}."
     computes = shares.get("compute", 0.0)

@@ -46,8 +46,14 @@ class AblatedStep:
         loss_function: Callable[..., Any] | None = None,
         function: Callable[..., Any] | None = None,
     ):
-        self._model, self._methods, self._loss_function = model, methods or {}, loss_function
-        self._function = function
+        train_step = model.train_step
+
+        def of_its_own(*args: Any) -> Any:
+            return train_step(*args)
+
+        # jax gives what it has compiled of a model's method to all that ask for the same method.
+        self._methods = {"train_step": of_its_own, **(methods or {})}
+        self._model, self._loss_function, self._function = model, loss_function, function
 
     @contextlib.contextmanager
     def in_place(self, around: Callable[[Callable[..., Any]], Callable[..., Any]]) -> Iterator[None]:
@@ -88,8 +94,19 @@ def without_metrics(model: Any) -> AblatedStep:
 
 
 def with_loss_function(model: Any, function: Callable[..., Any]) -> AblatedStep:
-    """With another function for the one that the model's only loss calls, which is one of Keras' wrappers."""
+    """With another function for the one that the model's only loss calls."""
     return AblatedStep(model, loss_function=function)
+
+
+def with_loss_of_one_row(model: Any) -> AblatedStep:
+    """With the loss of a batch's first row: what a loop over rows does once, as array code would for all of them."""
+    loss = only_loss(model)
+    function = getattr(loss, _called_by(loss))
+
+    def of_one_row(y_true: Any, y_pred: Any, **kwargs: Any) -> Any:
+        return function(*keras.tree.map_structure(lambda leaf: leaf[:1], (y_true, y_pred)), **kwargs)
+
+    return AblatedStep(model, loss_function=of_one_row)
 
 
 def without_step(model: Any) -> AblatedStep:
@@ -125,9 +142,15 @@ def _calling(model: Any, function: Callable[..., Any] | None) -> Iterator[None]:
         yield
         return
     loss = only_loss(model)
-    with _kept(loss, ("fn",)):
-        vars(loss)["fn"] = function
+    name = _called_by(loss)
+    with _kept(loss, (name,)):
+        vars(loss)[name] = function
         yield
+
+
+def _called_by(loss: Any) -> str:
+    """Where a loss has its function: one of Keras' wrappers, or a class of its own."""
+    return "fn" if hasattr(loss, "fn") else "call"
 
 
 def as_before(model: Any) -> contextlib.AbstractContextManager[None]:

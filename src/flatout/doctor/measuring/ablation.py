@@ -18,7 +18,7 @@ import numpy as np
 
 from flatout.base.when_used import keras
 from flatout.bench.bench_device import device
-from flatout.doctor.diagnosis_facts import Interval
+from flatout.doctor.diagnosis_facts import NO_TIME, Interval
 from flatout.seam import ablated_steps
 from flatout.seam.ablated_steps import AblatedStep
 
@@ -28,6 +28,11 @@ from .user_data import UserData
 _SECONDS_OF_A_SEGMENT = 0.12
 _MOST_STEPS, _MOST_WARM = 300, 8
 _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 9
+# An epoch up to here is timed as a whole; of a longer one, and of a generator's, which reads on, as much as the second.
+_SHORT_EPOCH, _SECONDS_OF_AN_EPOCH = 1.0, 0.3
+_EPOCHS_TIMED = 2
+# Beyond the rows, what compiling takes grows about so, if it grows at all: loops are unrolled.
+_COMPILING_GROWS = 2
 
 _DRAWS = 400
 # Without these there is nothing to tell.
@@ -50,6 +55,7 @@ class TimedVariant:
         compiling: Seconds of its first step beyond those of a later one.
         steps: To time at once.
         rows: Of a batch; 0 for as many as the user's.
+        estimate: Seconds of a step when it first ran.
     """
 
     name: str
@@ -62,6 +68,7 @@ class TimedVariant:
     compiling: float = 0.0
     steps: int = 1
     rows: int = 0
+    estimate: float = 0.0
 
     @property
     def seconds(self) -> Interval:
@@ -78,20 +85,29 @@ class Ablation:
     Args:
         model: Compiled and built.
         data: What it is trained on.
-        callbacks: Makes those of the user's that are to be timed.
+        callbacks: Makes those of the user's that are to be timed: at batches, or at epochs, too.
         verbose: As the user's.
         until: `perf_counter` after which no new round begins.
     """
 
     def __init__(
-        self, model: Any, data: UserData, callbacks: Callable[[], list[Any]], verbose: Any, until: float, tell: Progress
+        self,
+        model: Any,
+        data: UserData,
+        callbacks: Callable[[bool], list[Any]],
+        verbose: Any,
+        until: float,
+        tell: Progress,
     ):
         self._model, self._data, self._until, self._tell = model, data, until, tell
+        self._callbacks, self._verbose = callbacks, verbose
         self.rows = data.batch_size()
         self.variants: dict[str, TimedVariant] = {}
         self.left_out: list[str] = []
         # What the first program of a process takes beside its own compiling.
         self.starting = 0.0
+        self.steps_of_epoch = 0
+        self._called_at_epochs: list[list[Any]] = []
         plain = ablated_steps.plain(model)
         self._plain = plain
         batch = data.first_batch()
@@ -103,10 +119,10 @@ class Ablation:
         self._again = again
         first = WARM_STEPS + data.ahead
         self._add("cached", "one batch again and again, no callbacks", plain, again)
-        has_callbacks = bool(callbacks())
+        has_callbacks = bool(callbacks(False))
         reading = data.reading
         if has_callbacks:
-            self._add("real", "as it is", plain, reading, lambda: {"verbose": verbose, "callbacks": callbacks()}, first)
+            self._add("real", "as it is", plain, reading, lambda: self._called(at_epochs=False), first)
         label = "without your callbacks" if has_callbacks else "as it is"
         self._add("bar", label, plain, reading, lambda: {"verbose": verbose}, first)
         if verbose == 1:  # With 2 a line is written at the end of an epoch.
@@ -118,6 +134,7 @@ class Ablation:
         self._add("empty", "and a step that does nothing", ablated_steps.without_step(model), again)
         twice = ablated_steps.repeated(repeated_rows(batch, 2))
         self._add("twice", "one batch of twice the rows", plain, lambda steps: {"x": twice, "steps_per_epoch": steps})
+        self.variants["twice"].rows = 2 * self.rows
         self._add("trivial loss", "and the mean of the outputs as loss", ablated_steps.without_loss(model), again)
         if model.metrics and len(model.metrics) > 1:
             self._add("no metrics", "and without metrics", ablated_steps.without_metrics(model), again)
@@ -133,15 +150,31 @@ class Ablation:
     ) -> None:
         self.variants[name] = TimedVariant(name, label, step, data, arguments, first)
 
+    def _called(self, at_epochs: bool) -> dict[str, Any]:
+        callbacks = self._callbacks(at_epochs)
+        if at_epochs:
+            self._called_at_epochs.append(callbacks)
+        return {"verbose": self._verbose, "callbacks": callbacks}
+
+    @property
+    def at_epochs(self) -> Interval:
+        """Seconds of an epoch that the user's callbacks take at its beginning and its end."""
+        taken = [
+            sum(seconds for callback in callbacks for _, seconds in callback.epoch_calls) / _EPOCHS_TIMED
+            for callbacks in self._called_at_epochs
+            # Not those that were made, and have not been called.
+            if any(callback.epoch_calls for callback in callbacks)
+        ]
+        return Interval.of(taken) if taken else NO_TIME
+
     @property
     def as_it_is(self) -> TimedVariant:
         """The step with all that the user has."""
         return self.variants["real" if "real" in self.variants else "bar"]
 
-    def add_loss(self, function: Callable[..., Any]) -> None:
-        """Also time the step with another function for the loss."""
-        step = ablated_steps.with_loss_function(self._model, function)
-        self._add("vectorized loss", "and your loss as array code", step, self._again)
+    def add(self, name: str, label: str, step: AblatedStep) -> None:
+        """Also time another step, on one batch again and again."""
+        self._add(name, label, step, self._again)
 
     def add_batch_size(self, rows: int) -> None:
         """Also time the step as it is in batches of another size."""
@@ -161,16 +194,41 @@ class Ablation:
             self._warm(cold)
         for number, variant in enumerate(list(self.variants.values())):
             self._tell(f"compiling: {variant.label}", 0.4 * number / len(self.variants))
-            if time.perf_counter() > self._until and variant.name not in _NEEDED:
+            times = max(1.0, variant.rows / self.rows)
+            needed = self.variants["cached"].compiling * (times**_COMPILING_GROWS if times > 1 else 0.0)
+            if time.perf_counter() + needed > self._until and variant.name not in _NEEDED:
                 self._leave_out(variant, "there was no time left")
                 continue
             self._try(variant, self._warm)
         if "trivial loss" in self.variants:
             self.starting = max(0.0, cold.compiling - self.variants["trivial loss"].compiling)
 
+    def add_epochs(self, steps: int) -> None:
+        """Also time epochs of at most so many steps: from a step to the same one of the next epoch.
+
+        Their seconds are still those of a step, with its share of what happens between two epochs.
+        """
+        is_short = self._data.kind != "generator" and steps * self.as_it_is.estimate <= _SHORT_EPOCH
+        at_once = self._model.steps_per_execution
+        count = steps if is_short else min(steps, math.ceil(_SECONDS_OF_AN_EPOCH / self.as_it_is.estimate))
+        calls = count // at_once
+        if calls < 2 or count % at_once:
+            return
+        self.steps_of_epoch = count
+
+        def data(_: int) -> dict[str, Any]:
+            return self._data.epochs(count, _EPOCHS_TIMED)
+
+        first = min(self.as_it_is.first, calls - 1)
+        if self._callbacks(True):
+            self._add("real epochs", "as it is, whole epochs", self._plain, data, lambda: self._called(True), first)
+        self._add("bar epochs", "and without callbacks", self._plain, data, lambda: {"verbose": self._verbose}, first)
+        for name in self.variants.keys() & {"real epochs", "bar epochs"}:
+            self.variants[name].steps = calls
+
     def _warm(self, variant: TimedVariant) -> None:
         clock = variant.run(self._model)
-        variant.compiling = max(0.0, clock.first_call - clock.seconds)
+        variant.compiling, variant.estimate = max(0.0, clock.first_call - clock.seconds), clock.seconds
         variant.steps = int(np.clip(math.ceil(_SECONDS_OF_A_SEGMENT / clock.seconds), 1, _MOST_STEPS))
         # The first batches of a pipeline come slower than those after them.
         variant.first += min(_MOST_WARM, variant.steps // 4)

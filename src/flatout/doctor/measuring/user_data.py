@@ -96,6 +96,15 @@ class UserData:
             return {**arguments, "epochs": -(-steps // in_pass)}
         return {**arguments, "steps_per_epoch": steps, "epochs": 1}
 
+    def epochs(self, steps: int, count: int) -> dict[str, Any]:
+        """Arguments of a `fit` of so many epochs of `steps` each."""
+        arguments = self.reading(steps)
+        if arguments["epochs"] == 1 and steps == self.batches_in_pass():
+            # A pass each, as the user's epochs are: a new one begins.
+            arguments |= self._first_rows(steps * self.batch_size()) if self.kind == "arrays" else {}
+            arguments["steps_per_epoch"] = None
+        return {**arguments, "epochs": count}
+
     def _first_rows(self, rows: int) -> dict[str, Any]:
         def first(leaf: Any) -> Any:
             return None if leaf is None else leaf.iloc[:rows] if hasattr(leaf, "iloc") else leaf[:rows]

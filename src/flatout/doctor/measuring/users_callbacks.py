@@ -1,4 +1,4 @@
-"""The user's callbacks as a measurement calls them: copies, and only for what happens at every batch."""
+"""The user's callbacks as a measurement calls them: copies, for what happens at batches, or at epochs, too."""
 
 from __future__ import annotations
 
@@ -10,40 +10,43 @@ from typing import Any
 from flatout.base.when_used import keras
 from flatout.seam.keras_names import is_of_keras
 
-_HOOKS = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_AT_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
+_AT_EPOCHS = ("on_epoch_begin", "on_epoch_end")
 
 
-def users_batch_callbacks(callbacks: Any, shared: list[Any]) -> tuple[list[Any], list[str]]:
-    """The callbacks of the user's own classes that act on batches, and why others are left out.
+def users_callbacks(callbacks: Any, shared: list[Any], at_epochs: bool = False) -> tuple[list[Any], list[str]]:
+    """The callbacks of the user's own classes that act on batches, or on epochs, and why others are left out.
 
     Those of Keras write files, restore weights or log to services; with a class of the user's own, that is code of
-    theirs which a measurement has to run to time it: on a copy, and without what it does at the end of an epoch. The
-    copies have the model and the arrays in `shared` in common with the user's.
+    theirs which a measurement has to run to time it: on a copy. The copies have the model and the arrays in `shared` in
+    common with the user's.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
+    hooks = (*_AT_BATCHES, *_AT_EPOCHS) if at_epochs else _AT_BATCHES
     found, left_out = [], []
     for callback in keras.tree.flatten(callbacks if callbacks is not None else []):
-        if callback is None or not _acts_on_batches(callback):
+        if callback is None or not _acts_on(callback, hooks):
             continue
         name = type(callback).__name__
         if _is_of_library(callback):
-            left_out.append(f"{name}, whose work at batches was not timed: it would have written files or logs.")
+            left_out.append(f"{name}, whose work was not timed: it would have written files or logs.")
             continue
         try:
-            found.append(_watched(copy.deepcopy(callback, {id(one): one for one in shared})))
+            found.append(_watched(copy.deepcopy(callback, {id(one): one for one in shared}), at_epochs))
         except Exception as error:
             left_out.append(f"{name}, which could not be copied ({type(error).__name__}: {error}).")
     return found, left_out
 
 
-def _watched(callback: Any) -> Any:
-    """A callback that passes on to another what happens at batches, and keeps when, and how long that took."""
+def _watched(callback: Any, at_epochs: bool) -> Any:
+    """A callback that passes on to another what happens, and keeps when that was and how long it took."""
 
-    class BatchHooks(keras.callbacks.Callback):
+    class Watched(keras.callbacks.Callback):
         def __init__(self) -> None:
             super().__init__()
             self.calls: list[tuple[float, float]] = []
+            self.epoch_calls: list[tuple[float, float]] = []
 
         def set_model(self, model: Any) -> None:
             super().set_model(model)
@@ -57,20 +60,26 @@ def _watched(callback: Any) -> Any:
             callback.on_train_begin(logs)
 
         def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
-            callback.on_epoch_begin(epoch, logs)
+            self._timed(self.epoch_calls, callback.on_epoch_begin, epoch, logs)
 
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            if at_epochs:
+                self._timed(self.epoch_calls, callback.on_epoch_end, epoch, logs)
+
+        def _timed(self, calls: list[tuple[float, float]], hook: Any, number: int, logs: Any) -> None:
+            began = time.perf_counter()
+            hook(number, logs)
+            calls.append((began, time.perf_counter() - began))
+
+    class WatchedAtBatches(Watched):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:
-            self._timed(callback.on_train_batch_begin, batch, logs)
+            self._timed(self.calls, callback.on_train_batch_begin, batch, logs)
 
         def on_train_batch_end(self, batch: int, logs: Any = None) -> None:
-            self._timed(callback.on_train_batch_end, batch, logs)
+            self._timed(self.calls, callback.on_train_batch_end, batch, logs)
 
-        def _timed(self, hook: Any, batch: int, logs: Any) -> None:
-            began = time.perf_counter()
-            hook(batch, logs)
-            self.calls.append((began, time.perf_counter() - began))
-
-    return BatchHooks()
+    # Keras makes logs for batches only if there is a callback that has such a hook.
+    return WatchedAtBatches() if _acts_on(callback, _AT_BATCHES) else Watched()
 
 
 def _is_of_library(callback: Any) -> bool:
@@ -82,10 +91,10 @@ def _is_of_library(callback: Any) -> bool:
     return any(is_of_keras(base) for base in bases) or any("site-packages" in file for file in files)
 
 
-def _acts_on_batches(callback: Any) -> bool:
+def _acts_on(callback: Any, hooks: tuple[str, ...]) -> bool:
     def function(hook: Any) -> Any:
         return getattr(hook, "__func__", hook)
 
     # Of a LambdaCallback they are attributes.
     plain = keras.callbacks.Callback
-    return any(function(getattr(callback, name)) is not getattr(plain, name) for name in _HOOKS)
+    return any(function(getattr(callback, name)) is not getattr(plain, name) for name in hooks)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from flatout.doctor.diagnosis_facts import Interval, Part
+from flatout.doctor.measuring.batch_shapes import BatchShapes
 from flatout.doctor.step_budget import FitLength, parts_of_epoch, verdict_of
 
 # Nothing here depends on the backend.
@@ -17,12 +18,13 @@ def verdict(
     shares: dict[str, float],
     compiling: float = 0.0,
     validation: float = 0.0,
+    at_epochs: float = 0.0,
     is_users_loss: bool = True,
     is_users_input: bool = True,
 ) -> str:
     parts = tuple(Part(name, name, _STEP, share, share > 0) for name, share in shares.items())
     # A fit of 10 s, without compiling and validation.
-    length = FitLength(100, 10, Interval(validation, validation, validation), compiling)
+    length = FitLength(100, 10, Interval.of([validation]), compiling, callbacks=Interval.of([at_epochs]))
     return verdict_of(parts, parts_of_epoch(length, _STEP), is_users_loss, is_users_input)[0]
 
 
@@ -56,6 +58,14 @@ def test_compiling_and_validation_are_those_of_the_whole_fit() -> None:
     assert verdict(shares, compiling=11.0) == "compile-bound"
     assert verdict(shares, validation=0.9) == "input-bound"
     assert verdict(shares, validation=1.1) == "validation-bound"
+    assert verdict(shares, at_epochs=0.2) == "input-bound"
+    assert verdict(shares, at_epochs=0.5) == "callback-bound"
+
+
+def test_many_shapes_compile_while_the_input_seems_to_be_slow() -> None:
+    parts, epoch = (Part("input", "input", _STEP, 0.9),), parts_of_epoch(FitLength(100, 10, _NONE, 0.1), _STEP)
+    assert verdict_of(parts, epoch, True, True, BatchShapes(64, ("(4, 3)", "(4, 4)")))[0] == "input-bound"
+    assert verdict_of(parts, epoch, True, True, BatchShapes(64, ("(4, 3)", "(4, 4)", "(4, 5)")))[0] == "compile-bound"
 
 
 def test_seconds_that_are_few_are_no_long_compiling() -> None:

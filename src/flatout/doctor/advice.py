@@ -15,6 +15,7 @@ from flatout.base.when_used import keras
 
 from .diagnosis_facts import NO_TIME, Change, Gain, HotLine, Part
 from .measuring.ablation import Ablation
+from .measuring.batch_shapes import BatchShapes
 from .measuring.flatout_runs import FlatoutRun
 from .measuring.host_syncs import HostSync
 from .step_budget import HIGHLY, LONG_TO_COMPILE, MODERATELY, MOSTLY_COMPILED, FitLength, between_epochs
@@ -44,6 +45,7 @@ class Evidence:
     kind: str
     on_gpu: bool
     command: str
+    shapes: BatchShapes
 
     @property
     def step(self) -> np.ndarray:
@@ -65,13 +67,14 @@ class Evidence:
 def findings(evidence: Evidence) -> tuple[Change, ...]:
     """All of them, those that gain most first."""
     found = [*_input(evidence), *_callbacks(evidence), *_loss(evidence), *_fixed(evidence), *_epoch(evidence)]
+    found += _shapes(evidence)
     found += [*_syncs(evidence, {(one.path, one.line) for one in found}), *_flatout(evidence)]
     return tuple(sorted(found, key=lambda one: -(one.gain.times if one.gain else 0.0)))
 
 
 def _input(evidence: Evidence) -> Iterator[Change]:
     share = evidence.share("input")
-    if share < MODERATELY or evidence.data_kind == "arrays":
+    if share < MODERATELY or evidence.data_kind == "arrays" or evidence.shapes.are_many:
         return
     step, waited = evidence.step, evidence.ablation.seconds("input", "bar") - evidence.ablation.seconds("cached")
     line = next((one for one in evidence.hot_lines if one.part == "input"), None)
@@ -97,7 +100,7 @@ def _input(evidence: Evidence) -> Iterator[Change]:
 
 
 def _callbacks(evidence: Evidence) -> Iterator[Change]:
-    at_batches, at_epochs = evidence.share("callbacks"), evidence.share("epoch callbacks")
+    at_batches, at_epochs = evidence.share("callbacks"), evidence.share("epoch-callbacks")
     length = evidence.length
     if at_batches >= MODERATELY:
         line = evidence.hottest("callbacks")
@@ -114,7 +117,7 @@ def _callbacks(evidence: Evidence) -> Iterator[Change]:
             gain=_gain(length.epoch(evidence.step), without.epoch(evidence.ablation.seconds("bar")), True),
         )
     if at_epochs >= HIGHLY:
-        line = evidence.hottest("epoch callbacks")
+        line = evidence.hottest("epoch-callbacks")
         without = replace(length, callbacks=NO_TIME)
         yield Change(
             "FO907",
@@ -194,6 +197,31 @@ def _fixed(evidence: Evidence) -> Iterator[Change]:
             before=f"batch_size={rows}",
             after=f"batch_size={larger.rows}",
             gain=gain,
+        )
+
+
+def _shapes(evidence: Evidence) -> Iterator[Change]:
+    shapes, length = evidence.shapes, evidence.length
+    if not shapes.again:
+        return
+    whole = length.seconds(evidence.step)
+    again = shapes.again * evidence.ablation.variants["cached"].compiling
+    if shapes.are_many:
+        waited = evidence.ablation.seconds("input", "bar") - evidence.ablation.seconds("cached")
+        gain = _gain(whole, length.seconds(evidence.step - waited) - again, is_measured=False)
+        change = "Pad them to one shape, or to a few: keras.utils.pad_sequences, `drop_remainder=True`, buckets."
+    else:
+        gain = _gain(whole, whole - again, is_measured=False)
+        change = "Take a batch_size that divides the number of rows. `python -m flatout` compiles one shape only."
+    if gain.times >= _WORTH:
+        yield Change(
+            "FO906",
+            "The step is compiled again for each shape of a batch",
+            f"{shapes.batches} batches have {len(shapes.shapes)} shapes: {'; '.join(shapes.shapes[:4])}. "
+            f"Compiling takes {evidence.ablation.variants['cached'].compiling:.1f} s.",
+            change,
+            gain=gain,
+            is_automatic=evidence.is_planned and not shapes.are_many,
         )
 
 

@@ -31,6 +31,8 @@ from . import advice
 from .diagnosis import Diagnosis
 from .diagnosis_facts import HotLine, Memory, Span, Variant
 from .measuring.ablation import Ablation, Progress, TimedVariant
+from .measuring.batch_shapes import batch_shapes
+from .measuring.device_activity import device_activity
 from .measuring.flatout_runs import FlatoutRun, run_flatout
 from .measuring.host_syncs import HostSync, HostSyncs
 from .measuring.hot_lines import Sampler
@@ -141,10 +143,14 @@ class _Examination:
         runs = self._flatout(real)
         validation, why = validation_seconds(model, call, engine_for(keras.config.backend()))
         epochs = max(1, call["epochs"] - call["initial_epoch"])
-        compiling = ablation.starting + ablation.variants["cached"].compiling
+        shapes = batch_shapes(model, data)
+        compiling = ablation.starting + (1 + shapes.again) * ablation.variants["cached"].compiling
         length = FitLength(steps, epochs, validation, compiling, between_epochs(ablation), ablation.at_epochs)
         parts, epoch = parts_of_step(ablation), parts_of_epoch(length, real.seconds)
-        kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays")
+        kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays", shapes)
+        busy = self._busy(real)
+        if busy is not None:
+            sentence += f" The GPU works {busy:.0%} of the time."
         plan = plan_call("fit", model, {**call, "x": data.left(call["x"])}, current())[0]
         evidence = advice.Evidence(
             ablation,
@@ -160,6 +166,7 @@ class _Examination:
             kind,
             device().is_gpu,
             "flatout.enable()" if is_notebook else f"python -m flatout {script}",
+            shapes,
         )
         variants = [Variant(one.name, one.label, one.seconds) for one in ablation.variants.values()]
         variants += [Variant(f"flatout {run.report.data}", _label(run), run.seconds) for run in runs]
@@ -177,6 +184,7 @@ class _Examination:
             self._memory(),
             tuple(str(plan).splitlines()),
             (*self._unchecked, *ablation.left_out, *filter(None, [why])),
+            device_busy=busy,
         )
 
     def _add_changes(self, ablation: Ablation) -> None:
@@ -198,7 +206,7 @@ class _Examination:
         variant = ablation.variants.get("real epochs", ablation.as_it_is)
         callbacks = self._callbacks(variant is not ablation.as_it_is)
         watched = replace(variant, arguments=lambda: {**variant.arguments(), "callbacks": callbacks}, samples=[])
-        sampler, reads = Sampler(), len(self._data.reads)
+        sampler, sampler_of_items, reads = Sampler(), Sampler(), len(self._data.reads)
         clock: StepClock | None = None
         ended = time.perf_counter() + _SECONDS_SAMPLED
         with sampler:
@@ -207,11 +215,16 @@ class _Examination:
                     clock = watched.run(self._model)
                 if clock is None:
                     break
+        hot_lines = sampler.hot_lines()
+        if self._data.has_processes and not any(one.part == "input" for one in hot_lines):
+            with sampler_of_items, contextlib.suppress(Exception):
+                self._data.read_here(_SECONDS_SAMPLED)
+            hot_lines += tuple(replace(one, part="input") for one in sampler_of_items.hot_lines())
         with HostSyncs() as reads_on_host, contextlib.suppress(TooFewBatches):
             replace(ablation.as_it_is, steps=3, samples=[]).run(self._model)
         syncs = [one for one in reads_on_host.syncs() if one.is_of_user]
         if clock is None:
-            return sampler.hot_lines(), syncs, ()
+            return hot_lines, syncs, ()
         timeline = [*clock.spans()[:_STEPS_DRAWN]]
         end = timeline[-1].start + timeline[-1].seconds
         others = [("input", "batch", began, seconds) for began, seconds in self._data.reads[reads:]]
@@ -220,7 +233,19 @@ class _Examination:
             start = began - clock.marks[0]
             if 0 <= start <= end:
                 timeline.append(Span(lane, name, start, seconds))
-        return sampler.hot_lines(), syncs, tuple(timeline)
+        return hot_lines, syncs, tuple(timeline)
+
+    def _busy(self, variant: TimedVariant) -> float | None:
+        """The share of a step in which the GPU works; None if there is none, or its profiler does not work."""
+        if not device().is_gpu:
+            return None
+        self._tell("looking at the GPU", 0.93)
+        try:
+            activity = device_activity(lambda: len(variant.run(self._model).calls) * self._model.steps_per_execution)
+        except Exception as error:
+            self._unchecked.append(f"The share of time in which the GPU works: {type(error).__name__}: {error}")
+            return None
+        return None if activity is None else min(1.0, activity.seconds / variant.seconds.mid)
 
     def _flatout(self, variant: TimedVariant) -> tuple[FlatoutRun, ...]:
         def stock_step() -> float:

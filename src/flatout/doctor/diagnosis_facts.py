@@ -34,7 +34,7 @@ class Part:
 
     Attributes:
         name: One word: "input", "callbacks", "progress", "loss", "metrics", "host", "launch", "compute", "transfer"; of
-            an epoch "steps", "between", "epoch callbacks", "validation", "compile".
+            an epoch "steps", "between", "epoch-callbacks", "validation", "compile".
         label: What it is, for people.
         seconds: How long it takes, in a step or in an epoch.
         share: Of the whole, from 0 to 1; what cannot be told from noise has 0.
@@ -146,6 +146,7 @@ class DiagnosisFacts:
         plan: What `python -m flatout` would do with this fit, and why.
         unchecked: What was not looked at, and why.
         seconds: How long the diagnosis took.
+        device_busy: Share of the time in which the GPU works; None if there is none, or nobody knows.
     """
 
     kind: str
@@ -162,6 +163,7 @@ class DiagnosisFacts:
     plan: tuple[str, ...] = ()
     unchecked: tuple[str, ...] = ()
     seconds: float = 0.0
+    device_busy: float | None = None
     version: int = field(default=1, kw_only=True)
 
     def to_json(self) -> dict[str, Any]:

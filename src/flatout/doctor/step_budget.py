@@ -9,6 +9,7 @@ import numpy as np
 
 from .diagnosis_facts import NO_TIME, Interval, Part
 from .measuring.ablation import Ablation
+from .measuring.batch_shapes import NO_SHAPES, BatchShapes
 
 # XProf's: from here on a step is moderately, or highly, bound by its input; kernel launches have limits of their own.
 MODERATELY, HIGHLY = 0.05, 0.20
@@ -128,7 +129,7 @@ def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:
     parts = [Part("steps", f"{length.steps} steps", steps, steps.mid / whole)]
     for name, label, seconds in (
         ("between", "between two epochs", length.between),
-        ("epoch callbacks", "your callbacks at epochs", length.callbacks),
+        ("epoch-callbacks", "your callbacks at epochs", length.callbacks),
         ("validation", "validation", length.validation),
     ):
         if seconds.mid:
@@ -139,7 +140,11 @@ def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:
 
 
 def verdict_of(
-    parts: tuple[Part, ...], epoch: tuple[Part, ...], is_users_loss: bool, is_users_input: bool
+    parts: tuple[Part, ...],
+    epoch: tuple[Part, ...],
+    is_users_loss: bool,
+    is_users_input: bool,
+    shapes: BatchShapes = NO_SHAPES,
 ) -> tuple[str, str]:
     """The kind of a fit's bottleneck, and a sentence.
 
@@ -150,11 +155,15 @@ def verdict_of(
         # Keras' own, of which nothing is to be taken away.
         shares["compute"] = shares.get("compute", 0.0) + shares.pop("loss", 0.0)
     of_epoch = {part.name: part for part in epoch}
-    compiling, validation, at_epochs = (of_epoch.get(one) for one in ("compile", "validation", "epoch callbacks"))
+    compiling, validation, at_epochs = (of_epoch.get(one) for one in ("compile", "validation", "epoch-callbacks"))
     assert compiling is not None
     name, share = _largest(shares, is_users_input)
     of_fit = share * (1.0 - compiling.share)
     seconds = compiling.seconds.mid
+    if shapes.are_many and name == "input":
+        # To which compiling in the midst of the steps is added.
+        many = f"{shapes.batches} batches have {len(shapes.shapes)} shapes, and the step is compiled for each."
+        return "compile-bound", f"Compile-bound: {many}"
     if seconds >= LONG_TO_COMPILE and compiling.share >= max(MOSTLY_COMPILED, of_fit):
         return "compile-bound", f"Compile-bound: compiling takes {seconds:.1f} s, {compiling.share:.0%} of the fit."
     if validation is not None and validation.share > max(_MOSTLY_VALIDATED, of_fit):

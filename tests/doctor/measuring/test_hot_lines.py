@@ -86,7 +86,7 @@ def test_what_a_callback_causes_is_the_callbacks() -> None:
     # Tensorflow's generators run on a thread of their own.
     is_beside = keras.backend.backend() == "tensorflow"
     function, text = (_Evaluating.on_epoch_end, "evaluate(") if is_beside else (_slow_batches, "time.sleep(0.01)")
-    _assert_hottest(lines, "callbacks", function, text)
+    _assert_hottest(lines, "epoch-callbacks", function, text)
 
 
 class _SlowDataset(keras.utils.PyDataset):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import random
 import time
 import warnings
@@ -22,6 +23,8 @@ from .step_clock import TooFewBatches
 
 # Of a generator, which cannot go back, batches are kept for the fit itself.
 _MOST_BYTES_KEPT = 1 << 30
+# To see which shapes they have.
+_MOST_LOOKED_AT, _SECONDS_OF_LOOKING = 64, 1.0
 _OF_DATA = ("x", "y", "sample_weight", "batch_size", "shuffle", "class_weight")
 
 
@@ -136,19 +139,54 @@ class UserData:
     def first_batch(self) -> Any:
         """One batch as NumPy arrays, as Keras' own adapter gives it: with weights of classes and all."""
         if not hasattr(self, "_first"):
-            arguments = {name: self._call[name] for name in _OF_DATA}
-            arguments["x"] = self._recorded() if self.kind == "generator" else self._source
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                iterator = plain_iterator_class()(**{**arguments, "shuffle": False})
-            batches = iterator.data_adapter.get_numpy_iterator()
-            batch = keras.tree.map_structure(
-                lambda leaf: None if leaf is None else np.asarray(leaf), next(iter(batches))
-            )
+            batch = next(self._plain_iterator(shuffle=False))
+            batch = keras.tree.map_structure(lambda leaf: None if leaf is None else np.asarray(leaf), batch)
             while isinstance(batch, tuple) and batch[-1] is None:  # No sample weights.
                 batch = batch[:-1]
             self._first = batch
         return self._first
+
+    def some_batches(self) -> Iterator[Any]:
+        """The first ones of a pass, as far as they can be had in a moment."""
+        if self.kind == "arrays":
+            rows, size = len(keras.tree.flatten(self._call["x"])[0]), self.batch_size()
+            whole = self.first_batch()
+            yield whole
+            if rows % size:
+                yield keras.tree.map_structure(lambda leaf: None if leaf is None else leaf[: rows % size], whole)
+            return
+        if self.kind == "generator":
+            yield from (batch for batch, _, _ in self._kept[:_MOST_LOOKED_AT])
+            return
+        until = time.perf_counter() + _SECONDS_OF_LOOKING
+        for batch in itertools.islice(self._plain_iterator(shuffle=False), _MOST_LOOKED_AT):
+            yield batch
+            if time.perf_counter() > until:
+                return
+
+    @property
+    def has_processes(self) -> bool:
+        """Whether other processes read it, in which no line can be seen."""
+        return bool(getattr(self._source, "use_multiprocessing", False) or getattr(self._source, "num_workers", 0))
+
+    def read_here(self, seconds: float) -> None:
+        """Read what worker processes read, in this one."""
+        items = getattr(self._source, "dataset", self._source)
+        if not (hasattr(items, "__getitem__") and hasattr(items, "__len__")):
+            return
+        until = time.perf_counter() + seconds
+        for number in itertools.cycle(range(len(items))):
+            items[number]
+            if time.perf_counter() > until:
+                return
+
+    def _plain_iterator(self, **changes: Any) -> Iterator[Any]:
+        arguments = {name: self._call[name] for name in _OF_DATA}
+        arguments["x"] = self._recorded() if self.kind == "generator" else self._source
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            iterator = plain_iterator_class()(**{**arguments, **changes})
+        return iter(iterator.data_adapter.get_numpy_iterator())
 
     def build(self, model: Any) -> None:
         """Build a model as a `fit` does at its beginning, drawing what that draws."""

@@ -58,7 +58,7 @@ class CodePlace(NamedTuple):
         path: The file, or the name of a cell.
         line: The line in it.
         function: The function's name.
-        part: "input", "step", "loss", "metrics", "callbacks" or "epoch callbacks".
+        part: "input", "step", "loss", "metrics", "callbacks" or "epoch-callbacks".
         is_of_user: Whether the line is the user's; else it is a library's, mostly Keras'.
     """
 
@@ -136,7 +136,7 @@ def _place_in(frames: list[FrameType], otherwise: str) -> CodePlace | None:
 def _part_of(frame: FrameType) -> str | None:
     code, file = frame.f_code, _file_of(frame)
     if file.part == "callbacks" and code.co_name.startswith("on_epoch_"):
-        return "epoch callbacks"
+        return "epoch-callbacks"
     if file.part is not None:
         return file.part
     if file.is_compiled_parts:

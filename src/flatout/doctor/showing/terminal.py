@@ -28,6 +28,8 @@ _COLOURS = {
     "compute": "#12936f",
     "transfer": "#7f8792",
     "steps": "#6f83a3",
+    "between": "#9aa1ab",
+    "epoch-callbacks": "#d9622b",
     "validation": "#2fa08f",
     "compile": "#b8507f",
 }

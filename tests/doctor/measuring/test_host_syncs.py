@@ -10,6 +10,7 @@ import keras
 import numpy as np
 import pytest
 
+from flatout.bench.bench_device import device
 from flatout.doctor.measuring.host_syncs import HostSync, HostSyncs
 
 _X, _Y = np.ones((16, 3), "float32"), np.ones((16, 1), "float32")
@@ -46,14 +47,20 @@ def _tensor() -> Any:
     return keras.ops.sum(keras.ops.ones((3,)) * 2)
 
 
+def _is_refused_by_numpy() -> bool:
+    """Whether a tensor has to be copied to the host first."""
+    return keras.config.backend() == "torch" and device().is_gpu
+
+
 class _Reading(keras.callbacks.Callback):
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:
-        tensor = _tensor()
-        float(tensor)
-        int(tensor)
-        bool(tensor)
-        np.asarray(tensor)
-        keras.ops.convert_to_numpy(tensor)
+        # A value of its own for each: jax keeps what it has read once.
+        float(_tensor())
+        int(_tensor())
+        bool(_tensor())
+        keras.ops.convert_to_numpy(_tensor())
+        if not _is_refused_by_numpy():
+            np.asarray(_tensor())
 
 
 def test_every_way_to_read_is_counted_once_with_its_line() -> None:
@@ -62,9 +69,9 @@ def test_every_way_to_read_is_counted_once_with_its_line() -> None:
     found = _of_user(syncs)
     assert {line: count for line, (count, _) in found.items()} == {
         _line_of(read, text): _STEPS
-        for text in ("float(tensor)", "int(tensor)", "bool(tensor)", "np.asarray(tensor)", "convert_to_numpy(tensor)")
+        for text in ("float(", "int(_", "bool(", "convert_to_numpy(", *([] if _is_refused_by_numpy() else ["asarray("]))
     }
-    hows = [found[_line_of(read, text)][1] for text in ("float(tensor)", "int(tensor)", "bool(tensor)")]
+    hows = [found[_line_of(read, text)][1] for text in ("float(", "int(_", "bool(")]
     assert hows == ["float()", "int()", "bool()"]
     assert {sync.part for sync in syncs if sync.is_of_user} == {"callbacks"}
 
@@ -94,7 +101,7 @@ def test_a_loss_that_reads_row_by_row() -> None:
     assert _of_user(syncs) == {
         _line_of(loss, "row.item()"): (16, ".item()"),
         _line_of(loss, "if y_pred"): (_STEPS, "bool()"),
-        _line_of(loss, ".numpy()"): (_STEPS, ".numpy()"),
+        _line_of(loss, ".numpy()"): (_STEPS, ".cpu()" if device().is_gpu else ".numpy()"),
     }
     assert {sync.part for sync in syncs if sync.is_of_user} == {"loss"}
 

@@ -68,7 +68,9 @@ def _backward(form: Form, kept: Any, gradients: Any) -> Any:
     of_gates, of_initial = _run_back(form, weights, mask, gates, before, *gradients)
     # As accurate as the products inside.
     precision = None if weights.dtype == jnp.bfloat16 else lax.Precision.HIGHEST
-    products = of_gates[:, :, :, list(form.cell.products), :]
+    products = of_gates
+    if len(form.cell.products) < form.cell.gates:
+        products = jnp.stack([of_gates[:, :, :, gate] for gate in form.cell.products], axis=3)
     of_weights = jnp.einsum(
         "btdh,btdgk->dghk", before[0], products, precision=precision, preferred_element_type=jnp.float32
     )

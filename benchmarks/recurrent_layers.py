@@ -22,6 +22,7 @@ import keras
 import numpy as np
 from keras import layers
 
+from flatout.engines.jax.recurrent.recurrent_choice import MOST_IN_FLOAT32
 from flatout.engines.jax.recurrent.recurrent_layers import recurrent_kernels
 
 # Each with whether its last steps are masked.
@@ -76,7 +77,10 @@ def main() -> None:
     for name, value in (("batch", 32), ("steps", 200), ("inputs", 128), ("units", 64), ("repeats", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "mixed_bfloat16"])
+    parser.add_argument("--products", choices=["float32", "split"], help="in place of what flatout chooses")
     chosen = parser.parse_args()
+    if chosen.products is not None:
+        MOST_IN_FLOAT32.update(dict.fromkeys(MOST_IN_FLOAT32, 128 if chosen.products == "float32" else 0))
     if jax.default_backend() != "gpu":
         print("There is nothing to measure: the kernels run on a GPU, and jax has none here.")
         return

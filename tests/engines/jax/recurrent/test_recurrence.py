@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 from flatout.engines.jax.compiled_loop import cost_of
 from flatout.engines.jax.flat_step import flattened, mapped
-from flatout.engines.jax.recurrent.cells import GRU, LSTM, SIMPLE, TILE, Cell
-from flatout.engines.jax.recurrent.recurrence import Form, recurrence
+from flatout.engines.jax.recurrent.cells import GRU, LSTM, SIMPLE, TILE, Cell, Form
+from flatout.engines.jax.recurrent.recurrence import _product, _split, recurrence
 
 pytestmark = pytest.mark.backend("jax")
 
@@ -77,9 +77,10 @@ def assert_close(ours: Any, theirs: Any) -> None:
     steps=st.integers(1, 4),
     ways=st.sampled_from([(False,), (True,), (False, True)]),
     is_masked=st.booleans(),
+    wide=st.sampled_from([{}, {"is_split": True}, {"is_split": True, "reloads": True}]),
 )
-def test_kernels_equal_a_loop(name: str, tiles: int, steps: int, ways: tuple[bool, ...], is_masked: bool) -> None:
-    form = Form(CELLS[name], ways, interpret=True)
+def test_kernels_equal_a_loop(name: str, tiles: int, steps: int, ways: Any, is_masked: bool, wide: Any) -> None:
+    form = Form(CELLS[name], ways, interpret=True, **wide)
     given_ = arguments(form.cell, tiles, steps, len(ways), 16, is_masked)
     assert_close(gradients_of(recurrence, form)(*given_), gradients_of(by_a_loop, form)(*given_))
 
@@ -87,8 +88,9 @@ def test_kernels_equal_a_loop(name: str, tiles: int, steps: int, ways: tuple[boo
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("name", CELLS)
 def test_kernels_compile_for_a_gpu(name: str, dtype: str) -> None:
-    for is_masked, ways in ((False, (True,)), (True, (False, True))):
-        form = Form(CELLS[name], ways)
+    wide = {"is_split": dtype == "float32", "reloads": True}
+    for is_masked, ways, more in ((False, (True,), {}), (True, (False, True), {}), (True, (False, True), wide)):
+        form = Form(CELLS[name], ways, **more)
         given_ = jax.tree.map(
             lambda leaf: leaf.astype(dtype) if leaf.dtype == np.float32 else leaf,
             arguments(form.cell, 1, 5, len(ways), 64, is_masked),
@@ -115,3 +117,13 @@ def test_a_step_with_them_counts_as_one_that_loops_itself() -> None:
     form = Form(SIMPLE, (False,))
     traced = gradients_of(recurrence, form).trace(*arguments(SIMPLE, 1, 3, 1, 16, False))
     assert cost_of(traced.jaxpr.jaxpr).has_loop
+
+
+def test_products_of_parts_are_as_good_as_float32() -> None:
+    random = np.random.default_rng(3)
+    states = np.tanh(random.normal(size=(TILE, 128))).astype("float32")
+    kernel = (random.normal(size=(128, 128)) / 12).astype("float32")
+    exact = states.astype("float64") @ kernel.astype("float64")
+    parts = _product(jnp.asarray(states), _split(jnp.asarray(kernel), 3))
+    np.testing.assert_allclose(sum(np.asarray(part, "float64") for part in _split(jnp.asarray(kernel), 3)), kernel)
+    assert np.abs(parts - exact).max() <= 1.5 * np.abs(states @ kernel - exact).max()

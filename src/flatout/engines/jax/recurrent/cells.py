@@ -1,4 +1,4 @@
-"""One time step of each recurrent layer, as Keras defines it, on what its gates receive."""
+"""One time step of each recurrent layer, as Keras defines it, and what its kernels are compiled for."""
 
 from __future__ import annotations
 
@@ -31,6 +31,26 @@ class Cell:
     products: tuple[int, ...]
     states: int
     step: Callable[[Sequence[Any], States], States]
+
+
+@dataclass(frozen=True)
+class Form:
+    """What a kernel is compiled for, besides shapes and dtypes.
+
+    Attributes:
+        cell: Its time step.
+        backwards: For each direction, whether it begins with the last step: at most the second one of two does.
+        interpret: Whether to run as plain jax operations, on any device.
+        is_split: Whether float32 factors are multiplied as three bfloat16 parts each, by tensor cores. Of the nine
+            products the six that count are taken: the error is that of float32.
+        reloads: Whether recurrent kernels are too large to be kept, and are loaded anew in each time step.
+    """
+
+    cell: Cell
+    backwards: tuple[bool, ...]
+    interpret: bool = False
+    is_split: bool = False
+    reloads: bool = False
 
 
 def _lstm(gates: Sequence[Any], states: States) -> States:

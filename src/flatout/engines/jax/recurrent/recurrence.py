@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -18,25 +17,12 @@ from jax import lax
 from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as triton
 
-from .cells import TILE, Cell
+from .cells import TILE, Form
 
 # With fewer, what the float32 form holds does not fit into registers, and it takes ten times as long (H200).
 _WARPS = 8
-
-
-@dataclass(frozen=True)
-class Form:
-    """What a kernel is compiled for, besides shapes and dtypes.
-
-    Attributes:
-        cell: Its time step.
-        backwards: For each direction, whether it begins with the last step: at most the second one of two does.
-        interpret: Whether to run as plain jax operations, on any device.
-    """
-
-    cell: Cell
-    backwards: tuple[bool, ...]
-    interpret: bool = False
+# Of a float32: what a bfloat16 has.
+_UPPER_HALF = -(2**16)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -84,6 +70,7 @@ def _run(form: Form, inputs: Any, weights: Any, initial: tuple[Any, ...], mask: 
     """The forward kernel; with what its gradient needs if that shall be kept."""
     rows, steps, directions, gates, units = inputs.shape
     specs = _Specs(steps, gates, units)
+    weights = _parts(form, weights)
     sequence = jax.ShapeDtypeStruct((rows, steps, directions, units), inputs.dtype)
     shapes: Any = [sequence, tuple(jax.ShapeDtypeStruct(state.shape, state.dtype) for state in initial), None, None]
     out_specs: Any = [specs.sequence, (specs.state,) * len(initial), None, None]
@@ -106,6 +93,7 @@ def _run_back(
     """The backward kernel: gradients of what the gates received, and of the first states."""
     rows, steps, directions, number, units = gates.shape
     specs = _Specs(steps, number, units)
+    weights = _parts(form, jnp.swapaxes(weights, 2, 3))
     states = (specs.state,) * len(before)
     return pl.pallas_call(
         functools.partial(_steps_back, form),
@@ -120,7 +108,7 @@ def _run_back(
             tuple(jax.ShapeDtypeStruct(state.shape, state.dtype) for state in of_last),
         ],
         **_compiled(form),
-    )(jnp.swapaxes(weights, 2, 3), mask, gates, before, of_outputs, of_last)
+    )(weights, mask, gates, before, of_outputs, of_last)
 
 
 class _Specs:
@@ -133,7 +121,7 @@ class _Specs:
         self._mask = pl.BlockSpec((TILE, steps), lambda way, tile: (tile, 0))
 
     def weights(self, weights: Any) -> pl.BlockSpec:
-        return pl.BlockSpec((None, *weights.shape[1:]), lambda way, tile: (way, 0, 0, 0))
+        return pl.BlockSpec((None, *weights.shape[1:]), lambda way, tile: (way, 0, 0, 0, 0))
 
     def mask(self, mask: Any) -> pl.BlockSpec | None:
         return None if mask is None else self._mask
@@ -149,14 +137,14 @@ def _steps_forward(
     form: Form, inputs: Any, weights: Any, initial: Any, mask: Any, outputs: Any, last: Any, gates: Any, before: Any
 ) -> None:
     cell, steps = form.cell, inputs.shape[1]
-    kernels = [weights[number] for number in range(len(cell.products))]
+    kernel = _kernels(form, weights)
     time_of = _times(form, steps)
 
-    def step(number: Any, states: Any) -> Any:
-        time = time_of(number)
+    def step(turn: Any, states: Any) -> Any:
+        time = time_of(turn)
         received = [inputs[:, time, gate, :].astype(jnp.float32) for gate in range(cell.gates)]
-        for gate, kernel in zip(cell.products, kernels, strict=True):
-            received[gate] += _product(states[0], kernel)
+        for number, gate in enumerate(cell.products):
+            received[gate] += _product(states[0], kernel(number))
         after = _masked(mask, time, cell.step(received, states), states)
         if gates is not None:
             for gate, value in enumerate(received):
@@ -183,11 +171,11 @@ def _steps_back(
     of_initial: Any,
 ) -> None:
     cell, steps = form.cell, gates.shape[1]
-    kernels = [weights[number] for number in range(len(cell.products))]
+    kernel = _kernels(form, weights)
     time_of = _times(form, steps)
 
-    def step(number: Any, gradients: Any) -> Any:
-        time = time_of(steps - 1 - number)
+    def step(turn: Any, gradients: Any) -> Any:
+        time = time_of(steps - 1 - turn)
         gradients = (gradients[0] + of_outputs[:, time, :].astype(jnp.float32), *gradients[1:])
         received = [gates[:, time, gate, :].astype(jnp.float32) for gate in range(cell.gates)]
         states = tuple(state[:, time, :].astype(jnp.float32) for state in before)
@@ -197,8 +185,8 @@ def _steps_back(
         for gate, value in enumerate(of_received):
             of_gates[:, time, gate, :] = value.astype(of_gates.dtype)
         first, *others = of_states
-        for gate, kernel in zip(cell.products, kernels, strict=True):
-            first += _product(of_received[gate], kernel)
+        for number, gate in enumerate(cell.products):
+            first += _product(of_received[gate], kernel(number))
         found = (first, *others)
         if mask is None:
             return found
@@ -228,6 +216,41 @@ def _masked(mask: Any, time: Any, taken: Any, left: Any) -> Any:
     return tuple(jnp.where(takes, one, other) for one, other in zip(taken, left, strict=True))
 
 
-def _product(states: Any, kernel: Any) -> Any:
-    precision = None if kernel.dtype == jnp.bfloat16 else lax.Precision.HIGHEST
-    return jnp.dot(states.astype(kernel.dtype), kernel, precision=precision, preferred_element_type=jnp.float32)
+def _kernels(form: Form, weights: Any) -> Callable[[int], list[Any]]:
+    """The parts of each recurrent kernel, of which a program has all from the beginning if they fit."""
+
+    def loaded(number: int) -> list[Any]:
+        return [weights[number, part] for part in range(weights.shape[1])]
+
+    if form.reloads:
+        return loaded
+    return [loaded(number) for number in range(weights.shape[0])].__getitem__
+
+
+def _parts(form: Form, weights: Any) -> Any:
+    """Recurrent kernels `[directions, products, parts, units, units]`."""
+    return jnp.stack(_split(weights, 3) if form.is_split else [weights], axis=2)
+
+
+def _split(value: Any, count: int) -> list[Any]:
+    """So many bfloat16 numbers that add up to a number, from the largest to the smallest; three are exact for float32.
+
+    By bits: XLA takes a number that was made a bfloat16 and back for the number itself.
+    """
+    parts = []
+    for _ in range(count - 1):
+        bits = lax.bitcast_convert_type(value, jnp.int32) & _UPPER_HALF
+        part = lax.bitcast_convert_type(bits, jnp.float32)
+        parts.append(part.astype(jnp.bfloat16))
+        value = value - part
+    return [*parts, value.astype(jnp.bfloat16)]
+
+
+def _product(states: Any, kernel: list[Any]) -> Any:
+    """In float32, of a kernel in one or three parts."""
+    if kernel[0].dtype == jnp.float32:
+        return jnp.dot(states, kernel[0], precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
+    parts = _split(states, len(kernel))
+    # Small ones first; what is left out is smaller than float32 can tell.
+    pairs = [(one, order - one) for order in reversed(range(len(kernel))) for one in range(order + 1)]
+    return sum(jnp.dot(parts[one], kernel[other], preferred_element_type=jnp.float32) for one, other in pairs)

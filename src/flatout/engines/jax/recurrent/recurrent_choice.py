@@ -12,17 +12,19 @@ from keras.src import backend
 from flatout.seam.layers import all_layers
 
 from . import cells
-from .cells import TILE
+from .cells import TILE, Form
 
 CELLS: dict[type, cells.Cell] = {
     layers.LSTMCell: cells.LSTM,
     layers.GRUCell: cells.GRU,
     layers.SimpleRNNCell: cells.SIMPLE,
 }
-_DTYPES = {"float32": 4, "bfloat16": 2}
-# Of units, in powers of two. More do not fit into the registers of a program, and with several products in float32 a
-# row of states takes twice as many of them.
-_MOST_UNITS, _MOST_OF_SEVERAL_PRODUCTS = 128, 64
+_BYTES = {"float32": 4, "bfloat16": 2}
+# Up to so many units products of float32 need no more registers than there are; more are multiplied as bfloat16 parts.
+# Read from what Triton 3.6, 3.8 and 3.9 make of the kernels for the H200.
+MOST_IN_FLOAT32 = {cells.LSTM: 64, cells.GRU: 32, cells.SIMPLE: 64}
+_PARTS = 3
+_MOST_UNITS = 128
 # What a program may have of a multiprocessor's shared memory, in bytes: the least that GPUs since Ampere have, and what
 # those have that are made for data centres.
 _SHARED_MEMORY = 99 * 1024
@@ -54,9 +56,9 @@ def obstacle_of_layer(layer: Any) -> str:
         return "it is unrolled"
     if getattr(layer, "use_cudnn", "auto") is True:
         return "it asks for cuDNN"
-    if cell.compute_dtype not in _DTYPES or layer.compute_dtype != cell.compute_dtype or not layer.autocast:
+    if cell.compute_dtype not in _BYTES or layer.compute_dtype != cell.compute_dtype or not layer.autocast:
         return f"it computes in {cell.compute_dtype}"
-    if not _fits(CELLS[type(cell)], filled_units(cell.units), cell.compute_dtype):
+    if form_for(cell) is None:
         return f"{cell.units} units in {cell.compute_dtype} are too many for a kernel"
     return ""
 
@@ -66,11 +68,17 @@ def filled_units(units: int) -> int:
     return max(TILE, 1 << (units - 1).bit_length())
 
 
-def _fits(cell: cells.Cell, units: int, dtype: str) -> bool:
-    products = len(cell.products)
-    most = _MOST_OF_SEVERAL_PRODUCTS if products > 1 and dtype == "float32" else _MOST_UNITS
-    held = (products * units + TILE) * units * _DTYPES[dtype]
-    return units <= most and held <= _MORE_SHARED_MEMORY.get(_capability(), _SHARED_MEMORY)
+def form_for(cell: Any) -> Form | None:
+    """The kernel for a cell of Keras, one way; None if there is no room for it in the GPU's shared memory."""
+    own, units, dtype = CELLS[type(cell)], filled_units(cell.units), cell.compute_dtype
+    is_split = dtype == "float32" and units > MOST_IN_FLOAT32[own]
+    row = units * (_PARTS * _BYTES["bfloat16"] if is_split else _BYTES[dtype])
+    kernel, products = units * row, len(own.products)
+    # Besides, there is a tile of what is multiplied by each.
+    room = _MORE_SHARED_MEMORY.get(_capability(), _SHARED_MEMORY) - (products + 1) * TILE * row
+    if units > _MOST_UNITS or kernel > room:
+        return None
+    return Form(own, (False,), is_split=is_split, reloads=products * kernel > room)
 
 
 def _capability() -> str:

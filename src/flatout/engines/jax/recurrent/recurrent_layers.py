@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import jax.numpy as jnp
@@ -15,8 +15,8 @@ from flatout.base.errors import Reason, reason
 from flatout.seam.patches import beneath, replaced_here
 
 from .cells import TILE
-from .recurrence import Form, recurrence
-from .recurrent_choice import CELLS, filled_units, obstacle_of_call
+from .recurrence import recurrence
+from .recurrent_choice import filled_units, form_for, obstacle_of_call
 
 # Keras' question whether cuDNN shall run both directions at once; 3.12 to 3.14 do not ask.
 _CAN_BE_FUSED = "_can_attempt_fused_lstm"
@@ -163,7 +163,9 @@ def _computed(
 ) -> list[Any]:
     """What Keras' `inner_loop` returns for each of one or two layers on the same sequences."""
     cell, (rows, steps, _) = directions[0].cell, sequences.shape
-    form = Form(CELLS[type(cell)], tuple(layer.go_backwards for layer in directions), interpret)
+    form = form_for(cell)
+    assert form is not None
+    form = replace(form, backwards=tuple(layer.go_backwards for layer in directions), interpret=interpret)
     if training and cell.dropout:
         sequences = sequences * jnp.expand_dims(cell.get_dropout_mask(sequences[:, 0, :]), 1)
     more_rows, more_units = -rows % TILE, filled_units(cell.units) - cell.units

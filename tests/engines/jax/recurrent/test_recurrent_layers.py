@@ -211,3 +211,17 @@ def test_a_fit_takes_the_kernels_and_leaves_keras_own_function_alone(monkeypatch
     assert not stock_has_traced(model, "train")
     for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+def test_what_cudnn_would_run_at_once_is_one_kernel_in_the_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    layer = built(lambda: layers.Bidirectional(layers.LSTM(4, return_sequences=True)), 2)
+    expected = layer(sequences(2))
+    monkeypatch.setattr(recurrent_choice.backend, "cudnn_ok", lambda *_, **__: True)
+    with recurrent_kernels(interpret=True) as decided:
+        found = jax.jit(lambda x: layer(x))(sequences(2))
+    if hasattr(layers.Bidirectional, "_can_attempt_fused_lstm"):
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+        assert set(decided.values()) == {""}
+    else:
+        # Keras calls cuDNN for each, and has the second one in another order.
+        assert [bool(why) for why in decided.values()] == [False, True]

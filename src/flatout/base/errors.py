@@ -151,6 +151,8 @@ REASONS = {
     "native_optimizer": "The native engine cannot run the optimizer {}: {}.",
     "native_form": "The native engine trains by {}.",
     "native_data": "The native engine cannot take these data: {}.",
+    "recurrent_kernels": "All time steps in one kernel: {}.",
+    "recurrent_layer": "Keras' own code runs the layer {}: {}.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 

@@ -17,6 +17,7 @@ from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
+from flatout.base.errors import Reason
 from flatout.base.options import current
 from flatout.base.uninterrupted import Uninterrupted
 from flatout.data.stream.sender import Landing
@@ -28,6 +29,7 @@ from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
+from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
@@ -223,19 +225,29 @@ class JaxProgram(LoopedProgram):
         """
         batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self.data)
         leaves, structure = jax.tree.flatten(batch)
-        key = (structure, *((leaf.shape, leaf.dtype) for leaf in leaves), self._signature, self._settings)
-        jaxpr, spec = self._functions.get(key, lambda: self._traced(batch))
+        # XLA does not divide a kernel among devices.
+        has_kernels = not isinstance(self._devices, SeveralDevices) and has_kernels_for(self._model)
+        shapes = ((leaf.shape, leaf.dtype) for leaf in leaves)
+        key = (structure, *shapes, self._signature, self._settings, has_kernels)
+        jaxpr, spec, self.reasons = self._functions.get(key, lambda: self._traced(batch, has_kernels))
         return jaxpr, spec
 
-    def _traced(self, batch: Structure) -> tuple[Any, Any]:
+    def _traced(self, batch: Structure, has_kernels: bool) -> tuple[Any, Any, tuple[Reason, ...]]:
         state = self._read_state(purge=False) if self._state is None else self._state
-        own = stock_step(self._model, self._task)
-        if self._is_for_good and hasattr(own, "trace"):
-            traced = own.trace(state, batch)
-        else:
+        function = own = stock_step(self._model, self._task)
+        # Stock Keras shall not come upon our kernels in its own function.
+        if has_kernels or not self._is_for_good or not hasattr(own, "trace"):
             python = getattr(own, "__wrapped__", own)
-            traced = jax.jit(lambda state, batch: python(state, batch)).trace(state, batch)
-        return traced.jaxpr, traced.out_info
+            function = jax.jit(lambda state, batch: python(state, batch))
+        if not has_kernels:
+            traced = function.trace(state, batch)
+            return traced.jaxpr, traced.out_info, ()
+        # Not before: Pallas takes its time to import.
+        from .recurrent.recurrent_layers import reasons_of, recurrent_kernels
+
+        with recurrent_kernels() as decided:
+            traced = function.trace(state, batch)
+        return traced.jaxpr, traced.out_info, reasons_of(decided)
 
 
 def _on_rows(jaxpr: Any, spec: Any, devices: OneDevice) -> Callable[..., Any]:

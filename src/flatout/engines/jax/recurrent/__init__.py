@@ -1,0 +1,1 @@
+"""Recurrent layers as kernels that hold all time steps on a GPU."""

@@ -162,6 +162,20 @@ def test_a_slow_end_of_an_epoch_is_found_with_its_line() -> None:
     assert change.gain.times > 1.5
 
 
+def test_a_file_that_a_callback_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
+    (tmp_path / "other").mkdir()
+    log = tmp_path / "log.txt"
+
+    class Log(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            log.write_text(str(logs))
+
+    x, y = rows()
+    found = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[Log()], verbose=0)
+    assert f"Going back: Log has written {log}, which is left." in found.unchecked
+
+
 @pytest.mark.backend("jax")
 def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
     model = keras.Sequential([layers.Embedding(10, 4), layers.GlobalAveragePooling1D(), layers.Dense(1)])

@@ -38,7 +38,7 @@ from .measuring.host_syncs import HostSync, HostSyncs
 from .measuring.hot_lines import Sampler
 from .measuring.step_clock import StepClock, TooFewBatches
 from .measuring.user_data import UserData
-from .measuring.users_callbacks import users_callbacks
+from .measuring.users_callbacks import Written, users_callbacks
 from .measuring.validation_time import validation_seconds
 from .step_budget import FitLength, between_epochs, parts_of_epoch, parts_of_step, verdict_of
 
@@ -119,12 +119,13 @@ class _Examination:
         self._unchecked: list[str] = [f"Going back: {data.unrestored}"] if data.unrestored else []
         leaves = keras.tree.flatten([call[name] for name in ("x", "y", "validation_data")])
         self._shared = [model, *(leaf for leaf in leaves if leaf is not None)]
-        _, left_out = users_callbacks(call["callbacks"], self._shared, at_epochs=True)
+        self._written: Written = {}
+        _, left_out = users_callbacks(call["callbacks"], self._shared, self._written, at_epochs=True)
         self._unchecked += [f"Callbacks: {one}" for one in left_out]
         self._loss = _users_loss(model)
 
     def _callbacks(self, at_epochs: bool) -> list[Any]:
-        return users_callbacks(self._call["callbacks"], self._shared, at_epochs)[0]
+        return users_callbacks(self._call["callbacks"], self._shared, self._written, at_epochs)[0]
 
     def result(self) -> Diagnosis:
         model, call, data = self._model, self._call, self._data
@@ -183,9 +184,12 @@ class _Examination:
             timeline,
             self._memory(),
             tuple(str(plan).splitlines()),
-            (*self._unchecked, *ablation.left_out, *filter(None, [why])),
+            (*self._unchecked, *self._left_written(), *ablation.left_out, *filter(None, [why])),
             device_busy=busy,
         )
+
+    def _left_written(self) -> list[str]:
+        return [f"Going back: {who} has written {file}, which is left." for file, who in self._written.items()]
 
     def _add_changes(self, ablation: Ablation) -> None:
         """What could be changed, to be timed beside the step as it is."""

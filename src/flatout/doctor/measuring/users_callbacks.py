@@ -10,16 +10,24 @@ from typing import Any
 from flatout.base.when_used import keras
 from flatout.seam.keras_names import is_of_keras
 
+from .written_files import written_files
+
 _AT_BATCHES = ("on_train_batch_begin", "on_train_batch_end", "on_batch_begin", "on_batch_end")
 _AT_EPOCHS = ("on_epoch_begin", "on_epoch_end")
 
 
-def users_callbacks(callbacks: Any, shared: list[Any], at_epochs: bool = False) -> tuple[list[Any], list[str]]:
+# Files that callbacks have written by a measurement, and which callback.
+Written = dict[str, str]
+
+
+def users_callbacks(
+    callbacks: Any, shared: list[Any], written: Written, at_epochs: bool = False
+) -> tuple[list[Any], list[str]]:
     """The callbacks of the user's own classes that act on batches, or on epochs, and why others are left out.
 
     Those of Keras write files, restore weights or log to services; with a class of the user's own, that is code of
     theirs which a measurement has to run to time it: on a copy. The copies have the model and the arrays in `shared` in
-    common with the user's.
+    common with the user's. Files that they write come to be in `written`.
     """
     if isinstance(callbacks, keras.callbacks.CallbackList):
         callbacks = callbacks.callbacks
@@ -33,13 +41,13 @@ def users_callbacks(callbacks: Any, shared: list[Any], at_epochs: bool = False) 
             left_out.append(f"{name}, whose work was not timed: it would have written files or logs.")
             continue
         try:
-            found.append(_watched(copy.deepcopy(callback, {id(one): one for one in shared}), at_epochs))
+            found.append(_watched(copy.deepcopy(callback, {id(one): one for one in shared}), written, at_epochs))
         except Exception as error:
             left_out.append(f"{name}, which could not be copied ({type(error).__name__}: {error}).")
     return found, left_out
 
 
-def _watched(callback: Any, at_epochs: bool) -> Any:
+def _watched(callback: Any, written: Written, at_epochs: bool) -> Any:
     """A callback that passes on to another what happens, and keeps when that was and how long it took."""
 
     class Watched(keras.callbacks.Callback):
@@ -67,9 +75,12 @@ def _watched(callback: Any, at_epochs: bool) -> Any:
                 self._timed(self.epoch_calls, callback.on_epoch_end, epoch, logs)
 
         def _timed(self, calls: list[tuple[float, float]], hook: Any, number: int, logs: Any) -> None:
-            began = time.perf_counter()
-            hook(number, logs)
-            calls.append((began, time.perf_counter() - began))
+            with written_files() as files:
+                began = time.perf_counter()
+                hook(number, logs)
+                calls.append((began, time.perf_counter() - began))
+            for file in files:
+                written.setdefault(file, type(callback).__name__)
 
     class WatchedAtBatches(Watched):
         def on_train_batch_begin(self, batch: int, logs: Any = None) -> None:

@@ -147,9 +147,10 @@ class _Examination:
         shapes = batch_shapes(model, data)
         compiling = ablation.starting + (1 + shapes.again) * ablation.variants["cached"].compiling
         length = FitLength(steps, epochs, validation, compiling, between_epochs(ablation), ablation.at_epochs)
-        parts, epoch = parts_of_step(ablation), parts_of_epoch(length, real.seconds)
-        kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays", shapes)
         busy = self._busy(real)
+        parts = parts_of_step(ablation, None if busy is None else busy * real.seconds.mid)
+        epoch = parts_of_epoch(length, real.seconds)
+        kind, sentence = verdict_of(parts, epoch, self._loss is not None, data.kind != "arrays", shapes)
         if busy is not None:
             sentence += f" The GPU works {busy:.0%} of the time."
         plan = plan_call("fit", model, {**call, "x": data.left(call["x"])}, current())[0]

@@ -85,8 +85,8 @@ def between_epochs(ablation: Ablation, with_callbacks: bool = True) -> Interval:
     return found if found.low > 0 else NO_TIME
 
 
-def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
-    """Where a step's time goes, each part as the difference of two variants."""
+def parts_of_step(ablation: Ablation, busy: float | None = None) -> tuple[Part, ...]:
+    """Where a step's time goes, each part as the difference of two variants; `busy` seconds of it the GPU works."""
     real = ablation.seconds("real", "bar")
     bar, read = ablation.seconds("bar"), ablation.seconds("input", "bar")
     cached = ablation.seconds("cached")
@@ -99,6 +99,8 @@ def parts_of_step(ablation: Ablation) -> tuple[Part, ...]:
     if "twice" in ablation.variants:
         # Of what is left, as much as does not grow with the rows.
         fixed = np.clip((2 * cached - ablation.seconds("twice") - host) / np.maximum(cached - host, 1e-9), 0, 1)
+    elif busy is not None:
+        fixed = np.clip(1 - busy / np.maximum(rest, 1e-9), 0, 1)
     found = {
         "callbacks": real - bar,
         "progress": bar - read,

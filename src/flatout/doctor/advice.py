@@ -25,7 +25,7 @@ _SLOW = ("FO10", "FO20", "FO30", "FO40")
 # A gain that is worth a change.
 _WORTH = 1.05
 # What is left of a Python loop over rows as operations on whole arrays, mostly and at most.
-_LEFT_OF_LOOP, _MOST_LEFT_OF_LOOP = 1 / 20, 1 / 4
+_LEFT_OF_LOOP, _MOST_LEFT_OF_LOOP = 1 / 40, 1 / 4
 
 
 @dataclass(frozen=True)

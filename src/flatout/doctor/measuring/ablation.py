@@ -31,8 +31,8 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 3, 9
 # An epoch up to here is timed as a whole; of a longer one, and of a generator's, which reads on, as much as the second.
 _SHORT_EPOCH, _SECONDS_OF_AN_EPOCH = 1.0, 0.3
 _EPOCHS_TIMED = 2
-# Beyond the rows, what compiling takes grows about so, if it grows at all: loops are unrolled.
-_COMPILING_GROWS = 2
+# What compiling takes grows at most so with the rows: loops over them are unrolled.
+_MOST_GROWTH = 2.0
 
 _DRAWS = 400
 # Without these there is nothing to tell.
@@ -194,9 +194,7 @@ class Ablation:
             self._warm(cold)
         for number, variant in enumerate(list(self.variants.values())):
             self._tell(f"compiling: {variant.label}", 0.4 * number / len(self.variants))
-            times = max(1.0, variant.rows / self.rows)
-            needed = self.variants["cached"].compiling * (times**_COMPILING_GROWS if times > 1 else 0.0)
-            if time.perf_counter() + needed > self._until and variant.name not in _NEEDED:
+            if time.perf_counter() + self._compiling(variant) > self._until and variant.name not in _NEEDED:
                 self._leave_out(variant, "there was no time left")
                 continue
             self._try(variant, self._warm)
@@ -225,6 +223,16 @@ class Ablation:
         self._add("bar epochs", "and without callbacks", self._plain, data, lambda: {"verbose": self._verbose}, first)
         for name in self.variants.keys() & {"real epochs", "bar epochs"}:
             self.variants[name].steps = calls
+
+    def _compiling(self, variant: TimedVariant) -> float:
+        """About how long it will take to compile a variant with more rows; nothing for others."""
+        if not variant.rows:
+            return 0.0
+        growth, seconds = _MOST_GROWTH, self.variants["cached"].compiling
+        twice = self.variants.get("twice")
+        if twice is not None and twice is not variant:
+            growth = min(growth, math.log2(max(1.0, twice.compiling / max(seconds, 1e-9))))
+        return float(seconds * (variant.rows / self.rows) ** growth)
 
     def _warm(self, variant: TimedVariant) -> None:
         clock = variant.run(self._model)

@@ -166,6 +166,7 @@ def _computed(
     form = form_for(cell)
     assert form is not None
     form = replace(form, backwards=tuple(layer.go_backwards for layer in directions), interpret=interpret)
+    sequences = ops.cast(sequences, cell.compute_dtype)
     if training and cell.dropout:
         sequences = sequences * jnp.expand_dims(cell.get_dropout_mask(sequences[:, 0, :]), 1)
     more_rows, more_units = -rows % TILE, filled_units(cell.units) - cell.units
@@ -203,18 +204,18 @@ def _as_keras_returns(layer: Any, outputs: Any, states: list[Any], zeroed: Any) 
 
 def _weights(cell: Any, more_units: int) -> tuple[Any, Any, Any]:
     """Kernel `[inputs, gates, units]`, bias `[gates, units]` and recurrent kernels `[products, units, units]`."""
-    kernel, recurrent = ops.convert_to_tensor(cell.kernel), ops.convert_to_tensor(cell.recurrent_kernel)
-    units = cell.units
+    units, dtype = cell.units, cell.compute_dtype
+    kernel, recurrent = (ops.convert_to_tensor(value, dtype) for value in (cell.kernel, cell.recurrent_kernel))
     kernel, recurrent = kernel.reshape(len(kernel), -1, units), recurrent.reshape(units, -1, units)
     bias = jnp.zeros(kernel.shape[1:], kernel.dtype)
     if isinstance(cell, layers.GRUCell):
         # The candidate's product is a gate by itself, to which no input is added.
         kernel, bias = _padded(kernel, 0, 1), jnp.zeros((4, units), kernel.dtype)
         if cell.use_bias:
-            of_inputs, of_state = ops.convert_to_tensor(cell.bias).reshape(2, 3, units)
+            of_inputs, of_state = ops.convert_to_tensor(cell.bias, dtype).reshape(2, 3, units)
             bias = jnp.concatenate([of_inputs[:2] + of_state[:2], of_inputs[2:], of_state[2:]])
     elif cell.use_bias:
-        bias = ops.convert_to_tensor(cell.bias).reshape(-1, units)
+        bias = ops.convert_to_tensor(cell.bias, dtype).reshape(-1, units)
     return (
         _padded(kernel, 0, 0, more_units),
         _padded(bias, 0, more_units),

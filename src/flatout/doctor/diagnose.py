@@ -57,8 +57,8 @@ def diagnose(
     """Find out where the time of `model.fit(x, y, ...)` would go, what to change and what that would gain.
 
     Steps are run on the model and the data, and everything is put back afterwards: weights, optimizer, metrics, random
-    generators. Callbacks of your own classes are copied, and called for batches, not for ends of epochs. A generator
-    cannot go back: what was read of it is gone.
+    generators. Callbacks of your own classes are copied, and called at batches and epochs. A generator cannot go back:
+    what was read of it is gone.
 
     Args:
         model: A compiled Keras model.

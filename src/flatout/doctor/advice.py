@@ -66,8 +66,8 @@ class Evidence:
 
 def findings(evidence: Evidence) -> tuple[Change, ...]:
     """All of them, those that gain most first."""
-    found = [*_input(evidence), *_callbacks(evidence), *_loss(evidence), *_fixed(evidence), *_epoch(evidence)]
-    found += _shapes(evidence)
+    found = [*_input(evidence), *_callbacks(evidence), *_loss(evidence), *_fixed(evidence), *_shapes(evidence)]
+    found += [*_validation(evidence), *_compiling(evidence, found), *_dtype(evidence)]
     found += [*_syncs(evidence, {(one.path, one.line) for one in found}), *_flatout(evidence)]
     return tuple(sorted(found, key=lambda one: -(one.gain.times if one.gain else 0.0)))
 
@@ -225,8 +225,8 @@ def _shapes(evidence: Evidence) -> Iterator[Change]:
         )
 
 
-def _epoch(evidence: Evidence) -> Iterator[Change]:
-    validation, compiling = evidence.share("validation"), evidence.share("compile")
+def _validation(evidence: Evidence) -> Iterator[Change]:
+    validation = evidence.share("validation")
     if validation >= HIGHLY:
         # A fifth of it is left.
         times, most = 1 / (1 - 0.8 * validation), 1 / (1 - validation)
@@ -238,7 +238,13 @@ def _epoch(evidence: Evidence) -> Iterator[Change]:
             after="validation_freq=5, validation_batch_size=1024",
             gain=Gain(times, 1.0, most, is_measured=False),
         )
-    if compiling >= MOSTLY_COMPILED and evidence.length.compiling >= LONG_TO_COMPILE:
+
+
+def _compiling(evidence: Evidence, found: list[Change]) -> Iterator[Change]:
+    compiling = evidence.share("compile")
+    # Loops that are unrolled, and shapes, are what makes it long; where they are found, it is said there.
+    is_known = any(one.gain is not None and one.code.startswith(("FO10", "FO906")) for one in found)
+    if compiling >= MOSTLY_COMPILED and evidence.length.compiling >= LONG_TO_COMPILE and not is_known:
         times = 1 / (1 - compiling)
         cache = {"jax": "JAX_COMPILATION_CACHE_DIR=~/.cache/jax"}.get(keras.config.backend(), "")
         yield Change(
@@ -250,6 +256,9 @@ def _epoch(evidence: Evidence) -> Iterator[Change]:
             after=cache,
             gain=Gain(times, 1.0, times, is_measured=False),
         )
+
+
+def _dtype(evidence: Evidence) -> Iterator[Change]:
     if evidence.on_gpu and evidence.kind == "compute-bound" and keras.config.dtype_policy().name == "float32":
         yield Change(
             "FO904",

@@ -33,6 +33,8 @@ _SHORT_EPOCH, _SECONDS_OF_AN_EPOCH = 1.0, 0.3
 _EPOCHS_TIMED = 2
 # What compiling takes grows at most so with the rows: loops over them are unrolled.
 _MOST_GROWTH = 2.0
+# What is compiled in so many seconds is, even if there is no time left; more may take this part of what is left.
+_SOON_COMPILED, _MOST_OF_TIME = 2.0, 1 / 3
 
 _DRAWS = 400
 # Without these there is nothing to tell.
@@ -190,12 +192,17 @@ class Ablation:
         """Compile each variant, and find out how many steps of it make a moment."""
         self._tell("compiling", 0.0)
         cold = TimedVariant("cold", "", ablated_steps.without_loss(self._model), self._again)
+        plain = self.variants["cached"]
         with contextlib.suppress(Exception):  # As the variant of that name is left out.
             self._warm(cold)
+        # Of the others, those without a loss, or next to none, are compiled as soon as that one.
+        known = {"empty": 0.0, "trivial loss": cold.compiling, "one row": cold.compiling}
         for number, variant in enumerate(list(self.variants.values())):
             self._tell(f"compiling: {variant.label}", 0.4 * number / len(self.variants))
-            if time.perf_counter() + self._compiling(variant) > self._until and variant.name not in _NEEDED:
-                self._leave_out(variant, "there was no time left")
+            needed = known.get(variant.name, self._compiling(variant, plain))
+            may_take = max(_SOON_COMPILED, _MOST_OF_TIME * (self._until - time.perf_counter()))
+            if needed > may_take and variant.name not in _NEEDED:
+                self._leave_out(variant, f"compiling it would take about {needed:.0f} s")
                 continue
             self._try(variant, self._warm)
         if "trivial loss" in self.variants:
@@ -224,15 +231,14 @@ class Ablation:
         for name in self.variants.keys() & {"real epochs", "bar epochs"}:
             self.variants[name].steps = calls
 
-    def _compiling(self, variant: TimedVariant) -> float:
-        """About how long it will take to compile a variant with more rows; nothing for others."""
+    def _compiling(self, variant: TimedVariant, plain: TimedVariant) -> float:
+        """About how long it will take to compile a variant; nothing for the same step on the same shapes."""
         if not variant.rows:
-            return 0.0
-        growth, seconds = _MOST_GROWTH, self.variants["cached"].compiling
-        twice = self.variants.get("twice")
+            return 0.0 if variant.step is plain.step else plain.compiling
+        growth, twice = _MOST_GROWTH, self.variants.get("twice")
         if twice is not None and twice is not variant:
-            growth = min(growth, math.log2(max(1.0, twice.compiling / max(seconds, 1e-9))))
-        return float(seconds * (variant.rows / self.rows) ** growth)
+            growth = min(growth, math.log2(max(1.0, twice.compiling / max(plain.compiling, 1e-9))))
+        return float(plain.compiling * (variant.rows / self.rows) ** growth)
 
     def _warm(self, variant: TimedVariant) -> None:
         clock = variant.run(self._model)

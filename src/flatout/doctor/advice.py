@@ -101,34 +101,32 @@ def _input(evidence: Evidence) -> Iterator[Change]:
 
 def _callbacks(evidence: Evidence) -> Iterator[Change]:
     at_batches, at_epochs = evidence.share("callbacks"), evidence.share("epoch-callbacks")
-    length = evidence.length
+    length, before = evidence.length, evidence.length.epoch(evidence.step)
+
+    def change(part: str, often: str, why: str, instead: str, after: str, gain: Gain) -> Change:
+        line = evidence.hottest(part)
+        before, title = _source(line.path, line.line, line.line), f"`{line.function}` runs at every {often}"
+        return Change("FO907", title, why, instead, line.path, line.line, before, after, gain)
+
     if at_batches >= MODERATELY:
-        line = evidence.hottest("callbacks")
         without = replace(length, between=between_epochs(evidence.ablation, with_callbacks=False))
-        yield Change(
-            "FO907",
-            f"`{line.function}` runs at every batch",
+        yield change(
+            "callbacks",
+            "batch",
             f"{at_batches:.0%} of each step is spent in your callbacks.",
             "Do it in on_epoch_end, or every hundredth batch: `if batch % 100: return`.",
-            line.path,
-            line.line,
-            _source(line.path, line.line, line.line),
-            after="    if batch % 100:\n        return",
-            gain=_gain(length.epoch(evidence.step), without.epoch(evidence.ablation.seconds("bar")), True),
+            "    if batch % 100:\n        return",
+            _gain(before, without.epoch(evidence.ablation.seconds("bar")), is_measured=True),
         )
     if at_epochs >= HIGHLY:
-        line = evidence.hottest("epoch-callbacks")
         without = replace(length, callbacks=NO_TIME)
-        yield Change(
-            "FO907",
-            f"`{line.function}` runs at every epoch",
+        yield change(
+            "epoch-callbacks",
+            "epoch",
             f"{at_epochs:.0%} of each epoch is spent in your callbacks at its beginning and its end.",
             "Do it every few epochs, or on fewer rows.",
-            line.path,
-            line.line,
-            _source(line.path, line.line, line.line),
-            after="    if epoch % 5:\n        return",
-            gain=_gain(length.epoch(evidence.step), without.epoch(evidence.step), False),
+            "    if epoch % 5:\n        return",
+            _gain(before, without.epoch(evidence.step), is_measured=False),
         )
 
 

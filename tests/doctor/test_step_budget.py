@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 from flatout.doctor.diagnosis_facts import Interval, Part
 from flatout.doctor.measuring.batch_shapes import BatchShapes
-from flatout.doctor.step_budget import FitLength, parts_of_epoch, verdict_of
+from flatout.doctor.step_budget import FitLength, fixed_share, parts_of_epoch, verdict_of
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -60,6 +61,23 @@ def test_compiling_and_validation_are_those_of_the_whole_fit() -> None:
     assert verdict(shares, validation=1.1) == "validation-bound"
     assert verdict(shares, at_epochs=0.2) == "input-bound"
     assert verdict(shares, at_epochs=0.5) == "callback-bound"
+
+
+@pytest.mark.parametrize(
+    ("twice", "busy", "expected"),
+    [
+        (1.0, None, 1.0),  # As long with twice the rows: nothing computes.
+        (1.9, None, 0.0),  # All but Keras' loop takes twice as long.
+        (1.45, 0.9, 0.5),  # What was timed counts, not the GPU.
+        (None, 0.6, 0.25),
+        (None, 2.0, 0.0),
+        (None, None, 0.0),
+    ],
+)
+def test_what_does_not_grow_is_launching(twice: float | None, busy: float | None, expected: float) -> None:
+    cached, host, rest = np.array([1.0]), np.array([0.1]), np.array([0.8])
+    found = fixed_share(cached, host, rest, None if twice is None else np.array([twice]), busy)
+    assert found[0] == pytest.approx(expected)
 
 
 def test_many_shapes_compile_while_the_input_seems_to_be_slow() -> None:

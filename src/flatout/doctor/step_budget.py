@@ -95,12 +95,7 @@ def parts_of_step(ablation: Ablation, busy: float | None = None) -> tuple[Part, 
     loss = cached - ablation.seconds("trivial loss", "cached")
     metrics = cached - ablation.seconds("no metrics", "cached")
     rest = np.maximum(cached - host - np.maximum(loss, 0) - np.maximum(metrics, 0), 0)
-    fixed = np.zeros_like(cached)
-    if "twice" in ablation.variants:
-        # Of what is left, as much as does not grow with the rows.
-        fixed = np.clip((2 * cached - ablation.seconds("twice") - host) / np.maximum(cached - host, 1e-9), 0, 1)
-    elif busy is not None:
-        fixed = np.clip(1 - busy / np.maximum(rest, 1e-9), 0, 1)
+    fixed = fixed_share(cached, host, rest, ablation.seconds("twice") if "twice" in ablation.variants else None, busy)
     found = {
         "callbacks": real - bar,
         "progress": bar - read,
@@ -122,6 +117,17 @@ def parts_of_step(ablation: Ablation, busy: float | None = None) -> tuple[Part, 
         share = max(0.0, interval.mid) / whole if is_separable else 0.0
         parts.append(Part(name, _LABELS[name], interval, share, is_separable))
     return tuple(parts)
+
+
+def fixed_share(
+    cached: np.ndarray, host: np.ndarray, rest: np.ndarray, twice: np.ndarray | None, busy: float | None
+) -> np.ndarray:
+    """How much of the `rest` of a step is launching: what does not grow with the rows, else while the GPU waits."""
+    if twice is not None:
+        return np.clip((2 * cached - twice - host) / np.maximum(cached - host, 1e-9), 0, 1)
+    if busy is not None:
+        return np.clip(1 - busy / np.maximum(rest, 1e-9), 0, 1)
+    return np.zeros_like(cached)
 
 
 def parts_of_epoch(length: FitLength, step: Interval) -> tuple[Part, ...]:

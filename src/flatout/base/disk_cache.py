@@ -52,12 +52,18 @@ def folder_for_now(part: str) -> Path:
     try:
         return folder(part)
     except OSError:
-        return Path(_temporary(part).name)
+        return folder_of_process(part)
+
+
+def folder_of_process(part: str) -> Path:
+    """A folder of this process alone, empty at first, which goes when it ends."""
+    return Path(_temporary(part).name)
 
 
 @functools.cache
 def _temporary(part: str) -> tempfile.TemporaryDirectory[str]:
-    return tempfile.TemporaryDirectory(prefix=f"flatout-{part}-")
+    # A process that ends may still write there.
+    return tempfile.TemporaryDirectory(prefix=f"flatout-{part}-", ignore_cleanup_errors=True)
 
 
 def put(file: Path, content: bytes) -> None:

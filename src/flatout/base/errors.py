@@ -152,7 +152,11 @@ REASONS = {
     "native_form": "The native engine trains by {}.",
     "native_data": "The native engine cannot take these data: {}.",
     "recurrent_kernels": "All time steps in one kernel: {}.",
+    "kernels_left": "Keras' own code runs: kernels of flatout's could not be compiled for this device ({}).",
     "recurrent_layer": "Keras' own code runs the layer {}: {}.",
+    "not_mapped": "Models of this architecture run beside each other, not mapped: {}",
+    "compiled_behind": "The step was compiled behind the run and exchanged after {} steps: {}.",
+    "not_compiled": "The recorded step runs as it is, not compiled behind the run: {}.",
     "no_gain": "A step of this model takes so long that nothing else counts (FLATOUT_FORCE=1 overrides).",
 }
 

@@ -85,11 +85,13 @@ class StepProgram(Protocol):
         longest: The most steps that `run` may be asked for at once, whole groups of `steps_per_execution`; or None.
         reasons: Why a slower form than the usual one was taken; often empty.
         runs_beside_others: Whether a device of its own takes the steps, beside those of other models' programs.
+        runs_no_python: Whether its passes run none of the model's Python, which could see what callbacks heard.
     """
 
     engine: str
     unit: int = 1
     pays: bool = True
+    runs_no_python: bool = False
 
     @property
     def runs_beside_others(self) -> bool:
@@ -106,6 +108,10 @@ class StepProgram(Protocol):
         """
         return
 
+    def expect(self, steps: int) -> None:
+        """So many steps are to come in all, as far as is known: what takes long to make ready may be worth it."""
+        return
+
     def compile_ahead(self, every_step: bool) -> None:
         """Begin to compile all that a pass over the rows held needs; asked of an engine that `compiles_ahead`.
 
@@ -113,8 +119,8 @@ class StepProgram(Protocol):
         """
         return
 
-    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
-        """Take other rows in the place of those held, in the order in which they are.
+    def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
+        """Take other rows in the place of those held, in the order in which they are; only the first may be `filled`.
 
         Their number, shapes and batch size may be new; what they need is then compiled. Rows of the same shapes take
         the place of the last ones at once.
@@ -145,6 +151,17 @@ class StepProgram(Protocol):
     def keep_state(self) -> None:
         """As `end_pass`, where nobody looks at the variables before the next pass, but resets those of the metrics."""
         self.end_pass()
+
+    def follows(self, trained: StepProgram) -> bool:
+        """Whether the next pass can be launched behind the steps of a program whose pass has not ended.
+
+        If so it takes the weights where that program has them, and the logs of both are to be had afterwards.
+        """
+        return False
+
+    def settle(self) -> bool:
+        """Wait for the steps; False if they were taken again, and what was launched behind them must be, too."""
+        return True
 
 
 class Engine(Protocol):
@@ -300,8 +317,10 @@ def is_on_gpu(leaf: Any) -> bool:
     return hasattr(leaf, "__dlpack_device__") and int(leaf.__dlpack_device__()[0]) in kinds_of_cuda_memory
 
 
-def first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [""])[0]
+def in_short(error: Exception) -> str:
+    """An error in a line: its type, and the first of its own lines."""
+    first = (str(error).strip().splitlines() or [""])[0]
+    return f"{type(error).__name__}: {first[:300]}"
 
 
 def steps_per_piece(nbytes: int, output_bytes: int, group: int, unit: int = 1) -> int:

@@ -12,7 +12,7 @@ from keras import tree
 from flatout.base.errors import Reason, Refusal, reason
 from flatout.seam.trainers import step_function
 
-from .contract import StepProgram, Structure, Task, first_line, steps_per_piece
+from .contract import StepProgram, Structure, Task, in_short, steps_per_piece
 from .kept_functions import Functions
 
 
@@ -48,8 +48,7 @@ class LoopedProgram(StepProgram):
             self._trace()
         except Exception as error:
             self.renew()
-            why = f"{type(error).__name__}: {first_line(error)}"
-            raise Refusal(reason("untraceable", f"{task}_step", why)) from error
+            raise Refusal(reason("untraceable", f"{task}_step", in_short(error))) from error
 
     @abstractmethod
     def _trace(self) -> None:
@@ -107,7 +106,7 @@ class LoopedProgram(StepProgram):
         """
         return self._is_first or self._has_begun
 
-    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+    def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         before = (self.full, self.rest, self.batch_size)
         self._hold(data, rows, batch_size)
         if (self.full, self.rest, self.batch_size) != before or not self._is_in_order:

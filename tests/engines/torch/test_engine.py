@@ -122,6 +122,38 @@ def test_evaluates_and_predicts_as_keras_does(order):
     np.testing.assert_allclose(np.concatenate(outputs), model.predict(X, batch_size=BATCH, verbose=0), rtol=1e-6)
 
 
+class Annealed(keras.Sequential):
+    beta = 1.0
+
+    def compute_loss(self, *args, **kwargs):
+        return self.beta * super().compute_loss(*args, **kwargs)
+
+
+def test_a_step_that_is_recorded_again_and_again_is_not_compiled_behind_the_run():
+    model = make(Annealed)
+    model.beta = 1.0
+    program = prepare(model)
+    program.expect(1000)
+    to_come = []
+    for beta in (1.0, 1.0, 0.5, 0.25, 0.25):
+        model.beta = beta
+        run_pass(program)
+        to_come.append(program.loop.steps_to_come)
+    assert to_come == [1000, 997, 994, 0, 0]
+
+
+@pytest.mark.parametrize("flag", ["deterministic algorithms", "cudnn"])
+def test_who_wants_the_same_bits_again_keeps_the_recorded_step(flag, monkeypatch):
+    program = prepare(make())
+    if flag == "cudnn":
+        monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    else:
+        monkeypatch.setattr(torch, "are_deterministic_algorithms_enabled", lambda: True)
+    program.expect(1000)
+    run_pass(program)
+    assert program.loop.steps_to_come == 0
+
+
 class Counting(keras.Sequential):
     count = 0
 

@@ -25,7 +25,7 @@ class StockProgram(StepProgram):
         self._model = model
         self._takes_inputs_alone = is_of_keras(type(model).predict_step)
 
-    def replace(self, data: Any, rows: int, batch_size: int) -> None:
+    def replace(self, data: Any, rows: int, batch_size: int, filled: int | None = None) -> None:
         self._data, self._rows, self._batch_size = data, rows, batch_size
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 
 import keras
@@ -32,7 +31,7 @@ from flatout.engines.kept_functions import Functions
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, capture, leaves_of
 from flatout.engines.torch.capture.read_guards import ReadGuards
 from flatout.engines.torch.capture.recorder import CaptureFailed, FirstStepDiffers
-from flatout.engines.torch.capture.surroundings import generator_state, set_generator_state
+from flatout.engines.torch.capture.surroundings import cudnn_with, generator_state, set_generator_state
 from flatout.engines.torch.replay.cuda_graph import CudaGraphLoop
 from flatout.engines.torch.replay.step_loop import EagerLoop, Loop, ReplayLoop, Rows
 from flatout.seam.torch_backend import convert_to_tensor, get_device, to_torch_dtype
@@ -44,6 +43,8 @@ _MOST_STATES = 4
 # A step that its Python state lets replay less often than this is not worth its capture, which takes about six steps.
 _FEWEST_REPLAYS = 12
 _MOST_SHORT_LIVED = 3
+# A step that is recorded more often than this is not compiled: it will be another one when the compiler is done.
+_MOST_COMPILED = 2
 # More launches of a graph than a stream takes at once would keep the host from those of other models.
 _STEPS_OF_A_TURN = 128
 # A trial runs on the model's own variables and puts back random generators that all threads share.
@@ -60,16 +61,18 @@ class TorchProgram(StepProgram):
     """
 
     engine = "torch"
-    reasons: tuple[Reason, ...] = ()
 
     def __init__(
         self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, any_length: bool, output_bytes: int
     ) -> None:
         self._model, self._task, self._output_bytes = model, task, output_bytes
         self._loops: dict[Any, Loop] = {}
+        self._told: tuple[Reason, ...] = ()
+        self._to_come = 0
         self._order: Any = None
         # Steps since the last capture, and how many captures in a row did not live for enough of them.
         self._replayed = self._short_lived = 0
+        self._recordings = 1
         self._has_begun = False
         self._has_company = company().models > 1
         self._hold(data, rows, batch_size)
@@ -88,7 +91,16 @@ class TorchProgram(StepProgram):
         self.loop = self._loops[layout]
         self._held = (data, rows, batch_size)
         self.unit = self.loop.unit
-        self.reasons = tuple(dict.fromkeys((*self.reasons, *self.loop.reasons)))
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(dict.fromkeys((*self._told, *(why for loop in self._loops.values() for why in loop.reasons))))
+
+    def expect(self, steps: int) -> None:
+        # What compiling one model's step behind the run gains, it would take from those beside it. And whoever wants
+        # the same bits again cannot have a step exchanged when a compiler is done.
+        wants_same_bits = torch.are_deterministic_algorithms_enabled() or torch.backends.cudnn.deterministic
+        self._to_come = 0 if self._has_company or wants_same_bits else steps
 
     @property
     def longest(self) -> int | None:
@@ -104,16 +116,20 @@ class TorchProgram(StepProgram):
 
     def renew(self) -> None:
         if not self.loop.holds():
+            self._recordings += 1
+            if self._recordings > _MOST_COMPILED:
+                self._to_come = 0
             self._short_lived = self._short_lived + 1 if self._replayed < _FEWEST_REPLAYS else 0
             self._replayed = 0
             self._make_loop()
 
     def _make_loop(self) -> None:
+        self._told = self.reasons
         self._loops.clear()
         self._hold(*self._held)
         self.loop.begin_pass(self._order)
 
-    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+    def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         before = self.loop
         self._hold(data, rows, batch_size)
         if self.loop is not before or self._order is not None:
@@ -127,12 +143,14 @@ class TorchProgram(StepProgram):
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
         self._replayed += stop - start
+        self.loop.steps_to_come = self._to_come
+        self._to_come = max(0, self._to_come - (stop - start))
         was_begun, self._has_begun = self._has_begun, True
         if was_begun or not self.loop.is_for_one_step:
             return self.loop.run(start, stop, every_step)
         results = self.loop.run(start, start + 1, every_step)
-        self.reasons = ()
         self._make_loop()
+        self._told = ()
         if start + 1 == stop:
             return results
         rest = self.loop.run(start + 1, stop, every_step)
@@ -165,17 +183,6 @@ def _loop(model: Any, task: Task, rows: Rows) -> Loop:
         return ReplayLoop(model, task, rows, full, last, (failure.reason,))
 
 
-@contextmanager
-def _repeatable_kernels() -> Iterator[None]:
-    """A recording is verified by its replay; cuDNN's fastest kernels do not give the same result twice."""
-    before = torch.backends.cudnn.deterministic
-    torch.backends.cudnn.deterministic = True
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.deterministic = before
-
-
 def _captured(model: Any, task: Task, batches: list[Structure], other: CapturedStep | None = None) -> CapturedStep:
     """Capture a step, or take it from an earlier call with the same model, compile arguments and shapes."""
     if not all(layer.built for layer in model._flatten_layers()):
@@ -185,7 +192,8 @@ def _captured(model: Any, task: Task, batches: list[Structure], other: CapturedS
     kept: list[tuple[ReadGuards, CapturedStep | Reason]] = Functions(model, task).get((shapes, structure), list)
     found = next((made for reads, made in kept if reads.hold()), None)
     if found is None:
-        with _ONE_CAPTURE, _repeatable_kernels():
+        # A recording is verified by its replay; cuDNN's fastest kernels do not give the same result twice.
+        with _ONE_CAPTURE, cudnn_with("deterministic"):
             reads, found = capture(model, task, batches, other)
         kept[:] = [(reads, found), *kept[: _MOST_STATES - 1]]
     if isinstance(found, Reason):

@@ -17,7 +17,7 @@ from keras.src import tree
 
 from flatout.base.errors import Reason, reason
 from flatout.base.options import current
-from flatout.engines.contract import Structure, Task, first_line
+from flatout.engines.contract import Structure, Task, in_short
 from flatout.engines.torch.graph.codegen import Calls, Step, late_step
 from flatout.engines.torch.graph.optimize import optimize
 from flatout.engines.torch.graph.step_graph import Graph, Ref, all_in
@@ -183,8 +183,7 @@ def _record(
     except Exception as error:
         # Keras re-raises errors of layers as new ones, so a failure is taken from the recorder.
         if recorder.failure is None:
-            why = f"{type(error).__name__}: {first_line(error)[:200]}"
-            raise CaptureFailed(reason("untraceable", place, why)) from error
+            raise CaptureFailed(reason("untraceable", place, in_short(error))) from error
     if recorder.failure is not None:
         raise CaptureFailed(recorder.failure)
     leaves = tree.flatten(outputs)

@@ -79,3 +79,14 @@ def owned_objects(model: Any) -> list[Any]:
     things += [getattr(model, "_compile_loss", None), getattr(model, "_compile_metrics", None)]
     unique = {id(thing): thing for thing in things if hasattr(thing, "__dict__")}
     return list(unique.values())
+
+
+@contextmanager
+def cudnn_with(flag: str) -> Iterator[None]:
+    """A flag of cuDNN's is set meanwhile."""
+    before = getattr(torch.backends.cudnn, flag)
+    setattr(torch.backends.cudnn, flag, True)
+    try:
+        yield
+    finally:
+        setattr(torch.backends.cudnn, flag, before)

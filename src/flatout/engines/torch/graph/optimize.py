@@ -1,6 +1,6 @@
 """Makes a recorded step shorter without changing a bit of its results.
 
-In order: aliases go, what depends on constants alone is computed now, equal computations are done
+In order: aliases and copies to and fro go, what depends on constants alone is computed now, equal computations are done
 once, and what nobody needs is dropped. Then operations are made to write to the variable that is assigned.
 """
 
@@ -42,6 +42,7 @@ def _simplify(graph: Graph) -> None:
     versions: Counter[int] = Counter()
     known: dict[Any, Any] = {}
     replaced: dict[int, int] = {}
+    copied: dict[int, Ref] = {}
     constant = {index for index, value in enumerate(values) if value.kind == "constant"}
     kept: list[Instruction] = []
 
@@ -64,6 +65,12 @@ def _simplify(graph: Graph) -> None:
             if target in _ALIASES or (is_as_before and (is_view or is_sum_of_scalar)):
                 replaced[instruction.results] = inputs[0].index
                 continue
+            if target is _aten.clone.default and changing.isdisjoint((inputs[0].index, instruction.results)):
+                instruction, origin = _nearest_copy(instruction, copied)
+                copied[instruction.results] = origin
+                if values[origin.index].layout == result.layout:
+                    replaced[instruction.results] = origin.index
+                    continue
             chosen = _chosen_branch(graph, instruction, constant)
             if chosen is not None and chosen.index not in changing and instruction.results not in changing:
                 replaced[instruction.results] = chosen.index
@@ -85,6 +92,18 @@ def _simplify(graph: Graph) -> None:
         kept.append(instruction)
     graph.instructions = kept
     graph.outputs = map_in(Ref, current, graph.outputs)
+
+
+def _nearest_copy(instruction: Instruction, copied: dict[int, Ref]) -> tuple[Instruction, Ref]:
+    """A copy of a copy in another layout, as a copy of the first tensor; and what it copies.
+
+    Keras brings images to channels first and torch brings them back, before each convolution.
+    """
+    source = instruction.args[0]
+    if instruction.kwargs.get("memory_format", torch.preserve_format) is torch.preserve_format:
+        return instruction, source
+    origin = copied.get(source.index, source)
+    return Instruction(instruction.target, (origin,), instruction.kwargs, instruction.results), origin
 
 
 def _fold(graph: Graph, instruction: Instruction) -> bool:

@@ -15,15 +15,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from flatout.base.errors import reason
-from flatout.engines.contract import Structure, Task, first_line
+from flatout.base.errors import Reason, reason
+from flatout.engines.contract import Structure, Task, in_short
 from flatout.engines.torch.capture.captured_step import STEP_NAMES, CapturedStep, leaves_of
 from flatout.engines.torch.capture.recordable_keras import Reseed
 from flatout.engines.torch.capture.recorder import CaptureFailed, Undo
-from flatout.engines.torch.capture.surroundings import no_collection
+from flatout.engines.torch.capture.surroundings import cudnn_with, no_collection
+from flatout.engines.torch.compiled.exchange import Exchange
+from flatout.engines.torch.compiled.same_effect import difference, off_in_last_bits
 from flatout.engines.torch.graph.codegen import compile_graph
 from flatout.engines.torch.graph.step_graph import Graph, is_random
 
+from .device_clock import DeviceClock
 from .host_seeds import HostSeeds
 from .step_loop import Loop, Rows
 
@@ -31,6 +34,8 @@ _WARM_UP_STEPS = 3
 # Several steps in one graph save the gaps between launches.
 _STEPS_PER_LAUNCH = 8
 _MOST_OPERATIONS_PER_LAUNCH = 4000
+# Of all that a step changes, while a compiled one is compared with the recorded one.
+_COPIES = 6
 
 
 # Streams in which graphs were captured that are still there, by their addresses.
@@ -83,12 +88,18 @@ class CudaGraphLoop(Loop):
 
         self._full = _Launches(self, full, full_batch, whole) if full else None
         self._last = _Launches(self, last, last_batch, 1) if last else None
+        self._clock = DeviceClock()
 
     @property
     def runs_beside_others(self) -> bool:
         """Not where graphs draw: what torch has for that on the device is one thing for all streams."""
         draws = any(launches.draws for launches in (self._full, self._last) if launches)
         return self._has_own_stream and not draws
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        told = (one.reasons(self._clock.seconds) for one in self._full.exchanges) if self._full else ()
+        return (*super().reasons, *(why for reasons in told for why in reasons))
 
     def replace(self, data: Structure) -> None:
         # The graphs read the rows where they were when they were captured.
@@ -105,18 +116,25 @@ class CudaGraphLoop(Loop):
         current, step = None, start
         with torch.no_grad():
             self.position.fill_(start)
+            self._clock.begin()
             while step < stop:
                 launches = self._full if step < self.whole_batches else self._last
                 assert launches is not None
                 if launches is not current:
                     launches.seeds.load()
                     current = launches
+                if launches is self._full and self.steps_to_come and launches.exchanges[every_step].is_due:
+                    self._clock.end()
+                    launches.look_for_compiled(every_step, self._clock, self.steps_to_come - (step - start))
+                first = step
                 if every_step or step == stop - 1:
                     results.append(launches.run_one())
                     step += 1
                 else:
                     most = min(stop - 1, self.whole_batches) - step if step < self.whole_batches else 1
                     step += launches.run_some(most)
+                self._clock.count(step - first)
+            self._clock.end()
         return results
 
 
@@ -127,6 +145,9 @@ class _Launches:
         self, loop: CudaGraphLoop, captured: CapturedStep, batch: Callable[[], list[torch.Tensor]], steps: int
     ) -> None:
         self._captured, self._batch = captured, batch
+        # Of the steps without results, and with them.
+        self.exchanges = Exchange(_without_reseeds(captured.quiet_graph)), Exchange(_without_reseeds(captured.graph))
+        self._taken = 0
         self._position, self._stream, self._pool = loop.position, loop.stream, loop.pool
         place = STEP_NAMES[loop.task]
         self.seeds = HostSeeds(captured.graph, place)
@@ -141,42 +162,109 @@ class _Launches:
                 self._warm_up()
                 self._one, self._outputs = self._build(captured.graph, 1)
                 self._quiet, _ = self._build(captured.quiet_graph, self._steps)
+                # Another graph, for the few steps that are left over, would take longer to build than it saves.
+                self._single = self._one
             except RuntimeError as error:
-                why = reason("untraceable", f"the CUDA graph of {place}", first_line(error)[:200])
+                why = reason("untraceable", f"the CUDA graph of {place}", in_short(error))
                 raise CaptureFailed(why) from error
 
     def run_one(self) -> Any:
         """Run a step; its results, in memory of their own."""
         self.seeds.advance()
         self._one.replay()
+        self._taken += 1
         return self._captured.pack(self._outputs.copy())
 
     def run_some(self, most: int) -> int:
         """Run up to `most` steps without results; how many it were."""
         self.seeds.advance()
         if most < self._steps:
-            # Another graph, for the few steps that are left over, would take longer to build than it saves.
-            self._one.replay()
+            self._single.replay()
+            self._taken += 1
             return 1
         self._quiet.replay()
+        self._taken += self._steps
         return self._steps
+
+    def look_for_compiled(self, is_loud: bool, clock: DeviceClock, steps_left: int) -> None:
+        """Take the compiled step, if it is there and does what the recorded one does; else see to it."""
+        if (seconds := clock.seconds) is None:
+            return
+        exchange = self.exchanges[is_loud]
+        if (graph := exchange.compiled(steps_left * seconds)) is None:
+            return
+        recorded = self._captured.graph if is_loud else self._captured.quiet_graph
+        try:
+            with warnings.catch_warnings(action="ignore"):
+                if problem := self._difference(recorded, graph):
+                    exchange.reject(problem)
+                    return
+                with cudnn_with("benchmark"), _unchanged(recorded):
+                    self._single, outputs = self._build(graph, 1)
+                    if is_loud:
+                        self._one, self._outputs = self._single, outputs
+                    else:
+                        self._quiet, _ = self._build(graph, self._steps)
+        except Exception as error:  # Whatever a compiler's code may raise: the recorded step is there.
+            exchange.fail(in_short(error))
+            return
+        exchange.succeed(self._taken, seconds)
+        clock.begin()
+
+    def _difference(self, recorded: Graph, compiled: Graph) -> str:
+        """How the effects of the compiled step on this batch differ from those of the recorded one."""
+        written = recorded.written_storages(*recorded.instructions)
+        outside = [value for value in recorded.values if value.kind == "external" and value.storage in written]
+        tensors = [value.tensor.detach() for value in outside if value.tensor is not None]
+        if torch.cuda.mem_get_info()[0] < _COPIES * sum(tensor.nbytes for tensor in tensors):
+            raise MemoryError("too little is free on the device to compare the compiled step with the recorded one")
+
+        def effect(graph: Graph, is_astray: bool = False) -> list[torch.Tensor]:
+            step = compile_graph(_without_reseeds(graph), self._captured.calls.of)
+            with _unchanged(recorded), self._on_stream():
+                if is_astray:
+                    for tensor in tensors:
+                        tensor.copy_(off_in_last_bits(tensor))
+                outputs = step(*self._batch())
+                return [item.clone() for item in (*tensors, *outputs) if isinstance(item, torch.Tensor)]
+
+        wanted = effect(recorded)
+        before = [*(tensor.clone() for tensor in tensors), *map(torch.zeros_like, wanted[len(tensors) :])]
+        is_half = any(value.dtype in (torch.float16, torch.bfloat16) for value in recorded.values)
+        astray = effect(recorded, is_astray=True)
+        # Of layouts that the recorded step did not have cuDNN tries its kernels, and finds them again in the capture.
+        with cudnn_with("benchmark"):
+            problem = difference(before, wanted, astray, effect(compiled), is_half)
+            if not problem:
+                with _unchanged(recorded), self._on_stream():
+                    self._check_for_waits(compiled)
+        return problem
 
     def _warm_up(self) -> None:
         """Let libraries allocate and choose their kernels; then find out whether a step waits for the device."""
-        self._stream.wait_stream(torch.cuda.current_stream())
-        with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+        with self._on_stream():
             for _ in range(_WARM_UP_STEPS):
                 self._captured.step(*self._batch())
                 self._captured.quiet_step(*self._batch())
-            # A capture that fails half-way leaves the default generator unusable: look for waits before.
-            quiet = compile_graph(_without_reseeds(self._captured.graph), self._captured.calls.of)
-            mode = torch.cuda.get_sync_debug_mode()
-            torch.cuda.set_sync_debug_mode("error")
-            try:
-                quiet(*self._batch())
-            finally:
-                torch.cuda.set_sync_debug_mode(mode)
+            self._check_for_waits(self._captured.graph)
+
+    @contextmanager
+    def _on_stream(self) -> Iterator[None]:
+        """Compute in the stream of the captures, between what was launched before and what will be."""
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream), torch.no_grad(), torch._C._AutoDispatchBelowAutograd():
+            yield
         torch.cuda.current_stream().wait_stream(self._stream)
+
+    def _check_for_waits(self, graph: Graph) -> None:
+        """A capture that fails half-way leaves the default generator unusable: look for waits before."""
+        step = compile_graph(_without_reseeds(graph), self._captured.calls.of)
+        mode = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            step(*self._batch())
+        finally:
+            torch.cuda.set_sync_debug_mode(mode)
 
     def _build(self, graph: Graph, steps: int) -> tuple[torch.cuda.CUDAGraph, _Outputs]:
         step = compile_graph(_without_reseeds(graph), self._captured.calls.of)

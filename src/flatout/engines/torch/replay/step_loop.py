@@ -53,13 +53,14 @@ class Loop:
     Attributes:
         full: The step for whole batches, if there are any and it was captured.
         last: The step for a smaller last batch, likewise.
-        reasons: Why no quicker loop was taken.
+        steps_to_come: How many the caller will want in all, from the next on; 0 if nobody can say.
         output_size: Bytes of a step's outputs, if they are known.
         is_for_one_step: Whether a quicker loop may be had when a step has run.
     """
 
     unit = 1
     is_for_one_step = False
+    steps_to_come = 0
 
     def __init__(
         self,
@@ -71,10 +72,15 @@ class Loop:
         reasons: tuple[Reason, ...] = (),
     ) -> None:
         self.model, self.task, self.rows = model, task, rows
-        self.full, self.last, self.reasons = full, last, reasons
+        self.full, self.last, self._reasons = full, last, reasons
         captured = full or last
         self.output_size = captured.output_size if captured is not None else None
         self.whole_batches = rows.rows // rows.batch_size
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """Why no quicker loop was taken, and what else is to be told."""
+        return self._reasons
 
     @property
     def runs_beside_others(self) -> bool:

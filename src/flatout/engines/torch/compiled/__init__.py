@@ -1,0 +1,1 @@
+"""The recorded step through Inductor, compiled behind the run."""

@@ -2,7 +2,8 @@
 
     python benchmarks/recurrent_layers.py [--batch 32] [--steps 200] [--inputs 128] [--units 64] [--repeats 20]
 
-Both are the gradient of a sum of the layer's outputs with respect to inputs and weights, compiled by jax; medians.
+Both are the gradient of a sum of the layer's outputs with respect to inputs and weights, compiled by jax, all of them
+side by side before the first is measured; medians.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ import os
 import statistics
 import time
 from collections.abc import Callable
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 os.environ["KERAS_BACKEND"] = "jax"
@@ -23,7 +26,6 @@ import keras
 import numpy as np
 from keras import layers
 
-from flatout.engines.jax.recurrent.recurrent_choice import MOST_IN_FLOAT32
 from flatout.engines.jax.recurrent.recurrent_layers import recurrent_kernels
 
 # Each with whether its last steps are masked.
@@ -56,6 +58,22 @@ def gradient(layer: Any, mask: Any) -> Callable[..., Any]:
     return jax.jit(jax.value_and_grad(total, argnums=(0, 1)))
 
 
+@dataclass(frozen=True)
+class Side:
+    """A layer's gradient by Keras' own code or by kernels, being compiled, and why a layer was left to Keras."""
+
+    program: Future[Any]
+    left: dict[str, str]
+
+
+def begun(compilers: Executor, layer: Any, arguments: tuple[Any, ...], mask: Any, kernels: Any) -> Side | None:
+    """None where Keras 3.15 cannot trace it: a GRU in half precision without a mask."""
+    with contextlib.suppress(TypeError), kernels as decided:
+        lowered = gradient(layer, mask).lower(*arguments)
+        return Side(compilers.submit(lowered.compile), decided)
+    return None
+
+
 def microseconds(function: Callable[..., Any], arguments: tuple[Any, ...], repeats: int) -> float:
     jax.block_until_ready(function(*arguments))
     taken = []
@@ -78,10 +96,7 @@ def main() -> None:
     for name, value in (("batch", 32), ("steps", 200), ("inputs", 128), ("units", 64), ("repeats", 20)):
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--dtypes", nargs="+", default=["float32", "mixed_bfloat16"])
-    parser.add_argument("--products", choices=["float32", "split"], help="in place of what flatout chooses")
     chosen = parser.parse_args()
-    if chosen.products is not None:
-        MOST_IN_FLOAT32.update(dict.fromkeys(MOST_IN_FLOAT32, 128 if chosen.products == "float32" else 0))
     if jax.default_backend() != "gpu":
         print("There is nothing to measure: the kernels run on a GPU, and jax has none here.")
         return
@@ -92,27 +107,29 @@ def main() -> None:
     x = jax.device_put(random.normal(size=(chosen.batch, chosen.steps, chosen.inputs)).astype("float32"))
     lengths = random.integers(chosen.steps // 2, chosen.steps + 1, chosen.batch)
     right_padded = np.arange(chosen.steps) < lengths[:, None]
-    for dtype in chosen.dtypes:
-        for name, (make, is_masked) in KINDS.items():
-            layer = make(chosen.units, return_sequences=True, dtype=dtype)
-            layer.build(x.shape)
-            arguments = ([variable.value for variable in layer.trainable_variables], x)
-            results: list[Any] = []
-            times: list[float] = []
-            decided: dict[str, str] = {}
-            for kernels in (contextlib.nullcontext({}), recurrent_kernels()):
-                try:
-                    with kernels as decided:
-                        function = gradient(layer, right_padded if is_masked else None)
-                        results.append(function(*arguments))
-                except TypeError:  # Keras 3.15 cannot trace a GRU in half precision without a mask.
-                    results, times = [], [math.nan]
-                    continue
-                times.append(microseconds(function, arguments, chosen.repeats))
-            apart = difference(*reversed(results)) if len(results) == 2 else math.nan
-            why = ", ".join(sorted({why for why in decided.values() if why}))
-            line = f"| {name} | {dtype} | {times[0]:,.0f} | {times[1]:,.0f} | {times[0] / times[1]:.2f} | {apart:.1e} |"
-            print(line + (f" left to Keras: {why}" if why else ""), flush=True)
+    cases = []
+    with ThreadPoolExecutor() as compilers:
+        for dtype in chosen.dtypes:
+            for name, (make, is_masked) in KINDS.items():
+                layer = make(chosen.units, return_sequences=True, dtype=dtype)
+                layer.build(x.shape)
+                arguments = ([variable.value for variable in layer.trainable_variables], x)
+                mask = right_padded if is_masked else None
+                sides = [
+                    begun(compilers, layer, arguments, mask, kernels)
+                    for kernels in (contextlib.nullcontext({}), recurrent_kernels())
+                ]
+                cases.append((f"{name} | {dtype}", arguments, sides))
+    for title, arguments, sides in cases:
+        programs = [None if side is None else side.program.result() for side in sides]
+        theirs, ours = (
+            math.nan if program is None else microseconds(program, arguments, chosen.repeats) for program in programs
+        )
+        results = [program(*arguments) for program in programs if program is not None]
+        apart = difference(*reversed(results)) if len(results) == 2 else math.nan
+        why = ", ".join(sorted({why for side in sides if side is not None for why in side.left.values() if why}))
+        line = f"| {title} | {theirs:,.0f} | {ours:,.0f} | {theirs / ours:.2f} | {apart:.1e} |"
+        print(line + (f" left to Keras: {why}" if why else ""), flush=True)
 
 
 if __name__ == "__main__":

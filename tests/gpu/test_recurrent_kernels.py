@@ -21,9 +21,9 @@ if keras.config.backend() == "jax":
     import jax
     import jax.numpy as jnp
 
+    from flatout.engines.jax.recurrent import recurrent_choice as choice
     from flatout.engines.jax.recurrent.cells import GRU, LSTM, SIMPLE, TILE
     from flatout.engines.jax.recurrent.recurrence import recurrence
-    from flatout.engines.jax.recurrent.recurrent_choice import form_for
 
     CELLS = {"lstm": LSTM, "gru": GRU, "simple": SIMPLE}
     LAYERS = {"lstm": layers.LSTMCell, "gru": layers.GRUCell, "simple": layers.SimpleRNNCell}
@@ -37,12 +37,21 @@ WIDTHS = [
 ]
 
 
+# Sequences of which a program takes one, a few, or as many as the GPU multiplies at once.
+SEQUENCES = [1, 800, None]
+
+
 @pytest.mark.parametrize("is_masked", [False, True])
+@pytest.mark.parametrize("sequences", SEQUENCES)
 @pytest.mark.parametrize(("name", "dtype", "units"), WIDTHS)
-def test_kernels_equal_plain_operations(name: str, dtype: str, units: int, is_masked: bool) -> None:
-    chosen = form_for(LAYERS[name](units, dtype=dtype))
+def test_kernels_equal_plain_operations(
+    name: str, dtype: str, units: int, sequences: int | None, is_masked: bool
+) -> None:
+    chosen = choice.form_for(LAYERS[name](units, dtype=dtype), sequences)
     if chosen is None:
         pytest.skip("too wide for this GPU")
+    if sequences is not None and chosen.rows == TILE:
+        pytest.skip("its recurrent kernels do not fit into registers")
     cell, random = CELLS[name], np.random.default_rng(0)
     rows, steps, ways = 3 * TILE, 50, (False, True)
 
@@ -174,3 +183,39 @@ def test_many_models_are_mapped() -> None:
         flatout.fit(alone, *tokens(), epochs=2, batch_size=BATCH, verbose=0)
     for one, other in zip(many.models[3].get_weights(), alone.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+def test_wide_models_that_cudnn_runs_are_beside_each_other() -> None:
+    def make() -> Any:
+        return model_of(layers.LSTM(256))
+
+    many = flatout.fit_many(make, flatout.grid(seed=range(2)), *tokens(), epochs=2, batch_size=BATCH, verbose=0)
+    assert many.ways == {waves.INTERLEAVED: 2}
+    keras.utils.set_random_seed(1)
+    alone = make()
+    with flatout.options(force=True):
+        flatout.fit(alone, *tokens(), epochs=2, batch_size=BATCH, verbose=0)
+    for one, other in zip(many.models[1].get_weights(), alone.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-5)
+
+
+@pytest.fixture
+def too_large(monkeypatch: pytest.MonkeyPatch) -> Callable[[], Any]:
+    """Makes models whose kernels need more shared memory than there is, of which the choice knows nothing."""
+    monkeypatch.setitem(choice._MORE_SHARED_MEMORY, choice._capability(), 2**20)
+    return lambda: model_of(layers.LSTM(128, return_sequences=True), layers.GRU(16))
+
+
+def test_a_fit_whose_kernels_cannot_be_compiled_goes_on_without(too_large: Callable[[], Any]) -> None:
+    expected = trained(too_large, tokens(), "stock")
+    model = trained(too_large, tokens(), "jax")
+    (why,) = flatout.explain()[-1].reasons
+    assert why.code == "kernels_left"
+    assert "shared memory" in why.message.lower()
+    np.testing.assert_allclose(model.history.history["loss"], expected.history.history["loss"], rtol=1e-4)
+
+
+def test_many_models_whose_kernels_cannot_be_compiled_go_on_without(too_large: Callable[[], Any]) -> None:
+    many = flatout.fit_many(too_large, flatout.grid(seed=range(2)), *tokens(), epochs=1, batch_size=BATCH, verbose=0)
+    assert many.ways == {waves.INTERLEAVED: 2}
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["not_mapped", "kernels_left"]

@@ -165,6 +165,28 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
 
 
 @pytest.mark.backend("jax")
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
+def test_models_with_an_operation_that_cannot_be_mapped_run_beside_each_other(way: str) -> None:
+    import jax
+
+    class Unmapped(layers.Layer):
+        def call(self, inputs: Any) -> Any:
+            same = jax.ShapeDtypeStruct(inputs.shape, inputs.dtype)
+            return inputs + jax.pure_callback(np.negative, same, jax.lax.stop_gradient(inputs)) / 2
+
+    def make() -> Any:
+        model = keras.Sequential([layers.Input((6,)), Unmapped(), layers.Dense(3, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        return model
+
+    many = flatout.fit_many(make, flatout.grid(seed=[1, 2]), X, Y, epochs=2, batch_size=BATCH, verbose=0)
+    assert many.ways == {waves.INTERLEAVED: 2}
+    assert [why.code for report in flatout.explain()[-2:] for why in report.reasons] == ["not_mapped"] * 2
+    for number, seed in enumerate((1, 2)):
+        assert_same(many, number, *alone(make, {"seed": seed}, epochs=2))
+
+
+@pytest.mark.backend("jax")
 def test_callbacks_with_functions_of_the_user_may_draw() -> None:
     hooked = keras.callbacks.Callback()
     hooked.on_epoch_end = lambda epoch, logs=None: None
@@ -314,3 +336,34 @@ def test_an_error_in_build_names_the_point() -> None:
     with pytest.raises(ZeroDivisionError) as error:
         flatout.fit_many(lambda units: 1 / units, [{"units": 0}], X, Y)
     assert "'units': 0" in error.value.__notes__[0]
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
+def test_weights_are_fetched_only_for_callbacks_that_look_at_them(
+    way: str, looks: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from flatout.engines.jax.mapped_models import MappedModels
+
+    fetched, take, seen = [], MappedModels.take, []
+
+    def noted(models: Any, slot: int) -> Any:
+        fetched.append(slot)
+        return take(models, slot)
+
+    monkeypatch.setattr(MappedModels, "take", noted)
+
+    class Looking(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            seen.append(self.model.get_weights()[0].copy())
+
+    points = [{"seed": 1, "learning_rate": 0.1}, {"seed": 2, "learning_rate": 0.1}]
+    callbacks = [Looking()] if looks else [keras.callbacks.EarlyStopping("loss", patience=5)]
+    many = flatout.fit_many(build, points, X, Y, batch_size=BATCH, verbose=0, epochs=3, callbacks=callbacks)
+    assert many.ways == {way: 2}
+    # At the end each model has its own back.
+    assert len(fetched) == (2 * 3 + 2 if looks else 2)
+    if looks:
+        np.testing.assert_array_equal(seen[-1], many.models[1].get_weights()[0])
+        assert not np.array_equal(seen[1], seen[3])

@@ -12,16 +12,14 @@ import jax
 import jax.numpy as jnp
 import keras
 import numpy as np
-from jax import lax
-from jax.extend.core import jaxpr_as_fun
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
-from flatout.base.errors import Reason
+from flatout.base.errors import Reason, reason
 from flatout.base.options import current
 from flatout.base.uninterrupted import Uninterrupted
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
+from flatout.engines.contract import Engine, Structure, Task, in_short, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
 from flatout.seam.trainers import stock_step
 
@@ -29,6 +27,7 @@ from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
 from .compiled_loop import Cost, anything_pays_on_cpu, choose_unit, cost_of, loop, loop_pays_on_cpu
 from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, devices_for, own_rows_on_devices
+from .gathered_step import on_rows
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
 
@@ -88,7 +87,7 @@ class JaxProgram(LoopedProgram):
             self._limit_outputs(sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(output)))
         self._state = None
 
-    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
+    def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         before = self._layout
         super().replace(data, rows, batch_size)
         self._is_chunk = jax.default_backend() != "cpu"
@@ -140,8 +139,7 @@ class JaxProgram(LoopedProgram):
                 model._jax_state_synced = False
             self._state = self._devices.copied(self._state)
             self._signature = _signature(self._state)
-        wait, arguments = self._compiled(form, self._state, *position)
-        run = wait()
+        run, arguments = self._ready(form, *position)
         with Uninterrupted():
             outputs, self._state = run(*arguments)
             # Not by `setattr`: Keras would look through all of it for layers and variables to track.
@@ -149,11 +147,34 @@ class JaxProgram(LoopedProgram):
             vars(model)["_jax_state"] = dict(parts)
         return outputs
 
+    def _ready(self, form: tuple[Any, ...], *position: Any) -> tuple[Callable[..., Any], Any]:
+        """The program of a form, compiled, and its arguments."""
+        try:
+            wait, arguments = self._compiled(form, self._state, *position)
+            return wait(), arguments
+        except Exception as error:
+            if not self._leave_kernels(error):
+                raise
+            return self._ready(form, *position)
+
+    def _leave_kernels(self, error: Exception) -> bool:
+        """Trace without our kernels from now on, with which the step was not compiled; whether there were any."""
+        if self._kernels_left or not any(why.code == "recurrent_kernels" for why in self.reasons):
+            return False
+        self._kernels_left.append(reason("kernels_left", in_short(error)))
+        return True
+
+    @property
+    def _kernels_left(self) -> list[Reason]:
+        """Why the model's kernels were left, if they were: the next call need not find out again."""
+        return self._functions.get("kernels_left", list)
+
     def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (state, self.data, order, *position)
-        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings)
+        has_left = bool(self._kernels_left)
+        key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, has_left)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
         )
@@ -164,6 +185,14 @@ class JaxProgram(LoopedProgram):
         if self._order is None:
             self.begin_pass(None)
         state = self._devices.copied(self._read_state(purge=False))
+        try:
+            self._compile_forms(state, every_step)
+        except Exception as error:
+            if not self._leave_kernels(error):
+                raise
+            self._compile_forms(state, every_step)
+
+    def _compile_forms(self, state: Any, every_step: bool) -> None:
         looped = self._looped(0, self.full)
         if looped:
             self._compiled(("loop", every_step or self._task == "predict"), state, np.array([0, looped], np.int32))
@@ -216,7 +245,7 @@ class JaxProgram(LoopedProgram):
     def _trace_step(self, length: int) -> tuple[Callable[..., Any], Any]:
         """The step as a function of jax operations on rows, and the specification of what it returns."""
         jaxpr, spec = self.traced(length)
-        return _on_rows(jaxpr, spec, self._devices), spec
+        return on_rows(jaxpr, spec, self._devices), spec
 
     def traced(self, length: int) -> tuple[Any, Any]:
         """The step's jaxpr for batches of this length, and the specification of what it returns.
@@ -226,7 +255,8 @@ class JaxProgram(LoopedProgram):
         batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self.data)
         leaves, structure = jax.tree.flatten(batch)
         # XLA does not divide a kernel among devices.
-        has_kernels = not isinstance(self._devices, SeveralDevices) and has_kernels_for(self._model)
+        is_divided = isinstance(self._devices, SeveralDevices)
+        has_kernels = not is_divided and not self._kernels_left and has_kernels_for(self._model)
         shapes = ((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (structure, *shapes, self._signature, self._settings, has_kernels)
         jaxpr, spec, self.reasons = self._functions.get(key, lambda: self._traced(batch, has_kernels))
@@ -241,7 +271,7 @@ class JaxProgram(LoopedProgram):
             function = jax.jit(lambda state, batch: python(state, batch))
         if not has_kernels:
             traced = function.trace(state, batch)
-            return traced.jaxpr, traced.out_info, ()
+            return traced.jaxpr, traced.out_info, tuple(self._kernels_left)
         # Not before: Pallas takes its time to import.
         from .recurrent.recurrent_layers import reasons_of, recurrent_kernels
 
@@ -250,39 +280,10 @@ class JaxProgram(LoopedProgram):
         return traced.jaxpr, traced.out_info, reasons_of(decided)
 
 
-def _on_rows(jaxpr: Any, spec: Any, devices: OneDevice) -> Callable[..., Any]:
-    """A step on the rows of these numbers, on one device or several."""
-    operations, structure = jaxpr_as_fun(jaxpr), jax.tree.structure(spec)
-    gather = _gather_apart if jax.default_backend() == "cpu" else gathered
-
-    def step(state: Any, data: Structure, numbers: Any) -> Any:
-        batch = devices.divided(gather(data, devices.divided(numbers)))
-        results = operations(*jax.tree.leaves((state, batch)))
-        return jax.tree.unflatten(structure, devices.known_to_all(results))
-
-    return step
-
-
 def _value(variable: Any) -> Any:
     # `variable.value` looks for scopes first, none of which is open here: 5 us a variable.
     value = variable._value
     return variable.value if value is None else value
-
-
-def gathered(data: Structure, numbers: Any) -> Structure:
-    return jax.tree.map(lambda rows: rows.at[numbers].get(mode="promise_in_bounds"), data)
-
-
-def _gather_apart(data: Structure, numbers: Any) -> Structure:
-    """Gather where XLA cannot fuse it with what reads the batch: a loss summed in one go with it is rounded otherwise.
-
-    XLA's CPU compiler drops optimization barriers before it fuses, but leaves alone a condition that it cannot decide.
-    """
-
-    def nothing(data: Structure, numbers: Any) -> Structure:
-        return jax.tree.map(lambda rows: jnp.zeros((*numbers.shape, *rows.shape[1:]), rows.dtype), data)
-
-    return lax.cond(numbers[0] >= 0, gathered, nothing, data, numbers)
 
 
 def _signature(state: Any) -> tuple[Any, ...]:
@@ -346,7 +347,9 @@ class JaxEngine(Engine):
         return bool(jax.config.jax_compilation_cache_dir and jax.config.jax_enable_compilation_cache)
 
     def begin_epoch(self, model: Any, task: Task) -> None:
-        model._jax_state_synced = True
+        # Keras looks through all that is set for layers to track.
+        if not getattr(model, "_jax_state_synced", False):
+            model._jax_state_synced = True
 
     def end_run(self, model: Any) -> None:
         model._jax_state = None

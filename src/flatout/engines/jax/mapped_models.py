@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,8 +18,9 @@ from flatout.engines.contract import Task
 
 from . import executables as jax_cache
 from .compiled_loop import choose_unit, loop
-from .engine import STATE_PARTS, JaxProgram, gathered
+from .engine import STATE_PARTS, JaxProgram
 from .flat_step import FlatStep, differing, flattened, mapped
+from .gathered_step import gathered
 from .metric_dispatch import results_or_logs
 
 Values = dict[str, list[Any]]
@@ -60,18 +62,14 @@ class TracedModel:
                     self.steps[task, is_rest] = (flattened(jaxpr), spec)
         self.nbytes = _ROOM_FOR_PATCHES * max(flat.nbytes for flat, _ in self.steps.values())
         self.results = self._traced_results()
-        self.at_reset: list[Any] = []
+        model.reset_metrics()
+        self.at_reset = [variable.value for variable in model.metrics_variables]
         flats = [*(flat for flat, _ in self.steps.values()), self.results[0]]
         layout = [(task, program.full, program.rest, program.batch_size) for task, program in programs.items()]
         self.digest = repr((layout, [flat.digest for flat in flats]))
 
     def flat(self, key: tuple[str, bool]) -> FlatStep:
         return self.results[0] if key == RESULTS else self.steps[key][0]
-
-    def note_reset(self) -> None:
-        """See where the metrics begin."""
-        self.model.reset_metrics()
-        self.at_reset = [variable.value for variable in self.model.metrics_variables]
 
     def values(self) -> Values:
         """All that a training step takes of the model and gives back, by Keras' names."""
@@ -97,6 +95,15 @@ class TracedModel:
         # Not by `setattr`: Keras would look through all of it for layers and variables to track.
         vars(self.model)["_jax_state"] = source
         self.model._jax_state_synced = False
+
+    @contextlib.contextmanager
+    def unseen(self) -> Iterator[None]:
+        """While nobody looks at values that were taken away: Keras' own callbacks have them put back all the same."""
+        self.model._jax_state_synced = True
+        try:
+            yield
+        finally:
+            self.model._jax_state_synced = False
 
     def rows(self, task: str) -> int:
         """How many rows a pass takes."""
@@ -125,8 +132,11 @@ class MappedModels:
     """As many models as there are slots, trained and validated together.
 
     Args:
-        traced: All models that will have a slot, of one digest; the first of them have the slots now.
+        traced: All models that will have a slot, of one digest; each is to be filled in.
         slots: How many.
+
+    Raises:
+        Exception: As jax does where an operation of theirs cannot be mapped, or compiled.
     """
 
     def __init__(self, traced: Sequence[TracedModel], slots: int):
@@ -142,6 +152,9 @@ class MappedModels:
             for key, places in self._lifted.items()
         }
         self._at_reset = [_stacked(*values) for values in zip(*(one.at_reset for one in now), strict=True)]
+        # All at once, and before anything of a model is under way.
+        begun = {key: self._begun(key) for key in self._first.steps}
+        self._programs.update({key: wait() for key, wait in begun.items()})
 
     def fill(self, slot: int, traced: TracedModel) -> None:
         """Have a slot for another model."""
@@ -175,22 +188,31 @@ class MappedModels:
         cut = full * size
         outputs = None
         if full:
-            numbers = np.ascontiguousarray(order[:, :cut].reshape(self.slots, full, size).transpose(1, 0, 2))
-            bounds = np.array([0, full], np.int32)
-            outputs = self._advance((task, False), task, jax.device_put(numbers), bounds)
+            numbers = order[:, :cut].reshape(self.slots, full, size).transpose(1, 0, 2)
+            outputs = self._advance((task, False), numbers)
         if rest:
-            outputs = self._advance((task, True), task, jax.device_put(np.ascontiguousarray(order[:, cut:])))
+            outputs = self._advance((task, True), order[:, cut:])
         return self._logs(task, outputs)
 
-    def _advance(self, key: Any, task: Task, *position: Any) -> Any:
-        state = tuple(self._stack[part] for part in STATE_PARTS[task])
-        arguments = (state, (self._first.programs[task].data, self._numbers[key]), *position)
-        if key not in self._programs:
-            function = self._step(key) if key[1] else self._loop(key, task)
-            self._programs[key] = jax_cache.compile_shared(function, arguments, donate=(0,))()
-        outputs, state = self._programs[key](*arguments)
-        self._stack.update(zip(STATE_PARTS[task], state, strict=True))
+    def _advance(self, key: Any, order: np.ndarray) -> Any:
+        outputs, state = self._programs[key](*self._arguments(key, order))
+        self._stack.update(zip(STATE_PARTS[key[0]], state, strict=True))
         return outputs
+
+    def _begun(self, key: Any) -> Callable[[], Any]:
+        """What waits for the program of a task, for full batches or for the last one."""
+        task, is_rest = key
+        program = self._first.programs[task]
+        shape = (self.slots, program.rest) if is_rest else (program.full, self.slots, program.batch_size)
+        function = self._step(key) if is_rest else self._loop(key, task)
+        return jax_cache.compile_shared(function, self._arguments(key, np.zeros(shape, np.int32)), donate=(0,))
+
+    def _arguments(self, key: Any, order: np.ndarray) -> tuple[Any, ...]:
+        task, is_rest = key
+        state = tuple(self._stack[part] for part in STATE_PARTS[task])
+        bounds = () if is_rest else (np.array([0, len(order)], np.int32),)
+        data = self._first.programs[task].data, self._numbers[key]
+        return (state, data, jax.device_put(np.ascontiguousarray(order)), *bounds)
 
     def _step(self, key: Any) -> Callable[..., Any]:
         flat, spec = self._first.steps[key]

@@ -6,17 +6,22 @@ slot, so that nobody waits for the slowest of a wave; all that callbacks see and
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from flatout.base.errors import reason
 from flatout.base.when_used import keras
 from flatout.data.order.row_order import ResidentFeed
+from flatout.engines.contract import in_short
 from flatout.engines.jax.engine import JaxProgram
 from flatout.engines.jax.mapped_models import MappedModels, TracedModel
 from flatout.training.fit_loop import FitRun
+from flatout.training.passes import look_at_variables
 from flatout.training.planning.callback_services import service_for
 from flatout.training.running import report
 
@@ -66,7 +71,7 @@ class _Lane:
         with self._candidate.generators():
             self.fit = FitRun(self._candidate.model, ready.call, self._prepared, ready.validation)
             self._epochs = iter(self.fit.begin())
-        self._traced.note_reset()
+        self._are_blind = not look_at_variables(self.fit.callbacks)
         self._numbers = np.arange(0)
         self.epoch = -1
 
@@ -121,7 +126,7 @@ class _Lane:
         feed = self.ready.feed
         self._prepared.steps += feed.end
         feed.end_epoch(feed.end, finished=True)
-        with self._candidate.generators():
+        with self._candidate.generators(), self._traced.unseen() if self._are_blind else contextlib.nullcontext():
             goes_on = self.fit.end_epoch(self.epoch, logs)
         self._put_back()
         return goes_on
@@ -144,17 +149,24 @@ class _Lane:
             self.enter(self._models)
 
 
-def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> None:
-    """Train candidates that have one digest, `slots` of them at a time."""
+def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> bool:
+    """Train candidates that have one digest, `slots` of them at a time; False if they cannot be mapped."""
     slots = min(slots, len(group))
-    waiting = deque(group[slots:])
-    lanes: list[_Lane | None] = [_Lane(*one, slot) for slot, one in enumerate(group[:slots])]
-    models = MappedModels([traced for _, traced in group], slots)
-    for lane in lanes:
-        assert lane is not None
-        lane.enter(models)
+    try:
+        models = MappedModels([traced for _, traced in group], slots)
+    except Exception as error:
+        # Nothing of them has begun. What is wrong with a step by itself is found, and told, when it runs by itself.
+        why = reason("not_mapped", in_short(error))
+        for ready, _ in group:
+            assert ready.prepared is not None
+            ready.prepared.plan = replace(ready.prepared.plan, reasons=(*ready.prepared.plan.reasons, why))
+        return False
+    waiting = deque(group)
+    lanes: list[_Lane | None] = []
     finished = False
     try:
+        for slot in range(slots):
+            lanes.append(_next(waiting, models, slot))
         while True:
             for slot, lane in enumerate(lanes):
                 while lane is not None and not lane.begin_epoch():
@@ -182,10 +194,11 @@ def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> None:
             for lane in lanes:
                 if lane is not None:
                     lane.end(finished=False)
+    return True
 
 
 def _next(waiting: deque[tuple[Ready, TracedModel]], models: MappedModels, slot: int) -> _Lane | None:
-    """The next candidate in a slot that has become free, if there is one."""
+    """The next candidate in a free slot, if there is one."""
     if not waiting:
         return None
     ready, traced = waiting.popleft()

@@ -62,17 +62,17 @@ def run_on_device(candidates: list[Candidate], shared: SharedCall) -> Counter[st
             else:
                 wave.add(ready)
                 ways[INTERLEAVED] += 1
-        for group in groups.values():
-            if len(group) == 1:
-                wave.add(group[0][0])
-                ways[INTERLEAVED] += 1
+        # The largest first: those that are mapped have the device to themselves.
+        for group in sorted(groups.values(), key=len, reverse=True):
+            if len(group) > 1:
+                wave.finish()
+                if _are_mapped(group):
+                    ways[MAPPED] += len(group)
+                    continue
+            for ready, _ in group:
+                wave.add(ready)
+            ways[INTERLEAVED] += len(group)
         wave.finish()
-    for group in groups.values():
-        if len(group) > 1:
-            from .mapped_wave import run_mapped
-
-            run_mapped(group, _slots(group[0][1].nbytes, len(group)))
-            ways[MAPPED] += len(group)
     return ways
 
 
@@ -96,6 +96,13 @@ def _traced_to_be_mapped(ready: Ready) -> Any:
         return None
     ready.feed.generators = ready.candidate.generators
     return traced_model(ready)
+
+
+def _are_mapped(group: list[tuple[Ready, Any]]) -> bool:
+    """Train candidates of one architecture together, if they can be; whether they were."""
+    from .mapped_wave import run_mapped
+
+    return run_mapped(group, _slots(group[0][1].nbytes, len(group)))
 
 
 def _is_interleaved(ready: Ready) -> bool:

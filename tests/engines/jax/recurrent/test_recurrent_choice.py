@@ -107,3 +107,20 @@ def test_what_a_kernel_holds_fits_into_the_shared_memory_of_the_gpu(on_gpu: Call
     assert forms(narrow, wide, half, other) == [(False, False), (True, True), (False, False), (True, False)]
     on_gpu("8.9")
     assert forms(narrow, wide, half, other) == [(False, False), None, (False, True), (True, False)]
+
+
+def test_few_sequences_are_divided_among_the_multiprocessors(
+    on_gpu: Callable[[str], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_gpu("9.0")
+    monkeypatch.setattr(choice, "_cores", lambda: 100)
+
+    def rows(cell: Any, sequences: int) -> int:
+        form = choice.form_for(cell, sequences)
+        assert form is not None
+        return form.rows
+
+    assert [rows(layers.LSTMCell(64), sequences) for sequences in (1, 200, 201, 800, 801)] == [1, 1, 4, 4, 16]
+    assert [rows(layers.GRUCell(50), 10), rows(layers.SimpleRNNCell(128), 10)] == [1, 1]
+    # Their recurrent kernels do not fit into registers.
+    assert [rows(layers.GRUCell(65), 10), rows(layers.LSTMCell(128, dtype="mixed_bfloat16"), 10)] == [16, 16]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -211,6 +212,46 @@ def test_a_fit_takes_the_kernels_and_leaves_keras_own_function_alone(monkeypatch
     assert not stock_has_traced(model, "train")
     for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("fails", ["lowered", "compiled"])
+def test_a_fit_goes_on_with_keras_own_code_where_a_kernel_cannot_be(
+    fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    expected = trained(keras.Model.fit)
+    # A GPU that is none: its kernels are chosen, and no compiler has them.
+    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+    if fails == "compiled":
+        monkeypatch.setattr(recurrent_layers, "recurrence", _unknown_to_xla)
+    with flatout.options(force=True):
+        model = trained(flatout.fit)
+    (why,) = flatout.explain()[-1].reasons
+    assert why.code == "kernels_left"
+    assert ("_unknown_to_xla" if fails == "compiled" else "interpret mode") in why.message
+    for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
+        # As the steps of a loop are rounded where XLA optimizes little, as in these tests.
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _unknown_to_xla(form: Any, inputs: Any, weights: Any, initial: Any, mask: Any) -> Any:
+    rows, steps, directions, _, units = inputs.shape
+    shapes = [(rows, steps, directions, units), *(state.shape for state in initial)]
+    call = jax.ffi.ffi_call("_unknown_to_xla", [jax.ShapeDtypeStruct(shape, inputs.dtype) for shape in shapes])
+    outputs, *last = call(inputs, weights, *initial)
+    return outputs, tuple(last)
+
+
+def _keep(form: Any, *given: Any) -> Any:
+    return _unknown_to_xla(form, *given), given
+
+
+def _without_gradient(form: Any, given: Any, gradients: Any) -> Any:
+    others = given[:-1]
+    return *jax.tree.map(jnp.zeros_like, others), None
+
+
+_unknown_to_xla.defvjp(_keep, _without_gradient)
 
 
 def test_what_cudnn_would_run_at_once_is_one_kernel_in_the_order_of_time(monkeypatch: pytest.MonkeyPatch) -> None:

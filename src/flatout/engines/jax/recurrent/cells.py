@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 States = tuple[Any, ...]
-# Rows that are computed at once: the fewest that a GPU multiplies. Units, too, come in powers of two from here on.
+# The fewest rows that a GPU's own units multiply. Units, too, come in powers of two from here on.
 TILE = 16
 
 
@@ -40,6 +40,8 @@ class Form:
     Attributes:
         cell: Its time step.
         backwards: For each direction, whether it begins with the last step: at most the second one of two does.
+        rows: Of a program. `TILE` are multiplied by the GPU's own units, fewer number by number, for which recurrent
+            kernels must fit into registers; then many programs share the work, and no step waits for much of it.
         interpret: Whether to run as plain jax operations, on any device.
         is_split: Whether float32 factors are multiplied as three bfloat16 parts each, by tensor cores. Of the nine
             products the six that count are taken: the error is that of float32.
@@ -48,6 +50,7 @@ class Form:
 
     cell: Cell
     backwards: tuple[bool, ...]
+    rows: int = TILE
     interpret: bool = False
     is_split: bool = False
     reloads: bool = False

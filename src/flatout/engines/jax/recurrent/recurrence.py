@@ -1,8 +1,9 @@
 """A recurrence over all time steps as one Pallas kernel, and its gradient as another.
 
-Every direction of a layer and every tile of a batch is a program of its own, which keeps its states in registers from
-the first step to the last. The large products stay outside: inputs are projected for all steps before the kernel, and
-the gradient of the recurrent kernels is one product after it. Arrays are batch, time, direction, gate, unit.
+Every direction of a layer and every few rows of a batch are a program of their own, which keeps its states in registers
+from the first step to the last, and loads what the next step takes while it computes one. The large products stay
+outside: inputs are projected for all steps before the kernel, and the gradient of the recurrent kernels is one product
+after it. Arrays are batch, time, direction, gate, unit.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from jax.experimental import pallas as pl
 from jax.experimental.pallas import triton as triton
 
 from .cells import TILE, Form
+from .state_products import kernels, parts, product
 
 # With fewer, what the float32 form holds does not fit into registers, and it takes ten times as long (H200).
 _WARPS = 8
-# Of a float32: what a bfloat16 has.
-_UPPER_HALF = -(2**16)
+# Of recurrent kernels that a program has in registers so many numbers go to a warp, by the rows of a program: more do
+# not fit beside all else, and more warps wait longer for each other (H200).
+_NUMBERS_OF_A_WARP = {1: 4096, 4: 2048}
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
@@ -69,8 +72,8 @@ recurrence.defvjp(_forward, _backward)
 def _run(form: Form, inputs: Any, weights: Any, initial: tuple[Any, ...], mask: Any, keeps: bool) -> Any:
     """The forward kernel; with what its gradient needs if that shall be kept."""
     rows, steps, directions, gates, units = inputs.shape
-    specs = _Specs(steps, gates, units)
-    weights = _parts(form, weights)
+    specs = _Specs(form, steps, gates, units)
+    weights = parts(form, weights)
     sequence = jax.ShapeDtypeStruct((rows, steps, directions, units), inputs.dtype)
     shapes: Any = [sequence, tuple(jax.ShapeDtypeStruct(state.shape, state.dtype) for state in initial), None, None]
     out_specs: Any = [specs.sequence, (specs.state,) * len(initial), None, None]
@@ -79,11 +82,11 @@ def _run(form: Form, inputs: Any, weights: Any, initial: tuple[Any, ...], mask: 
         out_specs[2:] = [specs.gates, (specs.sequence,) * len(initial)]
     return pl.pallas_call(
         functools.partial(_steps_forward, form),
-        grid=(directions, rows // TILE),
+        grid=(directions, rows // form.rows),
         in_specs=[specs.gates, specs.weights(weights), (specs.state,) * len(initial), specs.mask(mask)],
         out_specs=out_specs,
         out_shape=shapes,
-        **_compiled(form),
+        **_compiled(form, units),
     )(inputs, weights, initial, mask)
 
 
@@ -92,12 +95,12 @@ def _run_back(
 ) -> Any:
     """The backward kernel: gradients of what the gates received, and of the first states."""
     rows, steps, directions, number, units = gates.shape
-    specs = _Specs(steps, number, units)
-    weights = _parts(form, jnp.swapaxes(weights, 2, 3))
+    specs = _Specs(form, steps, number, units)
+    weights = parts(form, jnp.swapaxes(weights, 2, 3))
     states = (specs.state,) * len(before)
     return pl.pallas_call(
         functools.partial(_steps_back, form),
-        grid=(directions, rows // TILE),
+        grid=(directions, rows // form.rows),
         in_specs=[
             *(specs.weights(weights), specs.mask(mask), specs.gates, (specs.sequence,) * len(before)),
             *(specs.sequence, states),
@@ -107,18 +110,18 @@ def _run_back(
             jax.ShapeDtypeStruct(gates.shape, gates.dtype),
             tuple(jax.ShapeDtypeStruct(state.shape, state.dtype) for state in of_last),
         ],
-        **_compiled(form),
+        **_compiled(form, units),
     )(weights, mask, gates, before, of_outputs, of_last)
 
 
 class _Specs:
     """Which part of an array a program sees: its rows, and its direction."""
 
-    def __init__(self, steps: int, gates: int, units: int):
-        self.gates = pl.BlockSpec((TILE, steps, None, gates, units), lambda way, tile: (tile, 0, way, 0, 0))
-        self.sequence = pl.BlockSpec((TILE, steps, None, units), lambda way, tile: (tile, 0, way, 0))
-        self.state = pl.BlockSpec((TILE, None, units), lambda way, tile: (tile, way, 0))
-        self._mask = pl.BlockSpec((TILE, steps), lambda way, tile: (tile, 0))
+    def __init__(self, form: Form, steps: int, gates: int, units: int):
+        self.gates = pl.BlockSpec((form.rows, steps, None, gates, units), lambda way, tile: (tile, 0, way, 0, 0))
+        self.sequence = pl.BlockSpec((form.rows, steps, None, units), lambda way, tile: (tile, 0, way, 0))
+        self.state = pl.BlockSpec((form.rows, None, units), lambda way, tile: (tile, way, 0))
+        self._mask = pl.BlockSpec((form.rows, steps), lambda way, tile: (tile, 0))
 
     def weights(self, weights: Any) -> pl.BlockSpec:
         return pl.BlockSpec((None, *weights.shape[1:]), lambda way, tile: (way, 0, 0, 0, 0))
@@ -127,25 +130,32 @@ class _Specs:
         return None if mask is None else self._mask
 
 
-def _compiled(form: Form) -> dict[str, Any]:
+def _compiled(form: Form, units: int) -> dict[str, Any]:
     if form.interpret:
         return {"interpret": True}
-    return {"compiler_params": triton.CompilerParams(num_warps=_WARPS, num_stages=1)}
+    warps = _WARPS
+    if form.rows < TILE:
+        needed = -(-len(form.cell.products) * units**2 // _NUMBERS_OF_A_WARP[form.rows])
+        warps = 1 << (needed - 1).bit_length()
+    return {"compiler_params": triton.CompilerParams(num_warps=warps, num_stages=1)}
 
 
 def _steps_forward(
     form: Form, inputs: Any, weights: Any, initial: Any, mask: Any, outputs: Any, last: Any, gates: Any, before: Any
 ) -> None:
     cell, steps = form.cell, inputs.shape[1]
-    kernel = _kernels(form, weights)
+    kernel = kernels(form, weights)
     time_of = _times(form, steps)
 
-    def step(turn: Any, states: Any) -> Any:
+    def loaded(turn: Any) -> Any:
         time = time_of(turn)
-        received = [inputs[:, time, gate, :].astype(jnp.float32) for gate in range(cell.gates)]
+        return _takes(mask, time), [inputs[:, time, gate, :].astype(jnp.float32) for gate in range(cell.gates)]
+
+    def step(turn: Any, states: Any, takes: Any, received: list[Any]) -> Any:
+        time = time_of(turn)
         for number, gate in enumerate(cell.products):
-            received[gate] += _product(states[0], kernel(number))
-        after = _masked(mask, time, cell.step(received, states), states)
+            received[gate] += product(form, [(states[0], kernel(number))])
+        after = _masked(takes, cell.step(received, states), states)
         if gates is not None:
             for gate, value in enumerate(received):
                 gates[:, time, gate, :] = value.astype(gates.dtype)
@@ -154,7 +164,7 @@ def _steps_forward(
         outputs[:, time, :] = after[0].astype(outputs.dtype)
         return after
 
-    states = lax.fori_loop(0, steps, step, tuple(state[...].astype(jnp.float32) for state in initial))
+    states = _all_steps(form, steps, loaded, step, tuple(state[...].astype(jnp.float32) for state in initial))
     for reference, state in zip(last, states, strict=True):
         reference[...] = state.astype(reference.dtype)
 
@@ -171,32 +181,51 @@ def _steps_back(
     of_initial: Any,
 ) -> None:
     cell, steps = form.cell, gates.shape[1]
-    kernel = _kernels(form, weights)
+    kernel = kernels(form, weights)
     time_of = _times(form, steps)
 
-    def step(turn: Any, gradients: Any) -> Any:
+    def loaded(turn: Any) -> Any:
         time = time_of(steps - 1 - turn)
-        gradients = (gradients[0] + of_outputs[:, time, :].astype(jnp.float32), *gradients[1:])
         received = [gates[:, time, gate, :].astype(jnp.float32) for gate in range(cell.gates)]
         states = tuple(state[:, time, :].astype(jnp.float32) for state in before)
+        return _takes(mask, time), received, states, of_outputs[:, time, :].astype(jnp.float32)
+
+    def step(turn: Any, gradients: Any, takes: Any, received: list[Any], states: Any, of_output: Any) -> Any:
+        time = time_of(steps - 1 - turn)
+        gradients = (gradients[0] + of_output, *gradients[1:])
         nothing = tuple(map(jnp.zeros_like, gradients))
         _, pull = jax.vjp(cell.step, received, states)
-        of_received, of_states = pull(_masked(mask, time, gradients, nothing))
+        of_received, of_states = pull(_masked(takes, gradients, nothing))
         for gate, value in enumerate(of_received):
             of_gates[:, time, gate, :] = value.astype(of_gates.dtype)
         first, *others = of_states
-        for number, gate in enumerate(cell.products):
-            first += _product(of_received[gate], kernel(number))
-        found = (first, *others)
-        if mask is None:
+        # One after the other: kernels that are loaded anew need room of their own each.
+        pairs = ((of_received[gate], kernel(number)) for number, gate in enumerate(cell.products))
+        found = (first + product(form, pairs), *others)
+        if takes is None:
             return found
         # A step that was left out hands on what it gets.
-        passed = _masked(mask, time, nothing, gradients)
+        passed = _masked(takes, nothing, gradients)
         return tuple(one + other for one, other in zip(found, passed, strict=True))
 
-    gradients = lax.fori_loop(0, steps, step, tuple(state[...].astype(jnp.float32) for state in of_last))
+    gradients = _all_steps(form, steps, loaded, step, tuple(state[...].astype(jnp.float32) for state in of_last))
     for reference, gradient in zip(of_initial, gradients, strict=True):
         reference[...] = gradient.astype(reference.dtype)
+
+
+def _all_steps(
+    form: Form, steps: int, loaded: Callable[[Any], Any], step: Callable[..., Any], begin: tuple[Any, ...]
+) -> Any:
+    """Take steps on what is loaded for each: while the one before it is computed, if there is room for both."""
+    if form.reloads:
+        return lax.fori_loop(0, steps, lambda turn, carry: step(turn, carry, *loaded(turn)), begin)
+
+    def one(turn: Any, both: Any) -> Any:
+        carry, now = both
+        following = loaded(jnp.minimum(turn + 1, steps - 1))
+        return step(turn, carry, *now), following
+
+    return lax.fori_loop(0, steps, one, (begin, loaded(0)))[0]
 
 
 def _times(form: Form, steps: int) -> Callable[[Any], Any]:
@@ -208,49 +237,14 @@ def _times(form: Form, steps: int) -> Callable[[Any], Any]:
     return lambda number: number + is_backwards * (steps - 1 - 2 * number)
 
 
-def _masked(mask: Any, time: Any, taken: Any, left: Any) -> Any:
+def _takes(mask: Any, time: Any) -> Any:
+    """Which rows take a step; None if all do."""
+    return None if mask is None else mask[:, time][:, None]
+
+
+def _masked(takes: Any, taken: Any, left: Any) -> Any:
     """Values of rows that take a step, and of rows that leave it out."""
-    if mask is None:
+    if takes is None:
         return taken
-    takes = mask[:, time][:, None] != 0
+    takes = takes != 0
     return tuple(jnp.where(takes, one, other) for one, other in zip(taken, left, strict=True))
-
-
-def _kernels(form: Form, weights: Any) -> Callable[[int], list[Any]]:
-    """The parts of each recurrent kernel, of which a program has all from the beginning if they fit."""
-
-    def loaded(number: int) -> list[Any]:
-        return [weights[number, part] for part in range(weights.shape[1])]
-
-    if form.reloads:
-        return loaded
-    return [loaded(number) for number in range(weights.shape[0])].__getitem__
-
-
-def _parts(form: Form, weights: Any) -> Any:
-    """Recurrent kernels `[directions, products, parts, units, units]`."""
-    return jnp.stack(_split(weights, 3) if form.is_split else [weights], axis=2)
-
-
-def _split(value: Any, count: int) -> list[Any]:
-    """So many bfloat16 numbers that add up to a number, from the largest to the smallest; three are exact for float32.
-
-    By bits: XLA takes a number that was made a bfloat16 and back for the number itself.
-    """
-    parts = []
-    for _ in range(count - 1):
-        bits = lax.bitcast_convert_type(value, jnp.int32) & _UPPER_HALF
-        part = lax.bitcast_convert_type(bits, jnp.float32)
-        parts.append(part.astype(jnp.bfloat16))
-        value = value - part
-    return [*parts, value.astype(jnp.bfloat16)]
-
-
-def _product(states: Any, kernel: list[Any]) -> Any:
-    """In float32, of a kernel in one or three parts."""
-    if kernel[0].dtype == jnp.float32:
-        return jnp.dot(states, kernel[0], precision=lax.Precision.HIGHEST, preferred_element_type=jnp.float32)
-    parts = _split(states, len(kernel))
-    # Small ones first; what is left out is smaller than float32 can tell.
-    pairs = [(one, order - one) for order in reversed(range(len(kernel))) for one in range(order + 1)]
-    return sum(jnp.dot(parts[one], kernel[other], preferred_element_type=jnp.float32) for one, other in pairs)

@@ -22,8 +22,12 @@ CELLS: dict[type, cells.Cell] = {
 _BYTES = {"float32": 4, "bfloat16": 2}
 # Up to so many units products of float32 need no more registers than there are; more are multiplied as bfloat16 parts.
 # Read from what Triton 3.6, 3.8 and 3.9 make of the kernels for the H200.
-MOST_IN_FLOAT32 = {cells.LSTM: 64, cells.GRU: 32, cells.SIMPLE: 64}
+_MOST_IN_FLOAT32 = {cells.LSTM: 64, cells.GRU: 32, cells.SIMPLE: 64}
 _PARTS = 3
+# So many numbers of recurrent kernels are multiplied where they are, in registers, by programs of few rows: as long as
+# a multiprocessor has so many sequences at most, that takes less time (H200).
+_MOST_IN_REGISTERS = 4 * 64**2
+_MOST_SEQUENCES_OF_A_CORE = {1: 2, 4: 8}
 _MOST_UNITS = 128
 # What a program may have of a multiprocessor's shared memory, in bytes: the least that GPUs since Ampere have, and what
 # those have that are made for data centres.
@@ -68,10 +72,19 @@ def filled_units(units: int) -> int:
     return max(TILE, 1 << (units - 1).bit_length())
 
 
-def form_for(cell: Any) -> Form | None:
-    """The kernel for a cell of Keras, one way; None if there is no room for it in the GPU's shared memory."""
+def form_for(cell: Any, sequences: int | None = None) -> Form | None:
+    """The kernel for a cell of Keras, one way; None if there is no room for it in the GPU's shared memory.
+
+    Args:
+        cell: It.
+        sequences: How many it runs over at once, those of both directions; None if that is not known.
+    """
     own, units, dtype = CELLS[type(cell)], filled_units(cell.units), cell.compute_dtype
-    is_split = dtype == "float32" and units > MOST_IN_FLOAT32[own]
+    if sequences is not None and len(own.products) * units**2 <= _MOST_IN_REGISTERS:
+        for rows, most in _MOST_SEQUENCES_OF_A_CORE.items():
+            if sequences <= most * _cores():
+                return Form(own, (False,), rows=rows)
+    is_split = dtype == "float32" and units > _MOST_IN_FLOAT32[own]
     row = units * (_PARTS * _BYTES["bfloat16"] if is_split else _BYTES[dtype])
     kernel, products = units * row, len(own.products)
     # Besides, there is a tile of what is multiplied by each.
@@ -79,6 +92,11 @@ def form_for(cell: Any) -> Form | None:
     if units > _MOST_UNITS or kernel > room:
         return None
     return Form(own, (False,), is_split=is_split, reloads=products * kernel > room)
+
+
+def _cores() -> int:
+    """Multiprocessors of the GPU."""
+    return int(getattr(jax.local_devices()[0], "core_count", 1))
 
 
 def _capability() -> str:

@@ -14,7 +14,6 @@ from keras import layers, ops, tree
 from flatout.base.errors import Reason, reason
 from flatout.seam.patches import beneath, replaced_here
 
-from .cells import TILE
 from .recurrence import recurrence
 from .recurrent_choice import filled_units, form_for, obstacle_of_call
 
@@ -163,13 +162,13 @@ def _computed(
 ) -> list[Any]:
     """What Keras' `inner_loop` returns for each of one or two layers on the same sequences."""
     cell, (rows, steps, _) = directions[0].cell, sequences.shape
-    form = form_for(cell)
+    form = form_for(cell, rows * len(directions))
     assert form is not None
     form = replace(form, backwards=tuple(layer.go_backwards for layer in directions), interpret=interpret)
     sequences = ops.cast(sequences, cell.compute_dtype)
     if training and cell.dropout:
         sequences = sequences * jnp.expand_dims(cell.get_dropout_mask(sequences[:, 0, :]), 1)
-    more_rows, more_units = -rows % TILE, filled_units(cell.units) - cell.units
+    more_rows, more_units = -rows % form.rows, filled_units(cell.units) - cell.units
     kernels, biases, weights = zip(*(_weights(layer.cell, more_units) for layer in directions), strict=True)
     kernel, bias = (jnp.stack(parts, axis=-3) for parts in (kernels, biases))
     projected = jnp.matmul(_padded(sequences, more_rows), kernel.reshape(kernel.shape[0], -1)) + bias.reshape(-1)

@@ -393,6 +393,33 @@ def test_what_a_callback_raises_is_raised() -> None:
         fit(make_model(), callbacks=[Raising()])
 
 
+def test_what_a_callback_of_evaluate_raises_is_raised() -> None:
+    class Raising(keras.callbacks.Callback):
+        def on_test_begin(self, logs: Any = None) -> None:
+            raise StopIteration("enough")
+
+    with flatout.options(force=True), pytest.raises(StopIteration, match="enough"):
+        flatout.evaluate(make_model(), X, Y, batch_size=BATCH, verbose=0, callbacks=[Raising()])
+
+
+@pytest.mark.backend("torch")
+def test_a_step_that_runs_as_python_sees_what_its_history_was_told(capsys: pytest.CaptureFixture[str]) -> None:
+    class Fading(keras.Sequential):
+        def compute_loss(self, *arguments: Any, **named: Any) -> Any:
+            print("a step")
+            return super().compute_loss(*arguments, **named) * 0.5 ** len(self.history.epoch)
+
+    def run(engine: str) -> Any:
+        keras.utils.set_random_seed(3)
+        model = Fading([layers.Input((12,)), layers.Dense(4, activation="softmax")])
+        model.compile("sgd", "sparse_categorical_crossentropy")
+        model.history = keras.callbacks.History()
+        model.history.on_train_begin()
+        return fit(model, engine, epochs=3).history
+
+    assert_same(run("stock"), run("auto"))
+
+
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_a_limit_of_steps_is_that_of_keras_and_chooses_its_batch_size(batch_size: int | None) -> None:
     def run(engine: str) -> Any:

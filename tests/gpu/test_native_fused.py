@@ -168,6 +168,33 @@ def test_five_epochs_go_where_those_of_the_backends_engine_go(widths: tuple[int,
     assert int(model.optimizer.iterations) == int(other.optimizer.iterations) == 5 * 500
 
 
+@pytest.mark.parametrize("freq", [1, 3])
+def test_a_validation_behind_the_steps_sees_what_it_would_see_after_them(freq: int, launcher: Any) -> None:
+    """To the last bit: with a callback nothing is launched before all that came before it is done, and stored."""
+    x, y = _blobs(600 * 32)
+    looks = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs: None)
+    found = []
+    for callbacks in ([], [looks]):
+        model, history = _fit(3, x, y, 20, callbacks=callbacks, validation_freq=freq, engine="native")
+        assert flatout.explain()[-1].engine == "native"
+        metrics = [float(variable) for metric in model.metrics for variable in metric.variables]
+        found.append((history, model.get_weights(), metrics))
+    (history, weights, metrics), (expected, others, others_metrics) = found
+    assert history == expected
+    assert metrics == others_metrics
+    for one, other in zip(weights, others, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_rows_in_chunks_end_where_resident_ones_end(launcher: Any) -> None:
+    x, y = _blobs(6000 * 32)
+    found = [_fit(4, x, y, 2, engine="native", data=data) for data in ("streamed", "resident")]
+    for name, values in found[0][1].items():
+        assert values == pytest.approx(found[1][1][name], rel=1e-3, abs=2e-3), name
+    one, other = (np.concatenate([part.reshape(-1) for part in model.get_weights()]) for model, _ in found)
+    assert np.linalg.norm(one - other) <= 5e-3 * np.linalg.norm(other)
+
+
 def test_fast_reaches_the_accuracy_over_five_seeds(launcher: Any) -> None:
     data = fashion_mnist.load()
     x, y = data.x_train, data.y_train

@@ -115,6 +115,7 @@ def _here(arguments: argparse.Namespace) -> int:
                 one = dataclasses.replace(one, scan_us_per_step=time)
         comparisons.append(one)
         _write(arguments.json, as_json(comparisons))
+        console.print(f"{name}: {one.ratio:.2f} times faster", highlight=False)
     print_table(console, comparisons)
     return 0 if all(one.agrees for one in comparisons) else 1
 

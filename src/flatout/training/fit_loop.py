@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from flatout.base.when_used import keras
+from flatout.engines.contract import company
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import check_step_function, first_epoch
 
@@ -19,12 +21,21 @@ from .validation import Validation
 class FitRun:
     """Keras' `fit` from its first callback on, in pieces: whoever runs the steps calls them in their order.
 
+    With `can_tell_later` Keras' own History, if nobody else hears of epochs, does so when `tell` is called.
+
     Attributes:
         callbacks: Keras' `CallbackList`.
-        epochs: The numbers of those that are to be run.
+        is_validated: Whether nothing was trained since the last validation.
     """
 
-    def __init__(self, model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation):
+    def __init__(
+        self,
+        model: Any,
+        call: dict[str, Any],
+        prepared: Prepared,
+        validation: Validation,
+        can_tell_later: bool = False,
+    ):
         self._model, self._engine, self._feed, self._program = model, prepared.engine, prepared.feed, prepared.program
         self._validation = validation
         last = call["epochs"]
@@ -38,6 +49,9 @@ class FitRun:
         model.stop_training = False
         self._logs: dict[str, Any] | None = None
         self._last, self._initial = last, call["initial_epoch"]
+        self._tells_later = can_tell_later and _only_history_hears(self.callbacks)
+        self._untold: list[Callable[[], None]] = []
+        self.is_validated = False
         self._feed.reset()
 
     def begin(self) -> range:
@@ -46,21 +60,36 @@ class FitRun:
         return range(first_epoch(self._model, self._initial), self._last)
 
     def begin_epoch(self, epoch: int) -> None:
-        self.callbacks.on_epoch_begin(epoch)
+        self._untold.append(functools.partial(self.callbacks.on_epoch_begin, epoch))
+        if not self._tells_later:
+            self.tell()
         self._engine.begin_epoch(self._model, "train")
         check_step_function(self._model, "train")
+        self.is_validated = False
 
     def end_epoch(self, epoch: int, logs: dict[str, Any]) -> bool:
         """Tell of an epoch and its validation; whether another one shall follow."""
         # Not sooner: the device may be at work on both passes.
         self._logs = on_host(logs)
-        self.callbacks.on_epoch_end(epoch, self._logs)
+        self._untold.append(functools.partial(self.callbacks.on_epoch_end, epoch, self._logs))
+        if not self._tells_later:
+            self.tell()
         return not (self._model.stop_training or self._feed.is_exhausted)
+
+    def tell(self) -> None:
+        """Tell of what nobody was told yet."""
+        untold, self._untold = self._untold, []
+        for tells in untold:
+            tells()
 
     def end(self, finished: bool) -> None:
         """After the last epoch, or an error."""
         model, engine = self._model, self._engine
-        self._program.end_pass()
+        # Whoever was the last one has the metrics.
+        last, other = (self._validation, self._program) if self.is_validated else (self._program, self._validation)
+        other.end_pass()
+        last.end_pass()
+        self.tell()
         finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and self._last > 0
         if finalizes and (finished or engine.finalizes_after_errors):
             model.optimizer.finalize_variable_values(model.trainable_weights)
@@ -74,8 +103,11 @@ class FitRun:
 def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation) -> Iterator[None]:
     """Keras' `fit` from its first callback on, in pieces: each ends where the next would wait for the device."""
     engine, feed, program = prepared.engine, prepared.feed, prepared.program
-    fit = FitRun(model, call, prepared, validation)
-    watched, looked_at = users_callbacks(fit.callbacks), look_at_variables(fit.callbacks)
+    # A stream may end the fit, and the user's Python see who was told of what.
+    can_tell_later = feed.placement != "streamed" and program.runs_no_python
+    fit = FitRun(model, call, prepared, validation, can_tell_later)
+    watched = users_callbacks(fit.callbacks)
+    looked_at = look_at_variables(fit.callbacks) or feed.runs_user_code
     epochs = fit.begin()
     finished = False
     try:
@@ -92,15 +124,33 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 program.compile_ahead(ledger.is_watched)
                 validation.prepare_ahead(epoch, fit.callbacks, engine.name)
             done = yield from pass_pieces(model, prepared, ledger)
-            if looked_at or feed.runs_user_code or validation.is_due(epoch):
+            is_validated = validation.is_due(epoch)
+            follows = is_validated and not looked_at and validation.follows(program)
+            pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=follows)
+            if follows and company().models == 1:
+                # Not beside other models: what waits for these steps would keep theirs from the device.
+                next(pieces)
+            if looked_at or (is_validated and not follows):
                 program.end_pass()
             else:
                 program.keep_state()
+            # The device is still at work.
+            fit.tell()
+            if not program.settle() and follows:
+                pieces.close()
+                pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=True)
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
-            epoch_logs.update(validation.after_epoch(epoch, fit.callbacks, engine.name))
+            epoch_logs.update((yield from pieces))
+            fit.is_validated = is_validated
             if not fit.end_epoch(epoch, epoch_logs):
                 break
         finished = True
     finally:
         fit.end(finished)
+
+
+def _only_history_hears(callbacks: Any) -> bool:
+    """Whether nobody can tell when epochs are told of, nor end the fit."""
+    is_plain = type(callbacks) is keras.callbacks.CallbackList
+    return is_plain and all(type(one) is keras.callbacks.History for one in callbacks.callbacks)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,6 +21,8 @@ from flatout.seam.trainers import check_step_function, metrics_in_order
 from .ledger import STOP_FLAGS, Ledger, as_numbers
 from .preparing.prepared import Prepared
 
+Result = TypeVar("Result")
+
 
 @dataclass
 class Pass:
@@ -31,14 +33,18 @@ class Pass:
     steps: int = 0
 
 
-def run_pass(model: Any, prepared: Prepared, ledger: Ledger, *part: Any) -> Pass:
-    """Run all steps of an epoch, or of a `part` of it, as `pass_pieces` takes it."""
-    pieces = pass_pieces(model, prepared, ledger, *part)
-    while True:
-        try:
+def in_one_go(pieces: Generator[None, None, Result]) -> Result:
+    """Take all pieces, one after the other; what they return."""
+    try:
+        while True:
             next(pieces)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
+    except StopIteration as end:
+        return end.value  # type: ignore[no-any-return]
+    except RuntimeError as error:
+        # What Python makes of a callback's error of this kind, since it would end a generator.
+        if isinstance(error.__cause__, StopIteration):
+            raise error.__cause__ from None
+        raise
 
 
 def pass_pieces(
@@ -119,10 +125,15 @@ def callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: i
     )
 
 
-def evaluate_pass(model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None) -> Any:
-    """Keras' `evaluate` from its first callback on; returns its result."""
+def evaluate_pieces(
+    model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None, keeps_state: bool = False
+) -> Generator[None, None, Any]:
+    """Keras' `evaluate` from its first callback on, in pieces; returns its result.
+
+    With `keeps_state` the program has the metrics afterwards, until somebody ends its pass.
+    """
     prepared.feed.reset()
-    callbacks, done = _run_whole(model, call, prepared, ledger)
+    callbacks, done = yield from _whole_pass(model, call, prepared, ledger, keeps_state=keeps_state)
     logs = as_numbers(prepared.engine.epoch_logs(model, done.logs))
     callbacks.on_test_end(logs)
     prepared.engine.end_run(model)
@@ -137,15 +148,15 @@ def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:
 
 def predict_pass(model: Any, call: dict[str, Any], prepared: Prepared, *part: Any) -> Pass:
     """The same of a part, as `pass_pieces` takes it."""
-    callbacks, done = _run_whole(model, call, prepared, None, *part)
+    callbacks, done = in_one_go(_whole_pass(model, call, prepared, None, *part))
     callbacks.on_predict_end()
     prepared.engine.end_run(model)
     return done
 
 
-def _run_whole(
-    model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None, *part: Any
-) -> tuple[Any, Pass]:
+def _whole_pass(
+    model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None, *part: Any, keeps_state: bool = False
+) -> Generator[None, None, tuple[Any, Pass]]:
     """Evaluate or predict from the first callback to the last step; who is to hear of its end, and what came of it."""
     engine, task = prepared.engine, prepared.plan.task
     callbacks = callback_list(model, call, prepared.feed.steps)
@@ -160,10 +171,13 @@ def _run_whole(
         prepared.program.renew()
     if task == "test":
         engine.reset_metrics(model)
+    put_back = prepared.program.end_pass
     try:
-        done = run_pass(model, prepared, ledger or Ledger(callbacks, model, task), *part)
+        done = yield from pass_pieces(model, prepared, ledger or Ledger(callbacks, model, task), *part)
+        if keeps_state:
+            put_back = prepared.program.keep_state
     finally:
-        prepared.program.end_pass()
+        put_back()
     return callbacks, done
 
 

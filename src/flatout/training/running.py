@@ -14,7 +14,7 @@ from flatout.tables.loss.model_inputs import check_inputs
 
 from .fit_loop import fit_pieces
 from .loss_reasons import with_losses
-from .passes import evaluate_pass, predict_all
+from .passes import evaluate_pieces, in_one_go, predict_all
 from .planning.engine_choice import refuse_stock
 from .planning.known_programs import note
 from .planning.plan import CallFacts
@@ -28,23 +28,19 @@ _What = tuple[str, bool, str, str, int]
 def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float) -> Any:
     """Run what was prepared, from the first callback on; returns what Keras' method returns."""
     if prepared.plan.task == "train":
-        try:
-            for _ in run_pieces(model, call, prepared, validation, started):
-                pass
-        except RuntimeError as error:
-            # What Python makes of a callback's error of this kind, since it would end a generator.
-            if isinstance(error.__cause__, StopIteration):
-                raise error.__cause__ from None
-            raise
+        in_one_go(run_pieces(model, call, prepared, validation, started))
         return model.history
     with _reported(model, call, prepared, validation, started):
-        return (evaluate_pass if prepared.plan.task == "test" else predict_all)(model, call, prepared)
+        if prepared.plan.task == "predict":
+            return predict_all(model, call, prepared)
+        return in_one_go(evaluate_pieces(model, call, prepared))
 
 
 def run_pieces(
     model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float
 ) -> Generator[None, None, None]:
     """Run a `fit` that was prepared, in pieces: each ends where the next would wait for the device."""
+    prepared.program.expect(prepared.plan.facts.steps or 0)
     with _reported(model, call, prepared, validation, started):
         yield from fit_pieces(model, call, prepared, validation)
 

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import types
+from collections.abc import Generator
 from typing import Any
 
 from flatout.base.errors import Reason, Refusal, reason
 from flatout.base.options import Options, current
 from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
+from flatout.engines.contract import StepProgram
 from flatout.seam import stock_methods as stock
 from flatout.seam.epoch_iterators import KEPT_VALIDATION, keep_validation, kept_validation, validation_iterator
 from flatout.seam.trainers import validates_after
 
 from .ledger import Ledger
-from .passes import evaluate_pass
+from .passes import evaluate_pieces, in_one_go
 from .planning.call_facts import Source, plan_call
 from .planning.plan import Plan
 from .preparing.prepare import prepare
@@ -55,10 +57,12 @@ class Validation:
         plan = self._plan(self._evaluation(None), current().engine)
         return () if plan.accelerated else plan.reasons
 
-    def after_epoch(self, epoch: int, callbacks: Any, engine: str) -> dict[str, Any]:
-        """The logs of the validation after an epoch, empty where none is due.
+    def after_epoch(
+        self, epoch: int, callbacks: Any, engine: str, keeps_state: bool = False
+    ) -> Generator[None, None, dict[str, Any]]:
+        """The validation after an epoch, in pieces; returns its logs, none where no validation is due.
 
-        The engine that trains validates too, unless another was asked for.
+        The engine that trains validates too, unless another was asked for. `keeps_state`: as for `evaluate_pieces`.
         """
         if not self.is_due(epoch):
             return {}
@@ -71,7 +75,8 @@ class Validation:
         keep_validation(model, self._iterator)
         if self._prepared is not None and not stock.is_overridden("evaluate", model):
             self._ledger = self._ledger or Ledger(callbacks, model, "test")
-            logs = evaluate_pass(model, {**evaluation, "verbose": "auto"}, self._prepared, self._ledger)
+            call = {**evaluation, "verbose": "auto"}
+            logs = yield from evaluate_pieces(model, call, self._prepared, self._ledger, keeps_state)
         else:
             logs = model.evaluate(**evaluation, **{KEPT_VALIDATION: True})
         return {f"val_{name}": value for name, value in logs.items()}
@@ -113,7 +118,22 @@ class Validation:
     def evaluate(self, call: dict[str, Any]) -> Any:
         """What the `evaluate` of a user's class comes to, when it asks for the data that the fit keeps."""
         assert self._prepared is not None
-        return evaluate_pass(self._model, call, self._prepared)
+        return in_one_go(evaluate_pieces(self._model, call, self._prepared))
+
+    def follows(self, trained: StepProgram) -> bool:
+        """Whether the next one can be launched behind the steps of a program, as `StepProgram.follows` says."""
+        prepared = self._prepared
+        if prepared is None or stock.is_overridden("evaluate", self._model):
+            return False
+        feed = prepared.feed
+        # Python of the user's would look for the weights in their variables.
+        is_plain = feed.placement != "streamed" and not feed.runs_user_code and bool(feed.steps)
+        return is_plain and prepared.program.follows(trained)
+
+    def end_pass(self) -> None:
+        """Put the metrics into their variables, where they were left to somebody."""
+        if self._prepared is not None:
+            self._prepared.program.end_pass()
 
     def close(self) -> None:
         if self._prepared is not None:

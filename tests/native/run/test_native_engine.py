@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 from typing import Any
 
 import keras
@@ -10,8 +12,10 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.data.stream import chunks
 from flatout.native.launch.launcher import why_not_here
 from flatout.native.run.native_engine import NativeProgram
+from flatout.native.run.state_transfer import State
 from flatout.training.planning.engine_choice import engine_named
 
 pytestmark = [pytest.mark.slow, pytest.mark.turns(2)]
@@ -56,6 +60,150 @@ def test_history_and_weights_equal_stock_keras() -> None:
     _assert_same(history.values(), expected.values())
     _assert_same(model.get_weights(), stock.get_weights())
     assert int(model.optimizer.iterations) == 12
+
+
+def _fit_whole_batches(engine: str, model: Any, **arguments: Any) -> tuple[Any, Any, flatout.RunReport]:
+    """Epochs of 4 steps, one kernel each; nobody but Keras' History hears of them."""
+    settings = {"batch_size": 32, "epochs": 5, "verbose": 0, "validation_data": (_X[100:], _Y[100:]), **arguments}
+    history = flatout.fit(model, _X[:128], _Y[:128], engine=engine, **settings)
+    return model, history, flatout.explain()[-1]
+
+
+def _metrics(model: Any) -> list[float]:
+    return [float(variable) for metric in model.metrics for variable in metric.variables]
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_validation_takes_the_weights_where_they_are(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    stored: list[str] = []
+    store = State.store
+
+    def stores(self: State, steps: int) -> None:
+        stored.append(self._task)
+        store(self, steps)
+
+    monkeypatch.setattr(State, "store", stores)
+    model, history, report = _fit_whole_batches("native", _model(), validation_freq=every)
+    assert report.engine == "native"
+    # Once until it is known how to validate, and once at the end.
+    assert stored.count("train") <= 2
+    assert stored.count("test") <= 2
+    stock, expected, _ = _fit_whole_batches("stock", _model(), validation_freq=every)
+    assert list(history.history) == list(expected.history)
+    assert history.epoch == expected.epoch
+    _assert_same(history.history.values(), expected.history.values())
+    _assert_same(model.get_weights(), stock.get_weights())
+    # Those of the last validation, or of the last epoch if that was not validated.
+    assert _metrics(model) == pytest.approx(_metrics(stock), rel=1e-5)
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+@pytest.mark.parametrize("epochs", [3, 5])
+def test_a_validation_behind_steps_that_had_to_be_taken_again_is_done_again(epochs: int) -> None:
+    def wild() -> Any:
+        # Its weights leave the range of half precision in the third epoch.
+        rate = keras.optimizers.schedules.PiecewiseConstantDecay([9, 10], [0.1, 2e4, 0.0])
+        return _model(optimizer=keras.optimizers.SGD(rate))
+
+    model, history, report = _fit_whole_batches("native", wild(), epochs=epochs)
+    stock, expected, _ = _fit_whole_batches("stock", wild(), epochs=epochs)
+    (form,) = (why.message for why in report.reasons if why.code == "native_form")
+    assert "have left the range of half precision" in form
+    assert np.max(np.abs(model.get_weights()[0])) > 255
+    for name, values in expected.history.items():
+        np.testing.assert_allclose(history.history[name], values, rtol=1e-4, err_msg=name)
+    for one, other in zip(model.get_weights(), stock.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=1e-4)
+    assert _metrics(model) == pytest.approx(_metrics(stock), rel=1e-4)
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+def test_an_epoch_is_told_of_although_the_next_one_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, epochs = NativeProgram.run, itertools.count(1)
+
+    def fails_in_the_third(self: NativeProgram, start: int, *arguments: Any) -> Any:
+        if self._task == "train" and start == 0 and next(epochs) == 3:
+            raise KeyboardInterrupt
+        return run(self, start, *arguments)
+
+    model = _model()
+    monkeypatch.setattr(NativeProgram, "run", fails_in_the_third)
+    with pytest.raises(KeyboardInterrupt):
+        _fit_whole_batches("native", model)
+    monkeypatch.undo()
+    assert len(model.history.history["val_loss"]) == 2
+    stock, *_ = _fit_whole_batches("stock", _model(), epochs=2)
+    _assert_same(model.get_weights(), stock.get_weights())
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+def test_rows_in_chunks_are_trained_by_one_kernel_that_keeps_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * 32 * 12 * 4)
+    stored: list[int] = []
+    store = State.store
+    monkeypatch.setattr(State, "store", lambda self, steps: (stored.append(steps), store(self, steps)))
+    model, history, report = _fit_whole_batches("native", _model(), data="streamed", validation_data=None)
+    assert (report.engine, report.data) == ("native", "streamed")
+    # All steps of the epochs, after each of which nobody looks.
+    assert stored == [20]
+    stock, expected, _ = _fit_whole_batches("stock", _model(), validation_data=None)
+    _assert_same(history.history.values(), expected.history.values())
+    _assert_same(model.get_weights(), stock.get_weights())
+    assert _metrics(model) == pytest.approx(_metrics(stock), rel=1e-5)
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+@pytest.mark.parametrize("kind", ["arrays in chunks", "PyDataset", "resident"])
+def test_a_validation_sees_the_weights_of_its_epoch_whatever_its_data_are(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 2 * 16 * 12 * 4)
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self) -> int:
+            return 4
+
+        def __getitem__(self, number: int) -> Any:
+            rows = slice(100 + 15 * number, min(150, 115 + 15 * number))
+            return _X[rows], _Y[rows]
+
+    if kind == "arrays in chunks":
+        monkeypatch.setattr("flatout.training.validation.Options", functools.partial(flatout.Options, vram="1kB"))
+    histories = []
+    for engine in ("native", "stock"):
+        data = Batches() if kind == "PyDataset" else (_X[100:], _Y[100:])
+        _, history, _ = _fit_whole_batches(engine, _model(), validation_data=data, validation_batch_size=15)
+        histories.append(history.history)
+    for name, values in histories[1].items():
+        np.testing.assert_allclose(histories[0][name], values, rtol=1e-5, err_msg=name)
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+def test_what_lies_behind_the_rows_of_a_chunk_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Seven steps, in chunks of three.
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", 4 * 16 * 60)
+
+    class Dirty(chunks.FreshMemory):
+        def __call__(self, arrays: Any) -> list[np.ndarray]:
+            return [np.full(shape, 1e9 if dtype.kind == "f" else 99, dtype) for shape, dtype in arrays]
+
+    monkeypatch.setattr("flatout.data.stream.sender.FreshMemory", Dirty)
+    results = []
+    for engine in ("native", "stock"):
+        model = _model()
+        flatout.fit(model, _X[:112], _Y[:112], batch_size=16, verbose=0, engine=engine, data="streamed", shuffle=False)
+        results.append((flatout.explain()[-1], model.get_weights()))
+    (report, found), (_, expected) = results
+    assert report.engine == "native"
+    assert [why.message for why in report.reasons if "range" in why.message] == []
+    _assert_same(found, expected)
 
 
 @pytest.mark.usefixtures("emulated")

@@ -51,7 +51,8 @@ class ChunkStream:
     def _hold(self, chunk: Chunk, step: int) -> None:
         """Have a chunk, which begins with this step, in the program."""
         self._chunk, self._begin = chunk, step
-        self.program.replace(chunk.data, chunk.rows, chunk.batch_size)
+        filled = min(chunk.rows, chunk.steps * chunk.batch_size)
+        self.program.replace(chunk.data, chunk.rows, chunk.batch_size, filled)
         if self._held is not None and self._held is not chunk:
             self._sender.give_back(self._held)
         self._held = chunk

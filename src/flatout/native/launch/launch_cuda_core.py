@@ -131,6 +131,12 @@ class CudaCoreLauncher(Launcher):
     def synchronize(self) -> None:
         checked(driver.cuCtxSynchronize())
 
+    def follow(self, other: Launcher) -> None:
+        if isinstance(other, CudaCoreLauncher):
+            self._stream.wait(other._stream)
+        else:
+            super().follow(other)
+
     def copy(self, to: DeviceArray, address: int) -> None:
         """Copy as many bytes of the GPU's memory, from an address on, when all that was launched before is done."""
         checked(driver.cuMemcpyDtoDAsync(to.pointer, address, to.nbytes, self._handle))

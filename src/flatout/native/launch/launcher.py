@@ -124,6 +124,10 @@ class Launcher(ABC):
         """Wait for all that it has launched."""
         self.synchronize()
 
+    def follow(self, other: Launcher) -> None:
+        """Have what is launched from now on begin when all is done that `other` has launched; may return before."""
+        other.wait()
+
     def adopt(self, array: Any) -> DeviceArray | None:
         """An array that is already in this launcher's memory, without a copy; None if it is elsewhere."""
         return adopted(array, self._fetch, self._fill)

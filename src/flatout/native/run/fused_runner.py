@@ -90,12 +90,14 @@ class FusedRunner:
             if 0 not in buffer.shape and name != "fused/numbers"
         }
         self._split_of: _Split | None = None
+        self._filled: int | None = None
         # Of models that train beside each other: rows that one of them has split are split for all.
         self._splits: dict[Any, _Split] = company().kept
         self._is_alone = company().models == 1
 
-    def forget_x(self) -> None:
-        """Split x anew before the next steps; it has other values."""
+    def forget_x(self, filled: int | None = None) -> None:
+        """Split x anew before the next steps; it has other values, in all rows or in the first ones alone."""
+        self._filled = filled
         if self._split_of is not None:
             self._split_of, self._splits = None, {}
 
@@ -142,12 +144,12 @@ class FusedRunner:
         self._buffers |= {"fused/planes": self._split_of.planes, "fused/numbers": self._split_of.numbers}
 
     def _made_split(self, x: DeviceArray, constants: list[np.ndarray]) -> _Split:
-        rows = x.shape[0]
+        rows = x.shape[0] if self._filled is None else self._filled
         unit, multiplier = self._units(rows, constants)
         self._check_epsilon(unit)
         numbers = self._launcher.empty((2,), np.dtype("float32"))
         numbers.assign(np.array([unit, multiplier], np.float32))
-        shape = (rows, self.plan.layers[0].row_halves)
+        shape = (x.shape[0], self.plan.layers[0].row_halves)
         planes = self._buffers.pop("fused/planes", None)
         if self._is_alone:
             # Nobody else has them, and they are about to be others.

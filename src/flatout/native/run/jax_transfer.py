@@ -37,7 +37,7 @@ class JaxTransfer(HostTransfer):
             if stored is None or any(a is not b for a, b in zip(values, stored, strict=True)):
                 self._on_the_way += jax.block_until_ready(values)
                 for value, (_, part) in zip(values, block.parts, strict=True):
-                    self._launcher.copy(part, value.__cuda_array_interface__["data"][0])
+                    self._launcher.copy(part, value.unsafe_buffer_pointer())
             # Nobody knows what the buffer will hold if the steps that come now fail.
             self._stored.pop(block, None)
 

@@ -46,7 +46,7 @@ class NativeEngine:
     def epoch_logs(self, model: Any, logs: Any) -> dict[str, Any]:
         if logs and all(isinstance(value, Later) for value in logs.values()):
             # The metrics' results already: models with other logs are none of ours.
-            return {name: np.float32(value) for name, value in logs.items()}
+            return {name: value.number for name, value in logs.items()}
         return self._backend.epoch_logs(model, logs)
 
     def prepare(
@@ -114,6 +114,7 @@ class NativeProgram(StepProgram):
     """
 
     engine = "native"
+    runs_no_python = True
 
     def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
         self._model = model
@@ -125,6 +126,8 @@ class NativeProgram(StepProgram):
         self._taken = 0
         # Whether its metrics are of an earlier pass.
         self._is_kept = False
+        # Whether the weights are where another program trains them.
+        self._is_following = False
         self._has_run = False
         self._precision = _precision()
         self._output_bytes = output_bytes
@@ -133,13 +136,14 @@ class NativeProgram(StepProgram):
         self._launcher = make_launcher(default_launcher())
         self._hold(data, rows, batch_size)
 
-    def _hold(self, data: Structure, rows: int, batch_size: int) -> None:
+    def _hold(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         self._arrays = unpacked(data, self._task)
         self._types = tuple(
             part if part is None else keras.backend.standardize_dtype(part.dtype) for part in self._arrays
         )
         self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
-        self._held = (data, rows, batch_size)
+        self._held = (data, rows, batch_size, filled)
+        self._filled = rows if filled is None else filled
         # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
         self._order = None
         self._bound: dict[int, Session] = {}
@@ -159,9 +163,10 @@ class NativeProgram(StepProgram):
                 del self._sessions[next(iter(self._sessions))]
         self._sessions[key] = session
         if batch_size not in self._bound:
-            if (problem := problem_with(session.program.network, x, y, weight)) is not None:
+            there = y if y is None or self._filled == self._rows else y[: self._filled]
+            if (problem := problem_with(session.program.network, x, there, weight)) is not None:
                 raise Refusal(reason("native_data", problem))
-            session.bind(x, y, weight)
+            session.bind(x, y, weight, self._filled)
             session.set_order(self._order)
             self._bound[batch_size] = session
         return session
@@ -212,11 +217,12 @@ class NativeProgram(StepProgram):
             ) from None
         self.begin_pass(order)
 
-    def replace(self, data: Structure, rows: int, batch_size: int) -> None:
-        self._begin_after_reset()
-        self.end_pass()
+    def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
+        # Who has the state goes on with it, unless these rows are for another session. The memory of the last ones may
+        # be written again when this returns.
+        self.settle()
         try:
-            self._hold(data, rows, batch_size)
+            self._hold(data, rows, batch_size, filled)
         except Refusal as refusal:
             raise ValueError(f"A later part of the data is unlike the first. {refusal.reason}") from None
 
@@ -237,7 +243,11 @@ class NativeProgram(StepProgram):
         session = self._session_of(self._rows_at_once())
         if self._holder is not session:
             self.end_pass()
-            session.state(self._task).load()
+            state = session.state(self._task)
+            if self._is_following:
+                state.load_metrics()
+            else:
+                state.load()
             self._holder = session
         first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
         session.launch(self._task, first, end, self._taken)
@@ -258,12 +268,24 @@ class NativeProgram(StepProgram):
             holder, taken = self._holder, self._taken
             self._holder, self._taken = None, 0
             holder.finish()
+            # What was copied into its buffers since, too.
+            holder.launcher.wait()
             holder.state(self._task).store(taken)
 
     def keep_state(self) -> None:
-        if self._holder is not None:
-            self._holder.finish()
-            self._is_kept = True
+        self._is_kept = self._holder is not None
+
+    def follows(self, trained: StepProgram) -> bool:
+        leader = trained._holder if isinstance(trained, NativeProgram) and trained._model is self._model else None
+        followed = leader is not None and self._session_of(self._rows_at_once()).follow(leader)
+        if followed is not self._is_following:
+            # What is held was put together otherwise.
+            self.end_pass()
+            self._is_following = followed
+        return followed
+
+    def settle(self) -> bool:
+        return self._holder is None or self._holder.finish()
 
     def _begin_after_reset(self) -> None:
         """A pass begins after one whose state was kept: the metrics, in their variables, were reset since."""
@@ -281,8 +303,12 @@ class Later:
     def __init__(self, logs: Callable[[], dict[str, np.float32]], name: str):
         self._logs, self._name = logs, name
 
+    @property
+    def number(self) -> np.float32:
+        return self._logs()[self._name]
+
     def __float__(self) -> float:
-        return float(self._logs()[self._name])
+        return float(self.number)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.asarray(self._logs()[self._name], dtype)
+        return np.asarray(self.number, dtype)

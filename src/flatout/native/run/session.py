@@ -55,6 +55,8 @@ class Session:
         self._states: dict[StepName, State] = {}
         # Steps whose end nobody has waited for.
         self._running: _Chunk | None = None
+        # The session in whose buffers the weights are.
+        self._leader: Session | None = None
         for name, buffer in program.layout.items():
             if buffer.arena is not None:
                 self.buffers[name] = self.buffers[buffer.arena].part(buffer.shape, buffer.offset)
@@ -93,8 +95,24 @@ class Session:
             self._states[task] = State(self.program, self.buffers, _fastest_transfer(self.launcher), task)
         return self._states[task]
 
-    def bind(self, x: Any, y: Any = None, weight: Any = None) -> None:
-        """Take the rows to train on: arrays of the device as they are, others as a copy."""
+    def follow(self, leader: Session) -> bool:
+        """Take the weights where another session trains them; steps begin when all is done that it has launched.
+
+        Returns:
+            False if they lie otherwise there than here; then nothing is changed.
+        """
+        names = [name for name, buffer in self.program.layout.items() if buffer.role == "weight"]
+        if any(self.program.layout[name] != leader.program.layout.get(name) for name in names):
+            return False
+        if self._leader is not leader:
+            self.finish()
+            self.buffers.update({name: leader.buffers[name] for name in names})
+            self._states.clear()
+            self._leader = leader
+        return True
+
+    def bind(self, x: Any, y: Any = None, weight: Any = None, filled: int | None = None) -> None:
+        """Take the rows to train on, the first of them `filled`: arrays of the device as they are, others as a copy."""
         self.finish()
         for name, array in (("x", x), ("y", y), ("weight", weight)):
             if array is None:
@@ -108,7 +126,7 @@ class Session:
                 found.assign(host)
             self.buffers[name] = found
             if name == "x" and self.fused is not None:
-                self.fused.forget_x()
+                self.fused.forget_x(filled)
         self._is_in_order = False
         self.set_order(None)
         self.launcher.synchronize()
@@ -151,30 +169,35 @@ class Session:
 
         `done` steps were taken since the state was loaded.
         """
+        if self._leader is not None:
+            self.launcher.follow(self._leader.launcher)
         for chunk in self._chunks(task, first_row, end_row, done):
             self._settle()
             self._launch(chunk)
 
-    def finish(self) -> None:
-        """Wait for the steps that were launched last."""
-        self._settle()
+    def finish(self) -> bool:
+        """Wait for the steps that were launched last; False if they had to be taken again."""
+        has_stood = self._settle()
         if self._running is not None:
             self.launcher.wait()
             self._running = None
+        return has_stood
 
-    def _settle(self) -> None:
+    def _settle(self) -> bool:
         """Have the steps that were launched last succeed: if one kernel could not take them, stages do."""
         chunk = self._running
         if chunk is None or self.fused is None or not self._is_for_one_kernel(chunk):
-            return
+            return True
         self._running = None
         try:
             self.fused.finish()
+            return True
         except Refusal as refusal:
             # Nothing was changed, so the same steps are taken the other way, as are all that follow.
             self.fused = None
             self.form = refusal.reason
             self._launch(chunk)
+            return False
 
     def totals(self) -> np.ndarray:
         """Totals and counts of loss and metrics after the last step."""

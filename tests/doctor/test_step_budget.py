@@ -7,7 +7,7 @@ import pytest
 
 from flatout.doctor.diagnosis_facts import Interval, Part
 from flatout.doctor.measuring.batch_shapes import BatchShapes
-from flatout.doctor.step_budget import FitLength, fixed_share, parts_of_epoch, verdict_of
+from flatout.doctor.step_budget import FitLength, fixed_share, parts_of_epoch, parts_of_step, verdict_of
 
 # Nothing here depends on the backend.
 pytestmark = pytest.mark.backend("jax")
@@ -61,6 +61,35 @@ def test_compiling_and_validation_are_those_of_the_whole_fit() -> None:
     assert verdict(shares, validation=1.1) == "validation-bound"
     assert verdict(shares, at_epochs=0.2) == "input-bound"
     assert verdict(shares, at_epochs=0.5) == "callback-bound"
+
+
+class TimedSteps:
+    """What is read of an ablation, with seconds as if they had been timed."""
+
+    def __init__(self, seconds: dict[str, float]):
+        self.variants = seconds
+
+    def seconds(self, *names: str) -> np.ndarray:
+        return np.full(8, next(self.variants[name] for name in names if name in self.variants))
+
+
+_TIMED = {"real": 10.0, "bar": 9.0, "input": 8.0, "transfer": 5.0, "cached": 4.0, "empty": 1.0}
+
+
+def test_parts_are_differences_and_add_up_to_the_step() -> None:
+    parts = parts_of_step(TimedSteps({**_TIMED, "trivial loss": 3.0, "no metrics": 3.5}))
+    shares = {part.name: part.share for part in parts}
+    assert shares == pytest.approx(
+        {"callbacks": 0.1, "progress": 0.1, "input": 0.3, "transfer": 0.1}
+        | {"loss": 0.1, "metrics": 0.05, "host": 0.1, "compute": 0.15}
+    )
+
+
+def test_parts_that_take_far_longer_than_the_step_are_noise() -> None:
+    parts = parts_of_step(TimedSteps({**_TIMED, "cached": 70.0}))
+    assert not any(part.is_separable or part.share for part in parts)
+    epoch = parts_of_epoch(FitLength(100, 10, _NONE, 0.1), _STEP)
+    assert verdict_of(parts, epoch, is_users_loss=True, is_users_input=True)[0] == "not separable"
 
 
 @pytest.mark.parametrize(

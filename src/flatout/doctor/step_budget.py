@@ -15,6 +15,8 @@ from .measuring.batch_shapes import NO_SHAPES, BatchShapes
 MODERATELY, HIGHLY = 0.05, 0.20
 # Every step has some fixed cost; below this, a larger batch or fewer launches would not change much.
 _MOSTLY_FIXED = 0.40
+# Parts that together take so many times the step were timed while the machine did something else: nothing is told.
+_NO_SUM = 1.5
 
 # Every fit compiles; what takes longer than this is worth a thought, if it is a good part of the fit.
 LONG_TO_COMPILE, MOSTLY_COMPILED = 2.0, 0.5
@@ -107,16 +109,16 @@ def parts_of_step(ablation: Ablation, busy: float | None = None) -> tuple[Part, 
         "launch": rest * fixed,
         "compute": rest * (1 - fixed),
     }
+    seconds = {name: Interval.of(list(map(float, values))) for name, values in found.items()}
+    told = {name: max(0.0, one.mid) for name, one in seconds.items() if one.low > 0 or name == "compute"}
     whole = float(np.median(real))
-    parts = []
-    for name, seconds in found.items():
-        interval = Interval.of(list(map(float, seconds)))
-        is_separable = interval.low > 0 or name == "compute"
-        if interval.mid == interval.high == 0.0:
-            continue
-        share = max(0.0, interval.mid) / whole if is_separable else 0.0
-        parts.append(Part(name, _LABELS[name], interval, share, is_separable))
-    return tuple(parts)
+    if sum(told.values()) > _NO_SUM * whole:
+        told = {}
+    return tuple(
+        Part(name, _LABELS[name], one, told.get(name, 0.0) / whole, name in told)
+        for name, one in seconds.items()
+        if not one.mid == one.high == 0.0
+    )
 
 
 def fixed_share(

@@ -44,8 +44,9 @@ def test_a_dataset_is_timed_on_a_copy() -> None:
     assert given.asked == 0
 
 
-def test_every_other_epoch_is_half_of_it() -> None:
-    assert 0.05 < seconds(Slow(), validation_freq=2)[0] < seconds(Slow())[0]
+def test_what_comes_after_few_epochs_counts_little() -> None:
+    # Of at least 0.12 s; on a busy machine it may be many times that.
+    assert seconds(Slow(), validation_freq=1000)[0] < 0.1
 
 
 @pytest.mark.parametrize("rows", [5, 8, 37])

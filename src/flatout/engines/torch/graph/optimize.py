@@ -1,7 +1,7 @@
 """Makes a recorded step shorter without changing a bit of its results.
 
-In order: aliases and copies to and fro go, what depends on constants alone is computed now, equal computations are done
-once, and what nobody needs is dropped. Then operations are made to write to the variable that is assigned.
+In order: aliases go, what depends on constants alone is computed now, equal computations are done once, copies are
+spared, and what nobody needs is dropped. Then operations are made to write to the variable that is assigned.
 """
 
 from __future__ import annotations
@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from .kept_copies import without_kept_copies
+from .layouts import with_fewer_copies
 from .step_graph import Graph, Instruction, Ref, all_in, is_pure, is_random, map_in
 
 _aten = torch.ops.aten
@@ -26,6 +28,7 @@ def optimize(graph: Graph) -> tuple[Graph, Graph]:
     """Two shorter graphs with the same effects: with the outputs, and without any."""
     loud = graph.copy()
     _simplify(loud)
+    loud = with_fewer_copies(without_kept_copies(loud))
     quiet = loud.copy()
     quiet.outputs = []
     for variant in (loud, quiet):
@@ -42,7 +45,6 @@ def _simplify(graph: Graph) -> None:
     versions: Counter[int] = Counter()
     known: dict[Any, Any] = {}
     replaced: dict[int, int] = {}
-    copied: dict[int, Ref] = {}
     constant = {index for index, value in enumerate(values) if value.kind == "constant"}
     kept: list[Instruction] = []
 
@@ -65,12 +67,10 @@ def _simplify(graph: Graph) -> None:
             if target in _ALIASES or (is_as_before and (is_view or is_sum_of_scalar)):
                 replaced[instruction.results] = inputs[0].index
                 continue
-            if target is _aten.clone.default and changing.isdisjoint((inputs[0].index, instruction.results)):
-                instruction, origin = _nearest_copy(instruction, copied)
-                copied[instruction.results] = origin
-                if values[origin.index].layout == result.layout:
-                    replaced[instruction.results] = origin.index
-                    continue
+            is_copy = target is _aten.clone.default and source.layout == result.layout
+            if is_copy and changing.isdisjoint((inputs[0].index, instruction.results)):
+                replaced[instruction.results] = inputs[0].index
+                continue
             chosen = _chosen_branch(graph, instruction, constant)
             if chosen is not None and chosen.index not in changing and instruction.results not in changing:
                 replaced[instruction.results] = chosen.index
@@ -92,18 +92,6 @@ def _simplify(graph: Graph) -> None:
         kept.append(instruction)
     graph.instructions = kept
     graph.outputs = map_in(Ref, current, graph.outputs)
-
-
-def _nearest_copy(instruction: Instruction, copied: dict[int, Ref]) -> tuple[Instruction, Ref]:
-    """A copy of a copy in another layout, as a copy of the first tensor; and what it copies.
-
-    Keras brings images to channels first and torch brings them back, before each convolution.
-    """
-    source = instruction.args[0]
-    if instruction.kwargs.get("memory_format", torch.preserve_format) is torch.preserve_format:
-        return instruction, source
-    origin = copied.get(source.index, source)
-    return Instruction(instruction.target, (origin,), instruction.kwargs, instruction.results), origin
 
 
 def _fold(graph: Graph, instruction: Instruction) -> bool:

@@ -7,8 +7,9 @@ lives in, so that the passes in `optimize.py` can tell what a write touches.
 from __future__ import annotations
 
 import functools
+import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,9 +108,18 @@ class Graph:
     def outside_tensors(self) -> list[torch.Tensor]:
         return [value.tensor for value in self.values if value.kind == "external" and value.tensor is not None]
 
+    def new_storages(self) -> Iterator[int]:
+        """Numbers for memory that is in no use."""
+        return itertools.count(1 + max((value.storage for value in self.values), default=0))
+
     def copy(self) -> Graph:
         """A copy whose instruction and value lists may be changed."""
         return replace(self, values=list(self.values), instructions=list(self.instructions))
+
+
+def like(value: Value) -> torch.Tensor:
+    """A tensor that lies like a value, and holds nothing."""
+    return torch.empty_strided(value.shape, value.stride, dtype=value.dtype, device="meta")
 
 
 def map_in(kind: type, function: Callable[[Any], Any], structure: Any) -> Any:

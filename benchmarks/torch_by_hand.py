@@ -196,7 +196,8 @@ def row(title: str, measured: Measured) -> str:
     """A line of the table."""
     medians = {way: statistics.median(times) for way, times in measured.times.items()}
     by_hand = [medians[way] for way in WAYS[3:] if way in medians]
-    ours = min(medians[way] for way in WAYS[1:3] if way in medians)
+    # What a user gets: compiled behind a long run, if it was.
+    ours = medians.get("flatout", medians["recorded"])
     cells = [f"{medians[way]:,.1f}" if way in medians else "-" for way in WAYS]
     ratio = f"{ours / min(by_hand):.2f}" if by_hand else "-"
     return _line(title, *cells, ratio)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -68,3 +70,19 @@ def test_what_needs_a_folder_has_one_of_its_own_then(cache: Path) -> None:
     assert found.stat().st_mode & 0o777 == 0o700
     with pytest.warns(UserWarning, match="keeps nothing in its cache"):
         assert disk_cache.folder_for_now("kernels") == found
+
+
+def test_a_folder_of_a_process_outlives_its_forks_and_goes_with_it() -> None:
+    script = """
+import os, sys
+from flatout.base.disk_cache import folder_of_process
+folder = folder_of_process("test")
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+print(folder.is_dir(), folder)
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    was_there, _, folder = done.stdout.strip().partition(" ")
+    assert was_there == "True"
+    assert not Path(folder).exists()

@@ -17,6 +17,7 @@ from keras import layers  # noqa: E402
 
 import flatout  # noqa: E402
 from flatout.engines.torch.compiled import exchange  # noqa: E402
+from flatout.engines.torch.replay import cuda_graph  # noqa: E402
 
 pytestmark = [pytest.mark.gpu, pytest.mark.usefixtures("full_precision")]
 
@@ -132,6 +133,14 @@ def test_steps_with_logs_are_compiled_for_who_looks_at_each(monkeypatch):
     _, told = fit("adam", 3, [look])
     assert [why.code for why in told] == ["compiled_behind"]
     np.testing.assert_allclose(seen, wanted, rtol=1e-4)
+
+
+def test_a_compiled_step_that_is_slower_is_not_taken(monkeypatch):
+    worth(monkeypatch, 0.0)
+    monkeypatch.setattr(cuda_graph._Launches, "_seconds", lambda *_: [1e-3, 2e-3])
+    _, told = fit("adam", 1_000_000, [UntilExchanged(monkeypatch)])
+    assert [why.code for why in told] == ["not_compiled"]
+    assert "slower" in told[0].message
 
 
 def test_a_compiled_step_that_does_something_else_is_not_taken(monkeypatch):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
 import os
+import shutil
 import stat
 import tempfile
 import warnings
@@ -57,13 +59,20 @@ def folder_for_now(part: str) -> Path:
 
 def folder_of_process(part: str) -> Path:
     """A folder of this process alone, empty at first, which goes when it ends."""
-    return Path(_temporary(part).name)
+    return _temporary(part, os.getpid())
 
 
 @functools.cache
-def _temporary(part: str) -> tempfile.TemporaryDirectory[str]:
-    # A process that ends may still write there.
-    return tempfile.TemporaryDirectory(prefix=f"flatout-{part}-", ignore_cleanup_errors=True)
+def _temporary(part: str, process: int) -> Path:
+    made = Path(tempfile.mkdtemp(prefix=f"flatout-{part}-"))
+    atexit.register(_remove, made, process)
+    return made
+
+
+def _remove(temporary: Path, process: int) -> None:
+    # Not from a fork of the process that it is of; a process that ends may still write there.
+    if os.getpid() == process:
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
 def put(file: Path, content: bytes) -> None:

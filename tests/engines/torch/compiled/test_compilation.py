@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import shutil
+import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,10 +22,11 @@ from keras import layers  # noqa: E402
 
 from flatout.engines.torch.capture.captured_step import CapturedStep, leaves_of  # noqa: E402
 from flatout.engines.torch.capture.recordable_keras import Reseed  # noqa: E402
+from flatout.engines.torch.capture.recorder import add_scaled_  # noqa: E402
 from flatout.engines.torch.compiled import compilation  # noqa: E402
 from flatout.engines.torch.compiled.compilation import Compilation  # noqa: E402
 from flatout.engines.torch.compiled.segment import CannotCompile, segmented  # noqa: E402
-from flatout.engines.torch.compiled.stages import in_stages, with_early_draws  # noqa: E402
+from flatout.engines.torch.compiled.stages import in_stages, with_early_draws, with_updates_as_operations  # noqa: E402
 from flatout.engines.torch.engine import TorchEngine  # noqa: E402
 from flatout.engines.torch.graph.codegen import Calls, compile_graph  # noqa: E402
 from flatout.engines.torch.graph.step_graph import Graph, Instruction, Ref, is_random  # noqa: E402
@@ -43,11 +47,11 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def recorded(*hidden: keras.layers.Layer) -> CapturedStep:
+def recorded(*hidden: keras.layers.Layer, optimizer: str = "adam") -> CapturedStep:
     """The training step of a model with these layers, which has taken a step."""
     keras.utils.set_random_seed(0)
     model = keras.Sequential([layers.Input((6,)), *hidden, layers.Dense(3)])
-    model.compile("adam", keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
+    model.compile(optimizer, keras.losses.SparseCategoricalCrossentropy(from_logits=True), metrics=["accuracy"])
     model.train_on_batch(X[:16], Y[:16])
     engine = TorchEngine()
     program = engine.prepare(model, "train", engine.place((X, Y, None)), 32, 16)
@@ -124,6 +128,48 @@ def test_a_damaged_file_is_removed_and_the_step_not_tried_again() -> None:
     assert compiled.functions is None
     assert not compiled.is_on_disk
     assert Compilation(step).failure == compiled.failure
+
+
+def test_a_step_that_is_finished_while_somebody_looks_is_not_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = Compilation(segmented(_graph_of_additions()))
+    compiled.begin()
+    wait_for(lambda: not compilation._worker().is_busy)
+    assert compiled.is_on_disk
+    compiled.begin()
+    assert compiled.is_on_disk
+    assert compiled.failure == ""
+
+
+def test_settings_of_float32_are_those_of_the_user_by_either_name() -> None:
+    script = """
+import torch
+from flatout.engines.torch.compiled.compilation import _float32_settings
+print(_float32_settings())
+torch.backends.cuda.matmul.fp32_precision = "tf32"
+print(_float32_settings())
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    older, newer = map(ast.literal_eval, done.stdout.splitlines())
+    assert older == {"set_float32_matmul_precision": "highest", "backends.cudnn.allow_tf32": True}
+    assert newer["backends.cuda.matmul.fp32_precision"] == "tf32"
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "sgd", "rmsprop", "adamw"])
+def test_all_variables_are_updated_in_one_part(optimizer: str) -> None:
+    step = recorded(layers.Dense(8), optimizer=optimizer)
+    divided = segmented(without_reseeds(step.graph))
+    assert len(divided.parts) == 1
+    assert [stage.as_they_are for stage, _ in divided.stages] == [[]]
+
+
+def test_sgd_as_operations_has_its_effects() -> None:
+    step = recorded(layers.Dense(8), optimizer="sgd")
+    graph, batch = without_reseeds(step.graph), leaves_of((torch.from_numpy(X[:16]), torch.from_numpy(Y[:16])))
+    as_operations = with_updates_as_operations(graph)
+    assert add_scaled_ in [one.target for one in graph.instructions]
+    assert add_scaled_ not in [one.target for one in as_operations.instructions]
+    for wanted, got in zip(effects(graph, step.calls, batch), effects(as_operations, step.calls, batch), strict=True):
+        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-8)
 
 
 def test_steps_are_told_from_each_other_by_what_compiles_them(monkeypatch: pytest.MonkeyPatch) -> None:

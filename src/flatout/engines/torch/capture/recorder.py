@@ -252,11 +252,11 @@ class HostReads(TorchFunctionMode):
         if func is torch._foreach_add_ and len(args) == 2 and isinstance(kwargs.get("alpha"), torch.Tensor):
             with _disable_current_modes(), torch.no_grad():
                 arguments = (list(args[0]), list(args[1]), kwargs["alpha"])
-                return self.recorder.record(_add_scaled_, arguments, {}, all_in(torch.Tensor, arguments))
+                return self.recorder.record(add_scaled_, arguments, {}, all_in(torch.Tensor, arguments))
         return func(*args, **kwargs)
 
 
-def _add_scaled_(variables: list[torch.Tensor], updates: list[torch.Tensor], alpha: torch.Tensor) -> None:
+def add_scaled_(variables: list[torch.Tensor], updates: list[torch.Tensor], alpha: torch.Tensor) -> None:
     """`torch._foreach_add_(variables, updates, alpha=tensor)`, as Keras' SGD and Adadelta call it.
 
     ATen takes `alpha` as a number, so torch reads the tensor on the host at every step. A recording keeps the tensor.
@@ -267,7 +267,7 @@ def _add_scaled_(variables: list[torch.Tensor], updates: list[torch.Tensor], alp
         torch._foreach_add_(variables, torch._foreach_mul(updates, alpha))
 
 
-_add_scaled_.written_arguments = ((0, "variables", False),)  # type: ignore[attr-defined]
+add_scaled_.written_arguments = ((0, "variables", False),)  # type: ignore[attr-defined]
 
 
 def _takes_shape_from_values(func: Any, args: Any) -> bool:

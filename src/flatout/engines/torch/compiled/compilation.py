@@ -56,8 +56,7 @@ class Compilation:
         self.functions: list[Callable[..., Any]] | None = None
         settings = {
             "options": _options(),
-            "matmul_precision": torch.get_float32_matmul_precision(),
-            "convolutions_in_tf32": torch.backends.cudnn.allow_tf32,
+            "torch": _float32_settings(),
         }
         folder, parts = disk_cache.folder_for_now("torch_steps"), step.parts
         self._files = tuple(folder / f"{_name(part, settings)}.bin" for part in parts)
@@ -72,8 +71,12 @@ class Compilation:
 
     def begin(self) -> None:
         """Have it compiled, as soon as no other one is; what fails is known when it is over."""
-        if _worker().has_done(self._job):
-            self.give_up(_worker().last_words or "the process that compiled it was ended")
+        if _worker().is_busy:
+            return
+        if _worker().had(self._job):
+            # It may have ended since somebody looked.
+            if not self.is_on_disk:
+                self.give_up(_worker().last_words or "the process that compiled it was ended")
         elif getattr(sys, "frozen", False) or not sys.executable:
             self.give_up("this program has no Python to run a compiler")
         elif any(torch.cuda.mem_get_info(device)[0] < most for device, most in self._memory.items()):
@@ -113,6 +116,17 @@ def _options() -> dict[str, Any]:
     return options
 
 
+def _float32_settings() -> dict[str, Any]:
+    """What torch is told of products in float32, as attributes of `torch`: by its older names as long as they hold."""
+    try:
+        matmul, convolutions = torch.get_float32_matmul_precision(), torch.backends.cudnn.allow_tf32
+    except RuntimeError:
+        cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+        parts = {"cuda.matmul": cuda.matmul, "cudnn.conv": cudnn.conv, "cudnn.rnn": cudnn.rnn}  # type: ignore[attr-defined]
+        return {f"backends.{name}.fp32_precision": part.fp32_precision for name, part in parts.items()}
+    return {"set_float32_matmul_precision": matmul, "backends.cudnn.allow_tf32": convolutions}
+
+
 def _name(part: dict[str, Any], rest: dict[str, Any]) -> str:
     """By what it computes, for whom, and what compiles it."""
     devices = {device for *_, device in part["layouts"].values()}
@@ -145,8 +159,10 @@ def _inductors_files_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         for name, value in before.items():
+            if os.environ.get(name) != str(folder):
+                continue
             if value is None:
-                os.environ.pop(name, None)
+                del os.environ[name]
             else:
                 os.environ[name] = value
 
@@ -160,8 +176,6 @@ class _Worker:
         atexit.register(self.close)
 
     def begin(self, job: dict[str, Any]) -> None:
-        if self._process is not None and self._process.poll() is None:
-            return
         self.close()
         files = [Path(file) for file in job["files"]]
         disk_cache.trim(files[0].parent, _MOST_ON_DISK, _MOST_BYTES_ON_DISK)
@@ -187,9 +201,13 @@ class _Worker:
             self._process.stdin.flush()
         self._job = job
 
-    def has_done(self, job: Any) -> bool:
-        """Whether it had this job, and is over."""
-        return self._job is job and self._process is not None and self._process.poll() is not None
+    @property
+    def is_busy(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def had(self, job: Any) -> bool:
+        """Whether this was its last job."""
+        return self._job is job
 
     @property
     def last_words(self) -> str:

@@ -7,6 +7,7 @@ goes wrong is told by the standard output.
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 import os
@@ -101,8 +102,13 @@ def main() -> None:
         os.nice(10)
     import torch
 
-    torch.set_float32_matmul_precision(job["matmul_precision"])
-    torch.backends.cudnn.allow_tf32 = job["convolutions_in_tf32"]
+    for path, value in job["torch"].items():
+        *owners, name = path.split(".")
+        owner = functools.reduce(getattr, owners, torch)
+        if callable(getattr(owner, name)):
+            getattr(owner, name)(value)
+        else:
+            setattr(owner, name, value)
     for part, file in zip(job["parts"], map(Path, job["files"]), strict=True):
         if not file.exists():
             unfinished = file.with_suffix(f".{os.getpid()}")

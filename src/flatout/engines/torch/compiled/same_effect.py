@@ -10,6 +10,8 @@ _TOLERANCE = {False: 1e-2, True: 1e-1}
 # gradient that is nothing but rounding.
 _ASTRAY = 4.0
 _LAST_BITS = 2.0**-22
+# What a change is added to is rounded anew.
+_LAST_BIT = 2.0**-23
 
 
 def off_in_last_bits(tensor: torch.Tensor) -> torch.Tensor:
@@ -24,6 +26,7 @@ def off_in_last_bits(tensor: torch.Tensor) -> torch.Tensor:
 def difference(
     before: list[torch.Tensor],
     wanted: list[torch.Tensor],
+    off: list[torch.Tensor],
     astray: list[torch.Tensor],
     got: list[torch.Tensor],
     in_half_precision: bool = False,
@@ -33,20 +36,26 @@ def difference(
     Args:
         before: The tensors that the step changes.
         wanted: After the recorded step.
-        astray: After the recorded step with a state that was off in its last bits.
+        off: The same with a state that is off in its last bits.
+        astray: After the recorded step with that state.
         got: After the compiled step.
         in_half_precision: Whether some of it is computed so.
     """
     tolerance = _TOLERANCE[in_half_precision]
-    for old, right, near, new in zip(before, wanted, astray, got, strict=True):
+    for old, right, old_near, near, new in zip(before, wanted, off, astray, got, strict=True):
         if not right.is_floating_point():
             if not torch.equal(right, new):
                 return f"it leaves other integers in a tensor of shape {tuple(right.shape)}"
             continue
         if not torch.equal(right.isfinite(), new.isfinite()):
             return f"it leaves NaN or infinity elsewhere in a tensor of shape {tuple(right.shape)}"
-        old, right, near, new = (torch.nan_to_num(one.double(), 0.0, 0.0, 0.0) for one in (old, right, near, new))
-        allowed = tolerance * (right - old).norm() + _ASTRAY * (near - right).norm() + 1e-6 * right.norm()
-        if (off := (new - right).norm()) > allowed:
-            return f"it leaves a tensor of shape {tuple(right.shape)} off by {off:.1e}, {allowed:.1e} allowed"
+        old, right, old_near, near, new = map(_finite, (old, right, old_near, near, new))
+        change, changed_astray = right - old, near - old_near
+        allowed = tolerance * change.norm() + _ASTRAY * (changed_astray - change).norm() + _LAST_BIT * right.norm()
+        if (apart := (new - right).norm()) > allowed:
+            return f"it leaves a tensor of shape {tuple(right.shape)} off by {apart:.1e}, {allowed:.1e} allowed"
     return ""
+
+
+def _finite(tensor: torch.Tensor) -> torch.Tensor:
+    return torch.nan_to_num(tensor.double(), 0.0, 0.0, 0.0)

@@ -7,12 +7,12 @@ draws is before everything else: they need nothing but a shape.
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
+from flatout.engines.torch.capture.recorder import add_scaled_
 from flatout.engines.torch.graph.step_graph import (
     Graph,
     Instruction,
@@ -79,7 +79,7 @@ def with_early_draws(graph: Graph) -> Graph:
     The bits are the same in single precision, and a part that is compiled does not end there.
     """
     graph = graph.copy()
-    storages = itertools.count(1 + max((value.storage for value in graph.values), default=0))
+    storages = graph.new_storages()
     ones: dict[Any, int] = {}
     instructions, graph.instructions = graph.instructions, []
     for instruction in instructions:
@@ -97,6 +97,25 @@ def with_early_draws(graph: Graph) -> Graph:
         graph.instructions += [
             Instruction(instruction.target, (Ref(ones[layout]), *rest), instruction.kwargs, [scales, mask]),
             Instruction(_aten.mul.Tensor, (values, Ref(scales)), {}, out),
+        ]
+    return graph
+
+
+def with_updates_as_operations(graph: Graph) -> Graph:
+    """Have ATen's own operations add gradients times a rate that is a tensor, as Keras' SGD does."""
+    graph = graph.copy()
+    storages = graph.new_storages()
+    instructions, graph.instructions = graph.instructions, []
+    for instruction in instructions:
+        if instruction.target is not add_scaled_:
+            graph.instructions.append(instruction)
+            continue
+        variables, updates, rate = instruction.args
+        scaled = list(range(len(graph.values), len(graph.values) + len(updates)))
+        graph.values += [replace(graph.values[one.index], kind="computed", storage=next(storages)) for one in updates]
+        graph.instructions += [
+            Instruction(_aten._foreach_mul.Tensor, (updates, rate), {}, scaled),
+            Instruction(_aten._foreach_add_.List, (variables, list(map(Ref, scaled))), {}, None),
         ]
     return graph
 

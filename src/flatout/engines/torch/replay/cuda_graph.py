@@ -5,6 +5,7 @@ A device counter holds the number of the step; it selects a row of the order mat
 
 from __future__ import annotations
 
+import math
 import warnings
 import weakref
 from collections import Counter
@@ -35,8 +36,9 @@ _WARM_UP_STEPS = 3
 _STEPS_PER_LAUNCH = 8
 _MOST_OPERATIONS_PER_LAUNCH = 4000
 # Of all that a step changes, while a compiled one is compared with the recorded one.
-_COPIES = 6
-
+_COPIES = 7
+# Of each of two launches, before one takes the other's place.
+_TRIALS = 5
 
 # Streams in which graphs were captured that are still there, by their addresses.
 _captured_in: set[int] = set()
@@ -147,6 +149,8 @@ class _Launches:
         self._captured, self._batch = captured, batch
         # Of the steps without results, and with them.
         self.exchanges = Exchange(_without_reseeds(captured.quiet_graph)), Exchange(_without_reseeds(captured.graph))
+        # What took the place of these, likewise.
+        self._compiled: dict[bool, Graph] = {}
         self._taken = 0
         self._position, self._stream, self._pool = loop.position, loop.stream, loop.pool
         place = STEP_NAMES[loop.task]
@@ -198,18 +202,47 @@ class _Launches:
             with warnings.catch_warnings(action="ignore"):
                 if problem := self._difference(recorded, graph):
                     exchange.reject(problem)
-                    return
-                with cudnn_with("benchmark"), _unchanged(recorded):
-                    self._single, outputs = self._build(graph, 1)
-                    if is_loud:
-                        self._one, self._outputs = self._single, outputs
-                    else:
-                        self._quiet, _ = self._build(graph, self._steps)
+                elif problem := self._exchange(is_loud, recorded, graph):
+                    exchange.fail(problem)
+                else:
+                    exchange.succeed(self._taken, seconds)
         except Exception as error:  # Whatever a compiler's code may raise: the recorded step is there.
             exchange.fail(in_short(error))
-            return
-        exchange.succeed(self._taken, seconds)
+        # What that took is no step.
         clock.begin()
+
+    def _exchange(self, is_loud: bool, recorded: Graph, compiled: Graph) -> str:
+        """Launch the compiled step from now on; or why not."""
+        with cudnn_with("benchmark"), _unchanged(recorded):
+            single, outputs = self._build(compiled, 1)
+            several = single if is_loud else self._build(compiled, self._steps)[0]
+            before, after = self._seconds(self._one if is_loud else self._quiet, several)
+        if after > before:
+            return f"it is slower, {1e6 * after:,.0f} us instead of {1e6 * before:,.0f} for as many steps"
+        # The graphs read memory that it has.
+        self._compiled[is_loud] = compiled
+        self._single = single
+        if is_loud:
+            self._one, self._outputs = single, outputs
+        else:
+            self._quiet = several
+        return ""
+
+    def _seconds(self, *launches: torch.cuda.CUDAGraph) -> list[float]:
+        """What each takes, at best; the steps are those at the beginning of a pass."""
+        best = [math.inf] * len(launches)
+        position = self._position.clone()
+        for _ in range(_TRIALS):
+            for number, launch in enumerate(launches):
+                began, ended = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                self._position.zero_()
+                began.record()
+                launch.replay()
+                ended.record()
+                ended.synchronize()
+                best[number] = min(best[number], began.elapsed_time(ended) / 1000)
+        self._position.copy_(position)
+        return best
 
     def _difference(self, recorded: Graph, compiled: Graph) -> str:
         """How the effects of the compiled step on this batch differ from those of the recorded one."""
@@ -223,18 +256,20 @@ class _Launches:
             step = compile_graph(_without_reseeds(graph), self._captured.calls.of)
             with _unchanged(recorded), self._on_stream():
                 if is_astray:
-                    for tensor in tensors:
-                        tensor.copy_(off_in_last_bits(tensor))
+                    for tensor, start in zip(tensors, off, strict=False):
+                        tensor.copy_(start)
                 outputs = step(*self._batch())
                 return [item.clone() for item in (*tensors, *outputs) if isinstance(item, torch.Tensor)]
 
         wanted = effect(recorded)
-        before = [*(tensor.clone() for tensor in tensors), *map(torch.zeros_like, wanted[len(tensors) :])]
+        nothing = [torch.zeros_like(output) for output in wanted[len(tensors) :]]
+        before = [*(tensor.clone() for tensor in tensors), *nothing]
+        off = [*map(off_in_last_bits, tensors), *nothing]
         is_half = any(value.dtype in (torch.float16, torch.bfloat16) for value in recorded.values)
         astray = effect(recorded, is_astray=True)
         # Of layouts that the recorded step did not have cuDNN tries its kernels, and finds them again in the capture.
         with cudnn_with("benchmark"):
-            problem = difference(before, wanted, astray, effect(compiled), is_half)
+            problem = difference(before, wanted, off, astray, effect(compiled), is_half)
             if not problem:
                 with _unchanged(recorded), self._on_stream():
                     self._check_for_waits(compiled)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -162,6 +163,72 @@ def test_callbacks_have_the_model_and_the_generators_of_a_fit_of_its_own(way: st
     many = flatout.fit_many(constant_rate, points, X, Y, batch_size=BATCH, epochs=3, callbacks=callbacks, verbose=0)
     for number, point in enumerate(points):
         assert_same(many, number, *alone(constant_rate, point, epochs=3, callbacks=callbacks()))
+
+
+class Swapping(keras.callbacks.Callback):
+    """Validates with half of each weight, and trains on with the whole."""
+
+    def on_test_begin(self, logs: Any = None) -> None:
+        self.kept = self.model.get_weights()
+        self.model.set_weights([value / 2 for value in self.kept])
+
+    def on_test_end(self, logs: Any = None) -> None:
+        self.model.set_weights(self.kept)
+
+
+@pytest.mark.backend("jax", "torch")
+@most_ways
+def test_a_validation_sees_the_weights_that_a_callback_has_put_there(way: str) -> None:
+    def averaging() -> Any:
+        model = build()
+        model.compile(keras.optimizers.SGD(0.5, use_ema=True, ema_momentum=0.5), "sparse_categorical_crossentropy")
+        return model
+
+    arguments = {"epochs": 2, "validation_data": HELD_OUT}
+    for callbacks in ([keras.callbacks.SwapEMAWeights()], [Swapping()]):
+        points = flatout.grid(seed=[1, 2])
+        many = flatout.fit_many(averaging, points, X, Y, batch_size=BATCH, verbose=0, callbacks=callbacks, **arguments)
+        assert many.ways == {way: 2}
+        for number, point in enumerate(points):
+            assert_same(many, number, *alone(averaging, point, callbacks=copy.deepcopy(callbacks), **arguments))
+
+
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
+def test_models_whose_metrics_cannot_be_mapped_run_beside_each_other(way: str) -> None:
+    import jax
+
+    class Rooted(keras.metrics.Mean):
+        def result(self) -> Any:
+            return jax.pure_callback(np.sqrt, jax.ShapeDtypeStruct((), "float32"), super().result())
+
+    class Measured(keras.Sequential):
+        def train_step(self, state: Any, data: Any) -> Any:
+            (x, y), (trained, others, optimizer, metrics) = data, state
+
+            def loss_of(weights: Any) -> Any:
+                outputs, _ = self.stateless_call(weights, others, x)
+                return keras.ops.mean(keras.losses.sparse_categorical_crossentropy(y, outputs))
+
+            loss, gradients = jax.value_and_grad(loss_of)(trained)
+            trained, optimizer = self.optimizer.stateless_apply(optimizer, gradients, trained)
+            rooted = self.rooted.stateless_update_state(metrics, loss)
+            return {"loss": loss}, (trained, others, optimizer, rooted)
+
+        @property
+        def metrics(self) -> list[Any]:
+            return [self.rooted]
+
+    def make() -> Any:
+        model = Measured([layers.Input((6,)), layers.Dense(3, activation="softmax")])
+        model.rooted = Rooted()
+        model.compile("sgd")
+        return model
+
+    many = flatout.fit_many(make, flatout.grid(seed=[1, 2]), X, Y, epochs=2, batch_size=BATCH, verbose=0)
+    assert many.ways == {waves.INTERLEAVED: 2}
+    for number, seed in enumerate((1, 2)):
+        assert_same(many, number, *alone(make, {"seed": seed}, epochs=2))
 
 
 @pytest.mark.backend("jax")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import contextvars
 import functools
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol
@@ -85,13 +86,16 @@ class StepProgram(Protocol):
         longest: The most steps that `run` may be asked for at once, whole groups of `steps_per_execution`; or None.
         reasons: Why a slower form than the usual one was taken; often empty.
         runs_beside_others: Whether a device of its own takes the steps, beside those of other models' programs.
-        runs_no_python: Whether its passes run none of the model's Python, which could see what callbacks heard.
     """
 
     engine: str
     unit: int = 1
     pays: bool = True
-    runs_no_python: bool = False
+
+    @property
+    def runs_no_python(self) -> bool:
+        """Whether its passes run none of the user's Python, which could see what callbacks heard."""
+        return False
 
     @property
     def runs_beside_others(self) -> bool:
@@ -318,8 +322,9 @@ def is_on_gpu(leaf: Any) -> bool:
 
 
 def in_short(error: Exception) -> str:
-    """An error in a line: its type, and the first of its own lines."""
-    first = (str(error).strip().splitlines() or [""])[0]
+    """An error in a line: its type, and the first of its own lines, not that which Keras puts before an error."""
+    text = re.sub(r"\x1b\[\d*m|^Exception encountered when calling .*$", "", str(error), flags=re.MULTILINE)
+    first = (text.strip() or str(error).strip()).partition("\n")[0]
     return f"{type(error).__name__}: {first[:300]}"
 
 

@@ -15,13 +15,11 @@ import numpy as np
 from keras import tree
 from keras.src.trainers.data_adapters import array_slicing
 
-from flatout.base.errors import Reason, reason
 from flatout.base.options import current
 from flatout.base.uninterrupted import Uninterrupted
 from flatout.data.stream.sender import Landing
-from flatout.engines.contract import Engine, Structure, Task, in_short, is_on_gpu
+from flatout.engines.contract import Engine, Structure, Task, is_on_gpu
 from flatout.engines.looped_program import LoopedProgram
-from flatout.seam.trainers import stock_step
 
 from . import executables as jax_cache
 from . import metric_dispatch as jax_metrics
@@ -30,6 +28,7 @@ from .data_parallel import OneDevice, SeveralDevices, can_follow, device_count, 
 from .gathered_step import on_rows
 from .recurrent.recurrent_choice import has_kernels_for
 from .sink import JaxLanding, JaxSink
+from .traced_step import KernelsLeft, TracedStep, traced_step, traced_step_with_kernels
 
 # The parts of a model's state that each step takes and returns, as Keras' jax trainer names them.
 STATE_PARTS = {
@@ -53,6 +52,8 @@ class JaxProgram(LoopedProgram):
     _signature: Any = None
     _marks: tuple[Any, ...] = ()
     cost = Cost(0.0, has_loop=False, has_convolution=False)
+    # The step that was traced last.
+    _step = TracedStep(None, None)
     # Whether the rows are one of many chunks of the same length, for which a program of its own pays.
     _is_chunk = False
 
@@ -69,6 +70,8 @@ class JaxProgram(LoopedProgram):
 
     def _trace(self) -> None:
         self._variables: list[list[Any]] = []
+        # Layouts of rows on which kernels were compiled, or left.
+        self._tried: set[Any] = set()
         self._settings = tuple(getattr(jax.config, name) for name in _SETTINGS)
         self._state = self._read_state(purge=False)
         self._signature = _signature(self._state)
@@ -149,31 +152,28 @@ class JaxProgram(LoopedProgram):
 
     def _ready(self, form: tuple[Any, ...], *position: Any) -> tuple[Callable[..., Any], Any]:
         """The program of a form, compiled, and its arguments."""
-        try:
-            wait, arguments = self._compiled(form, self._state, *position)
-            return wait(), arguments
-        except Exception as error:
-            if not self._leave_kernels(error):
-                raise
-            return self._ready(form, *position)
+        if self._step.has_kernels and self._layout not in self._tried:
+            self._try_kernels(form, *position)
+        wait, arguments = self._compiled(form, self._state, *position)
+        return wait(), arguments
 
-    def _leave_kernels(self, error: Exception) -> bool:
-        """Trace without our kernels from now on, with which the step was not compiled; whether there were any."""
-        if self._kernels_left or not any(why.code == "recurrent_kernels" for why in self.reasons):
-            return False
-        self._kernels_left.append(reason("kernels_left", in_short(error)))
-        return True
+    def _try_kernels(self, *form: Any) -> None:
+        """Before the first step on such rows, see whether our kernels can be compiled, whatever the batch."""
+        self._tried.add(self._layout)
+        step, reasons = self._step, self.reasons
 
-    @property
-    def _kernels_left(self) -> list[Reason]:
-        """Why the model's kernels were left, if they were: the next call need not find out again."""
-        return self._functions.get("kernels_left", list)
+        def compile_all() -> None:
+            for one, *position in (form, (("rest",),)) if self.rest else (form,):
+                self._compiled(one, self._state, *position)[0]()
+
+        if not KernelsLeft(self._functions).if_at_fault(compile_all):
+            self._step, self.reasons = step, reasons
 
     def _compiled(self, form: tuple[Any, ...], state: Any, *position: Any) -> tuple[Callable[[], Any], Any]:
         """What waits for the program of a form, and its arguments."""
         order = self._rest_order if form == ("rest",) else self._order
         arguments = (state, self.data, order, *position)
-        has_left = bool(self._kernels_left)
+        has_left = bool(KernelsLeft(self._functions))
         key = (form, self.unit, self.longest, self._signature, self._layout, self._settings, has_left)
         program = self._functions.get(
             key, lambda: jax_cache.compile_shared(self._function(*form), arguments, donate=(0,))
@@ -185,11 +185,8 @@ class JaxProgram(LoopedProgram):
         if self._order is None:
             self.begin_pass(None)
         state = self._devices.copied(self._read_state(purge=False))
-        try:
-            self._compile_forms(state, every_step)
-        except Exception as error:
-            if not self._leave_kernels(error):
-                raise
+        # Of a program with kernels that is found when they are tried.
+        with contextlib.suppress(Exception) if self._step.has_kernels else contextlib.nullcontext():
             self._compile_forms(state, every_step)
 
     def _compile_forms(self, state: Any, every_step: bool) -> None:
@@ -254,30 +251,29 @@ class JaxProgram(LoopedProgram):
         """
         batch = jax.tree.map(lambda rows: jax.ShapeDtypeStruct((length, *rows.shape[1:]), rows.dtype), self.data)
         leaves, structure = jax.tree.flatten(batch)
+        left = KernelsLeft(self._functions)
         # XLA does not divide a kernel among devices.
         is_divided = isinstance(self._devices, SeveralDevices)
-        has_kernels = not is_divided and not self._kernels_left and has_kernels_for(self._model)
+        has_kernels = not is_divided and not left and has_kernels_for(self._model)
         shapes = ((leaf.shape, leaf.dtype) for leaf in leaves)
         key = (structure, *shapes, self._signature, self._settings, has_kernels)
-        jaxpr, spec, self.reasons = self._functions.get(key, lambda: self._traced(batch, has_kernels))
-        return jaxpr, spec
+        self._step = self._functions.get(key, lambda: self._traced(batch, has_kernels, left))
+        self.reasons = self._step.reasons if is_divided else (*self._step.reasons, *left.reasons)
+        return self._step.jaxpr, self._step.spec
 
-    def _traced(self, batch: Structure, has_kernels: bool) -> tuple[Any, Any, tuple[Reason, ...]]:
+    def _traced(self, batch: Structure, has_kernels: bool, left: KernelsLeft) -> TracedStep:
         state = self._read_state(purge=False) if self._state is None else self._state
-        function = own = stock_step(self._model, self._task)
-        # Stock Keras shall not come upon our kernels in its own function.
-        if has_kernels or not self._is_for_good or not hasattr(own, "trace"):
-            python = getattr(own, "__wrapped__", own)
-            function = jax.jit(lambda state, batch: python(state, batch))
-        if not has_kernels:
-            traced = function.trace(state, batch)
-            return traced.jaxpr, traced.out_info, tuple(self._kernels_left)
-        # Not before: Pallas takes its time to import.
-        from .recurrent.recurrent_layers import reasons_of, recurrent_kernels
-
-        with recurrent_kernels() as decided:
-            traced = function.trace(state, batch)
-        return traced.jaxpr, traced.out_info, reasons_of(decided)
+        failure = None
+        if has_kernels:
+            try:
+                return traced_step_with_kernels(self._model, self._task, state, batch)
+            except Exception as error:
+                failure = error
+        # What is wrong with the model's own code fails here, again.
+        step = traced_step(self._model, self._task, state, batch, self._is_for_good)
+        if failure is not None:
+            left.leave(failure)
+        return step
 
 
 def _value(variable: Any) -> Any:

@@ -142,7 +142,6 @@ class MappedModels:
     def __init__(self, traced: Sequence[TracedModel], slots: int):
         self.slots = slots
         self._first = traced[0]
-        self._programs: dict[Any, Any] = {}
         # Which numbers in the steps are not the same for all models: they become inputs.
         self._lifted = {key: differing([one.flat(key) for one in traced]) for key in (*self._first.steps, RESULTS)}
         now = traced[:slots]
@@ -153,8 +152,8 @@ class MappedModels:
         }
         self._at_reset = [_stacked(*values) for values in zip(*(one.at_reset for one in now), strict=True)]
         # All at once, and before anything of a model is under way.
-        begun = {key: self._begun(key) for key in self._first.steps}
-        self._programs.update({key: wait() for key, wait in begun.items()})
+        begun = {key: self._begun(key) for key in self._first.steps} | {RESULTS: self._begun_results()}
+        self._programs = {key: wait() for key, wait in begun.items()}
 
     def fill(self, slot: int, traced: TracedModel) -> None:
         """Have a slot for another model."""
@@ -207,6 +206,16 @@ class MappedModels:
         function = self._step(key) if is_rest else self._loop(key, task)
         return jax_cache.compile_shared(function, self._arguments(key, np.zeros(shape, np.int32)), donate=(0,))
 
+    def _begun_results(self) -> Callable[[], Any]:
+        """What waits for the program that has the results of the metrics."""
+        flat, spec = self._first.results
+        run, structure = mapped(flat, self._lifted[RESULTS]), jax.tree.structure(spec)
+
+        def results(values: Any, numbers: Any) -> Any:
+            return jax.tree.unflatten(structure, run(values, [], numbers))
+
+        return jax_cache.compile_shared(results, (self._stack["metrics_variables"], self._numbers[RESULTS]), donate=())
+
     def _arguments(self, key: Any, order: np.ndarray) -> tuple[Any, ...]:
         task, is_rest = key
         state = tuple(self._stack[part] for part in STATE_PARTS[task])
@@ -237,12 +246,6 @@ class MappedModels:
         return loop(self._step(key), output, unit, None)
 
     def _logs(self, task: Task, outputs: Any) -> list[dict[str, Any]]:
-        if RESULTS not in self._programs:
-            flat, spec = self._first.results
-            run, structure = mapped(flat, self._lifted[RESULTS]), jax.tree.structure(spec)
-            self._programs[RESULTS] = jax.jit(
-                lambda values, numbers: jax.tree.unflatten(structure, run(values, [], numbers))
-            )
         results = self._programs[RESULTS](self._stack["metrics_variables"], self._numbers[RESULTS])
         chosen = jax.device_get(dict(results_or_logs(results, outputs)))
         return [{name: value[slot] for name, value in chosen.items()} for slot in range(self.slots)]

@@ -116,6 +116,7 @@ class _Lane:
     def begin_validation(self) -> None:
         with self._candidate.generators():
             self.fit.callbacks.on_test_begin()
+        self._put_back()
 
     def end_validation(self, logs: dict[str, Any]) -> None:
         with self._candidate.generators():
@@ -170,8 +171,7 @@ def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> bool:
         while True:
             for slot, lane in enumerate(lanes):
                 while lane is not None and not lane.begin_epoch():
-                    lane.end(finished=True)
-                    lane = lanes[slot] = _next(waiting, models, slot)
+                    lane = _followed(lanes, slot, waiting, models)
             running = [(slot, lane) for slot, lane in enumerate(lanes) if lane is not None]
             if not running:
                 break
@@ -186,8 +186,7 @@ def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> bool:
                     logs[slot].update({f"val_{name}": value for name, value in found[slot].items()})
             for slot, lane in running:
                 if not lane.end_epoch(logs[slot]):
-                    lane.end(finished=True)
-                    lanes[slot] = _next(waiting, models, slot)
+                    _followed(lanes, slot, waiting, models)
         finished = True
     finally:
         if not finished:
@@ -195,6 +194,15 @@ def run_mapped(group: list[tuple[Ready, TracedModel]], slots: int) -> bool:
                 if lane is not None:
                     lane.end(finished=False)
     return True
+
+
+def _followed(lanes: list[_Lane | None], slot: int, waiting: Any, models: MappedModels) -> _Lane | None:
+    """End the candidate in a slot; the next one is there instead."""
+    lane, lanes[slot] = lanes[slot], None
+    assert lane is not None
+    lane.end(finished=True)
+    lanes[slot] = _next(waiting, models, slot)
+    return lanes[slot]
 
 
 def _next(waiting: deque[tuple[Ready, TracedModel]], models: MappedModels, slot: int) -> _Lane | None:

@@ -16,6 +16,7 @@ import pytest
 from keras import layers
 
 import flatout
+from flatout.engines.jax import executables
 from flatout.engines.jax.recurrent import recurrent_choice, recurrent_layers
 from flatout.engines.jax.recurrent.recurrent_layers import reasons_of, recurrent_kernels
 from flatout.seam.trainers import stock_has_traced
@@ -203,9 +204,7 @@ def trained(fit: Callable[..., Any]) -> Any:
 
 def test_a_fit_takes_the_kernels_and_leaves_keras_own_function_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = trained(keras.Model.fit)
-    real = recurrent_layers.recurrent_kernels
-    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
-    monkeypatch.setattr(recurrent_layers, "recurrent_kernels", lambda: real(interpret=True))
+    interpreted(monkeypatch)
     with flatout.options(force=True):
         model = trained(flatout.fit)
     assert [why.code for why in flatout.explain()[-1].reasons] == ["recurrent_kernels"]
@@ -231,6 +230,65 @@ def test_a_fit_goes_on_with_keras_own_code_where_a_kernel_cannot_be(
     for one, other in zip(model.get_weights(), expected.get_weights(), strict=True):
         # As the steps of a loop are rounded where XLA optimizes little, as in these tests.
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-7)
+
+
+def interpreted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernels of a GPU, on a CPU."""
+    real = recurrent_layers.recurrent_kernels
+    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+    monkeypatch.setattr(recurrent_layers, "recurrent_kernels", lambda: real(interpret=True))
+
+
+def test_an_error_of_the_users_own_is_not_the_kernels_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Fixed(layers.Layer):
+        def compute_output_shape(self, shape: Any) -> Any:
+            return shape
+
+        def call(self, inputs: Any) -> Any:
+            return inputs + jnp.zeros((4, 3))
+
+    interpreted(monkeypatch)
+    model = keras.Sequential([layers.Input((STEPS, INPUTS)), layers.LSTM(3), Fixed(), layers.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = sequences(11), np.zeros(11, "float32")
+    with flatout.options(force=True):
+        with pytest.raises(TypeError):
+            flatout.fit(model, x, y, batch_size=4, verbose=0)
+        flatout.fit(model, x[:8], y[:8], batch_size=4, verbose=0)
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["recurrent_kernels"]
+
+
+def test_kernels_are_left_before_the_first_step_or_not_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    interpreted(monkeypatch)
+    compile_shared, compiled, told = executables.compile_shared, [], []
+
+    def fails_for_the_last_batch(function: Any, arguments: Any, **options: Any) -> Any:
+        compiled.append(function)
+        wait = compile_shared(function, arguments, **options)
+        return (lambda: {}["no memory for it"]) if len(compiled) == 2 else wait
+
+    monkeypatch.setattr(executables, "compile_shared", fails_for_the_last_batch)
+    seen = keras.callbacks.LambdaCallback(on_train_batch_end=lambda *_, **__: told.append(len(compiled)))
+    with flatout.options(force=True):
+        trained(lambda model, *data, **options: flatout.fit(model, *data, callbacks=[seen], **options))
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["kernels_left"]
+    # Two with kernels and two without; none is compiled in the middle of an epoch.
+    assert set(told) == {4}
+
+
+def test_a_kernel_that_cannot_be_traced_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recurrent_choice, "_capability", lambda: "9.0")
+
+    def fails(*_: Any) -> Any:
+        raise AttributeError("another version of Pallas")
+
+    monkeypatch.setattr(recurrent_layers, "recurrence", fails)
+    with flatout.options(force=True):
+        trained(flatout.fit)
+    report = flatout.explain()[-1]
+    assert report.accelerated
+    assert [why.code for why in report.reasons] == ["kernels_left"]
+    assert "another version of Pallas" in report.reasons[0].message
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))

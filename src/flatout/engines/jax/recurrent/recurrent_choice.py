@@ -77,7 +77,7 @@ def form_for(cell: Any, sequences: int | None = None) -> Form | None:
 
     Args:
         cell: It.
-        sequences: How many it runs over at once, those of both directions; None if that is not known.
+        sequences: How many it runs over at once, of both directions and all models; None if that is not known.
     """
     own, units, dtype = CELLS[type(cell)], filled_units(cell.units), cell.compute_dtype
     if sequences is not None and len(own.products) * units**2 <= _MOST_IN_REGISTERS:

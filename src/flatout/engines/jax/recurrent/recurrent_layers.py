@@ -12,6 +12,7 @@ import jax.numpy as jnp
 from keras import layers, ops, tree
 
 from flatout.base.errors import Reason, reason
+from flatout.engines.contract import company
 from flatout.seam.patches import beneath, replaced_here
 
 from .recurrence import recurrence
@@ -162,7 +163,7 @@ def _computed(
 ) -> list[Any]:
     """What Keras' `inner_loop` returns for each of one or two layers on the same sequences."""
     cell, (rows, steps, _) = directions[0].cell, sequences.shape
-    form = form_for(cell, rows * len(directions))
+    form = form_for(cell, rows * len(directions) * company().models)
     assert form is not None
     form = replace(form, backwards=tuple(layer.go_backwards for layer in directions), interpret=interpret)
     sequences = ops.cast(sequences, cell.compute_dtype)

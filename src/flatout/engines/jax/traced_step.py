@@ -1,0 +1,80 @@
+"""A model's step as a jaxpr, with our kernels in the place of recurrent layers where they can be had."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import jax
+
+from flatout.base.errors import Reason, reason
+from flatout.engines.contract import Structure, Task, in_short
+from flatout.engines.kept_functions import Functions
+from flatout.seam.trainers import stock_step
+
+
+@dataclass(frozen=True)
+class TracedStep:
+    """A step's jaxpr, the specification of what it returns, and what is to be told of its recurrent layers."""
+
+    jaxpr: Any
+    spec: Any
+    reasons: tuple[Reason, ...] = ()
+
+    @property
+    def has_kernels(self) -> bool:
+        return any(why.code == "recurrent_kernels" for why in self.reasons)
+
+
+def traced_step(model: Any, task: Task, state: Any, batch: Structure, in_stock_function: bool) -> TracedStep:
+    """A step of Keras' own operations; `in_stock_function` has Keras come upon it later, and not trace it again."""
+    function = stock_step(model, task)
+    if not in_stock_function or not hasattr(function, "trace"):
+        function = _apart(function)
+    traced = function.trace(state, batch)
+    return TracedStep(traced.jaxpr, traced.out_info)
+
+
+def traced_step_with_kernels(model: Any, task: Task, state: Any, batch: Structure) -> TracedStep:
+    """The same with kernels, which stock Keras shall not come upon."""
+    # Not before: Pallas takes its time to import.
+    from .recurrent.recurrent_layers import reasons_of, recurrent_kernels
+
+    with recurrent_kernels() as decided:
+        traced = _apart(stock_step(model, task)).trace(state, batch)
+    return TracedStep(traced.jaxpr, traced.out_info, reasons_of(decided))
+
+
+def _apart(function: Any) -> Any:
+    python = getattr(function, "__wrapped__", function)
+    return jax.jit(lambda state, batch: python(state, batch))
+
+
+class KernelsLeft:
+    """Whether a model's kernels were left, and why: kept beside its functions, so that nobody need try again."""
+
+    def __init__(self, functions: Functions):
+        self._why: list[Reason] = functions.get("kernels_left", list)
+
+    def __bool__(self) -> bool:
+        return bool(self._why)
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        return tuple(self._why)
+
+    def leave(self, error: Exception) -> None:
+        self._why[:] = [reason("kernels_left", in_short(error))]
+
+    def if_at_fault(self, compile_all: Callable[[], None]) -> bool:
+        """Leave the kernels if something fails with them, and does not without; whether they were left."""
+        try:
+            compile_all()
+        except Exception as error:
+            self.leave(error)
+            try:
+                compile_all()
+            except Exception:
+                self._why.clear()
+        return bool(self)

@@ -402,6 +402,23 @@ def test_what_a_callback_of_evaluate_raises_is_raised() -> None:
         flatout.evaluate(make_model(), X, Y, batch_size=BATCH, verbose=0, callbacks=[Raising()])
 
 
+def test_an_error_that_a_callback_makes_of_another_stays_what_it_is() -> None:
+    class Raising(keras.callbacks.Callback):
+        def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+            try:
+                next(iter(()))
+            except StopIteration as error:
+                raise RuntimeError("no more rows") from error
+
+        def on_test_begin(self, logs: Any = None) -> None:
+            self.on_epoch_end(0)
+
+    with pytest.raises(RuntimeError, match="no more rows"):
+        fit(make_model(), callbacks=[Raising()])
+    with flatout.options(force=True), pytest.raises(RuntimeError, match="no more rows"):
+        flatout.evaluate(make_model(), X, Y, batch_size=BATCH, verbose=0, callbacks=[Raising()])
+
+
 @pytest.mark.backend("torch")
 def test_a_step_that_runs_as_python_sees_what_its_history_was_told(capsys: pytest.CaptureFixture[str]) -> None:
     class Fading(keras.Sequential):

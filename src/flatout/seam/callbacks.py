@@ -4,6 +4,27 @@ from __future__ import annotations
 
 from typing import Any
 
+from .keras_names import is_of_keras
+
+# What Keras has put together, and what we put around it.
+_KNOWN_CODE = ("keras", __name__.partition(".")[0])
+
+
+def has_users_code(callback: Any) -> bool:
+    """Whether a method of a callback, or of a list of them, is the user's: its class', or put onto class or object."""
+    if not is_of_keras(type(callback)):
+        return True
+    names = (name for name in dir(type(callback)) if not name.startswith("__"))
+    methods = (getattr(callback, name) for name in names if callable(getattr(type(callback), name)))
+    return not all(map(_is_known, methods))
+
+
+def _is_known(method: Any) -> bool:
+    # Not by `__module__`, which `functools.wraps` copies.
+    function = getattr(method, "__func__", method)
+    module = str(getattr(function, "__globals__", {}).get("__name__", ""))
+    return module.partition(".")[0] in _KNOWN_CODE
+
 
 def is_default_hook(callback: Any, name: str) -> bool:
     """Whether a callback's hook is Keras' empty one."""

@@ -9,6 +9,8 @@ from typing import Any
 
 from flatout.base.when_used import keras
 from flatout.engines.contract import company
+from flatout.engines.rewind import Generators
+from flatout.seam.callbacks import has_users_code
 from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import check_step_function, first_epoch
 
@@ -85,11 +87,12 @@ class FitRun:
     def end(self, finished: bool) -> None:
         """After the last epoch, or an error."""
         model, engine = self._model, self._engine
+        # Whatever becomes of the device.
+        self.tell()
         # Whoever was the last one has the metrics.
         last, other = (self._validation, self._program) if self.is_validated else (self._program, self._validation)
         other.end_pass()
         last.end_pass()
-        self.tell()
         finalizes = isinstance(model.optimizer, keras.optimizers.Optimizer) and self._last > 0
         if finalizes and (finished or engine.finalizes_after_errors):
             model.optimizer.finalize_variable_values(model.trainable_weights)
@@ -127,6 +130,7 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             is_validated = validation.is_due(epoch)
             follows = is_validated and not looked_at and validation.follows(program)
             pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=follows)
+            before = Generators.now(engine) if follows else None
             if follows and company().models == 1:
                 # Not beside other models: what waits for these steps would keep theirs from the device.
                 next(pieces)
@@ -136,8 +140,9 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
                 program.keep_state()
             # The device is still at work.
             fit.tell()
-            if not program.settle() and follows:
+            if not program.settle() and before is not None:
                 pieces.close()
+                before.put_back(engine)
                 pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=True)
             epoch_logs = engine.epoch_logs(model, done.logs)
             engine.end_epoch(model, "train")
@@ -152,5 +157,5 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
 
 def _only_history_hears(callbacks: Any) -> bool:
     """Whether nobody can tell when epochs are told of, nor end the fit."""
-    is_plain = type(callbacks) is keras.callbacks.CallbackList
-    return is_plain and all(type(one) is keras.callbacks.History for one in callbacks.callbacks)
+    is_history = all(type(one) is keras.callbacks.History for one in callbacks.callbacks)
+    return is_history and not any(map(has_users_code, (callbacks, *callbacks.callbacks)))

@@ -14,8 +14,7 @@ import numpy as np
 
 from flatout.base.when_used import keras, tree
 from flatout.engines.rewind import Snapshot
-from flatout.seam.callbacks import is_default_hook
-from flatout.seam.keras_names import is_of_keras
+from flatout.seam.callbacks import has_users_code, is_default_hook
 from flatout.seam.trainers import check_step_function, metrics_in_order
 
 from .ledger import STOP_FLAGS, Ledger, as_numbers
@@ -42,7 +41,7 @@ def in_one_go(pieces: Generator[None, None, Result]) -> Result:
         return end.value  # type: ignore[no-any-return]
     except RuntimeError as error:
         # What Python makes of a callback's error of this kind, since it would end a generator.
-        if isinstance(error.__cause__, StopIteration):
+        if str(error) == "generator raised StopIteration" and isinstance(error.__cause__, StopIteration):
             raise error.__cause__ from None
         raise
 
@@ -182,22 +181,21 @@ def _whole_pass(
 
 
 def users_callbacks(callbacks: Any) -> list[Any]:
-    """Those with code of the user's, in a class or, as a `LambdaCallback`, put onto the object.
+    """Those with code of the user's.
 
     A `TensorBoard` counts: a step that writes summaries is traced for the writer that it sets.
     """
     return [
         callback
         for callback in callbacks.callbacks
-        if not is_of_keras(type(callback))
-        or any(name.startswith("on_") for name in vars(callback))
-        or isinstance(callback, keras.callbacks.TensorBoard)
+        if has_users_code(callback) or isinstance(callback, keras.callbacks.TensorBoard)
     ]
 
 
 def look_at_variables(callbacks: Any) -> bool:
     """Whether callbacks may look at the model's variables between epochs: all but a few of Keras' own."""
-    return bool(users_callbacks(callbacks)) or not all(map(_is_blind, callbacks.callbacks))
+    is_plain = not has_users_code(callbacks) and not users_callbacks(callbacks)
+    return not (is_plain and all(map(_is_blind, callbacks.callbacks)))
 
 
 def _is_blind(callback: Any) -> bool:

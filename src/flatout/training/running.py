@@ -40,8 +40,8 @@ def run_pieces(
     model: Any, call: dict[str, Any], prepared: Prepared, validation: Validation, started: float
 ) -> Generator[None, None, None]:
     """Run a `fit` that was prepared, in pieces: each ends where the next would wait for the device."""
-    prepared.program.expect(prepared.plan.facts.steps or 0)
     with _reported(model, call, prepared, validation, started):
+        prepared.program.expect(prepared.plan.facts.steps or 0)
         yield from fit_pieces(model, call, prepared, validation)
 
 

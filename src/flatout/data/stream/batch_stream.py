@@ -115,6 +115,9 @@ class BatchStream(ChunkStream):
                 for drawing in (self._chunks, self._source):
                     if drawing is not None:
                         paused.enter_context(drawing.paused())
+            if self.program is not None:
+                # The source may look at the weights.
+                self.program.end_pass()
             super()._hold(chunk, step)
         self._known.add(layout)
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from flatout.base.when_used import keras
 from flatout.many.candidate import Candidate
-from flatout.seam.keras_names import is_of_keras
+from flatout.seam.callbacks import has_users_code
 
 
 def guarded(callbacks: list[Any], candidate: Candidate, steps: int | None, epochs: int) -> Any:
@@ -24,12 +24,7 @@ def guarded(callbacks: list[Any], candidate: Candidate, steps: int | None, epoch
 def draw_nothing(callbacks: list[Any]) -> bool:
     """Whether no callback can draw random numbers: all are Keras' own, and none has functions of the user's."""
     with_functions = keras.callbacks.LambdaCallback, keras.callbacks.LearningRateScheduler
-    return not any(
-        not is_of_keras(type(one))
-        or isinstance(one, with_functions)
-        or any(name.startswith("on_") for name in vars(one))
-        for one in callbacks
-    )
+    return not any(has_users_code(one) or isinstance(one, with_functions) for one in callbacks)
 
 
 def _guarded_hook(hook: Callable[..., Any], candidate: Candidate) -> Callable[..., Any]:

@@ -21,6 +21,7 @@ from flatout.native.program.kernel_program import STEPS_PER_CHUNK
 from flatout.native.staged.staged_program import staged_program
 from flatout.seam.trainers import has_built_layers, has_built_losses_and_metrics
 
+from .rate_table import has_users_schedule
 from .session import Session, logs_of, problem_with, unpacked
 
 # Backends on which one kernel was measured; the others have no arrays that kernels could read.
@@ -114,7 +115,6 @@ class NativeProgram(StepProgram):
     """
 
     engine = "native"
-    runs_no_python = True
 
     def __init__(self, model: Any, task: Task, data: Structure, rows: int, batch_size: int, output_bytes: int):
         self._model = model
@@ -190,6 +190,10 @@ class NativeProgram(StepProgram):
     def runs_beside_others(self) -> bool:
         """With a launcher of its own it has a stream of its own."""
         return True
+
+    @property
+    def runs_no_python(self) -> bool:
+        return self._task != "train" or not has_users_schedule(self._model.optimizer)
 
     @property
     def is_fused(self) -> bool:
@@ -273,10 +277,14 @@ class NativeProgram(StepProgram):
             holder.state(self._task).store(taken)
 
     def keep_state(self) -> None:
+        if not self.runs_no_python:
+            self.end_pass()
         self._is_kept = self._holder is not None
 
     def follows(self, trained: StepProgram) -> bool:
-        leader = trained._holder if isinstance(trained, NativeProgram) and trained._model is self._model else None
+        leader = None
+        if isinstance(trained, NativeProgram) and trained._model is self._model and trained.runs_no_python:
+            leader = trained._holder
         followed = leader is not None and self._session_of(self._rows_at_once()).follow(leader)
         if followed is not self._is_following:
             # What is held was put together otherwise.

@@ -31,8 +31,8 @@ class RateTable:
         """Learning rate and corrected learning rate of the steps from iteration `first` on."""
         is_adam = self._spec.kind == "adam"
         betas = (self._spec["beta_1"], self._spec["beta_2"]) if is_adam else None
-        schedule = given_learning_rate(self._optimizer)
-        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
+        schedule = _schedule(self._optimizer)
+        if schedule is None:
             # A variable, which callbacks set between chunks.
             return _constant_rows(self._current_rate(), betas, first, count)
         rates = _all_at_once(schedule, first, count)
@@ -47,6 +47,17 @@ class RateTable:
         if keras.config.backend() != "jax" or value is not self._asked[0]:
             self._asked = (value, float(keras.ops.convert_to_numpy(value)))
         return self._asked[1]
+
+
+def has_users_schedule(optimizer: Any) -> bool:
+    """Whether its rates come from a class of the user's, whose Python runs for each chunk."""
+    schedule = _schedule(optimizer)
+    return schedule is not None and not is_of_keras(type(schedule))
+
+
+def _schedule(optimizer: Any) -> Any:
+    given = given_learning_rate(optimizer)
+    return given if isinstance(given, keras.optimizers.schedules.LearningRateSchedule) else None
 
 
 # Of many models at once, each has its own rate and is somewhere else in its epochs.

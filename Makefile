@@ -13,6 +13,8 @@ PY := $(VENV)/bin/python
 # Two workers fill two cores; more would only compete for them.
 WORKERS ?= 2
 FOLDER ?= examples/scripts
+# Tests that show the same on each backend run on one of them: `make unit TURNS=` runs all on all.
+TURNS ?= $(if $(word 3,$(BACKENDS)),1)
 # Each worker has a row of files, whose tests compile the same programs, and takes some from the other at the end.
 PYTEST := $(PY) -m pytest -q -n $(WORKERS) --dist worksteal
 # Without most optimizations, what compiles the fused loops takes two thirds of the time.
@@ -56,7 +58,7 @@ lint: venv
 
 unit: venv
 	@set -e; for backend in $(BACKENDS); do echo "== tests on $$backend"; \
-	  KERAS_BACKEND=$$backend $(PYTEST) tests; done
+	  KERAS_BACKEND=$$backend TURNS=$(TURNS) $(PYTEST) tests; done
 
 # run-keras-tests PACKAGES EXPRESSION: every backend in its own process; all of them run even if the first one fails.
 # Their tolerances are far above what XLA's optimizations change, so it goes without them, and jax keeps what it
@@ -86,7 +88,7 @@ test-cluster: venv
 	  KERAS_BACKEND=$$backend $(PY) -m pytest -q -m cluster tests/cluster; done
 
 check: lint
-	KERAS_BACKEND=jax $(PYTEST) -m "not slow" tests
+	KERAS_BACKEND=jax TURNS=1 $(PYTEST) -m "not slow" tests
 
 format: venv
 	$(PY) -m ruff format .

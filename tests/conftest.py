@@ -20,6 +20,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 _HOME = Path(tempfile.mkdtemp(prefix="flatout-tests-"))
 _KEPT, _MOST_KEPT = ("jax", "kernels"), 300 * 2**20
+_BACKENDS = ("jax", "tensorflow", "torch")
 _HAS_GPU = shutil.which("nvidia-smi") is not None
 
 
@@ -84,17 +85,19 @@ def pytest_unconfigure() -> None:
 
 
 def _take_turns(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave tests marked `turns` to the other backends: of two in a file with a share of 2, jax has the first."""
+    """Leave tests marked `turns` to the backend whose turn it is: of a file's tests jax has the first."""
     numbers: Counter[Path] = Counter()
     taken: list[pytest.Item] = []
     left: list[pytest.Item] = []
     for item in items:
-        marker = item.get_closest_marker("turns")
-        is_another = False
-        if marker and not item.get_closest_marker("backend"):
-            is_another = numbers[item.path] % marker.args[0] != ("jax", "tensorflow").index(BACKEND)
+        marker, backends = item.get_closest_marker("turns"), _BACKENDS
+        if marker:
+            if about := item.get_closest_marker("backend"):
+                backends = tuple(name for name in _BACKENDS if name in about.args)
+            turn = numbers[item.path] % (marker.args[0] if marker.args else len(backends))
             numbers[item.path] += 1
-        (left if is_another else taken).append(item)
+            backends = backends[min(turn, len(backends) - 1) :][:1]
+        (taken if BACKEND in backends or not marker else left).append(item)
     items[:] = taken
     config.hook.pytest_deselected(items=left)
 
@@ -110,7 +113,7 @@ def _leave_clusters(config: pytest.Config, items: list[pytest.Item]) -> None:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     _leave_clusters(config, items)
-    if BACKEND in ("jax", "tensorflow"):
+    if os.environ.get("TURNS"):
         _take_turns(config, items)
     for item in items:
         marker = item.get_closest_marker("backend")

@@ -22,7 +22,7 @@ from flatout.training.planning.plan import TABLES
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
 feather = pytest.importorskip("pyarrow.feather")
-pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.slow, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.slow, pytest.mark.turns]
 
 ROWS = 403
 

@@ -68,6 +68,7 @@ def test_arrays_with_weights_validation_and_weights_restored() -> None:
     two[0].fit(cases.X, cases.Y, verbose=0)  # It can be used as before.
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 def test_fewer_rows_than_processes_in_the_last_batch() -> None:
     def fit(workers: int) -> Any:
@@ -76,6 +77,7 @@ def test_fewer_rows_than_processes_in_the_last_batch() -> None:
     assert_same(fit(1), fit(4))
 
 
+@pytest.mark.turns
 def test_a_pydataset_with_a_callback_for_each_batch() -> None:
     sources = {workers: cases.Batches() for workers in (1, 2)}
 
@@ -88,6 +90,7 @@ def test_a_pydataset_with_a_callback_for_each_batch() -> None:
     assert one[1][0].seen == two[1][0].seen == [0, 1, 2, 3, 4, 0, 1]
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 @pytest.mark.parametrize("sees_x", [False, True])
 def test_streamed_rows_of_which_each_process_reads_its_own(sees_x: bool) -> None:
@@ -109,6 +112,7 @@ def test_streamed_rows_of_which_each_process_reads_its_own(sees_x: bool) -> None
     assert_same(fit(1), fit(2))
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 def test_files_with_checkpoints_by_the_first_process_alone(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", cases.X)
@@ -127,6 +131,7 @@ def test_files_with_checkpoints_by_the_first_process_alone(tmp_path: Path) -> No
     np.testing.assert_array_equal(saved.get_weights()[0], two[0].get_weights()[0])
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 def test_an_unbuilt_model_with_an_embedding_and_a_mask() -> None:
     words = np.random.default_rng(1).integers(0, 20, (cases.ROWS, 7))
@@ -140,6 +145,7 @@ def test_an_unbuilt_model_with_an_embedding_and_a_mask() -> None:
     assert_same(fit(1), fit(2))
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 def test_normalization_and_noise_are_those_of_each_process(capfd: pytest.CaptureFixture[str]) -> None:
     """On jax those of the whole batch. The processes stay equal: what they would log is compared."""
@@ -152,6 +158,7 @@ def test_normalization_and_noise_are_those_of_each_process(capfd: pytest.Capture
     assert capfd.readouterr().out.count("Epoch 1/2") == 1
 
 
+@pytest.mark.turns
 def test_callbacks_ask_the_model_and_swap_its_weights() -> None:
     def fit(workers: int) -> Any:
         rate = keras.optimizers.AdamW(0.01, weight_decay=0.5, use_ema=True, ema_momentum=0.5)
@@ -168,6 +175,7 @@ def test_callbacks_ask_the_model_and_swap_its_weights() -> None:
     np.testing.assert_allclose(one[1][0].found, two[1][0].found, rtol=0, atol=1e-4)
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 @pytest.mark.backend("tensorflow")
 def test_outputs_of_any_length_in_each_batch() -> None:
@@ -180,6 +188,7 @@ def test_outputs_of_any_length_in_each_batch() -> None:
     assert_same(fit(1), fit(2))
 
 
+@pytest.mark.turns
 @pytest.mark.backend("torch", "tensorflow")
 def test_gradients_that_another_step_uses_are_refused() -> None:
     class OwnStep(keras.Sequential):
@@ -192,6 +201,7 @@ def test_gradients_that_another_step_uses_are_refused() -> None:
         flatout.fit(model, cases.X, cases.Y, verbose=0, workers=2)
 
 
+@pytest.mark.turns
 @pytest.mark.cluster
 @pytest.mark.backend("torch", "tensorflow")
 def test_a_loss_that_a_layer_adds_is_refused() -> None:
@@ -200,6 +210,7 @@ def test_a_loss_that_a_layer_adds_is_refused() -> None:
 
 
 # A traced step would not see it either: stock Keras on TensorFlow does not.
+@pytest.mark.turns
 @pytest.mark.cluster
 @pytest.mark.backend("torch", "tensorflow")
 def test_python_that_a_callback_changes_in_one_process_is_noticed() -> None:
@@ -209,6 +220,7 @@ def test_python_that_a_callback_changes_in_one_process_is_noticed() -> None:
         flatout.fit(model, cases.X, cases.Y, epochs=3, verbose=0, workers=2, callbacks=[cases.Annealed()])
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 @pytest.mark.parametrize("x", ["generator", "dataset"])
 def test_data_that_cannot_be_sent_are_refused_before_anything_starts(x: str) -> None:
@@ -221,6 +233,7 @@ def test_data_that_cannot_be_sent_are_refused_before_anything_starts(x: str) -> 
         flatout.fit(cases.network(), data, verbose=0, workers=2)
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 def test_a_callback_that_cannot_be_sent_is_named(tmp_path: Path) -> None:
     callback = keras.callbacks.Callback()
@@ -245,6 +258,7 @@ print(f"{history.history['loss'][-1]:.6f} {float(model.get_weights()[0].sum()):.
 """
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 def test_a_script_with_classes_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT)

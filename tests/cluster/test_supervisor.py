@@ -16,7 +16,7 @@ from scripts import start
 
 import flatout
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("one_device"), pytest.mark.turns]
 
 
 @pytest.fixture

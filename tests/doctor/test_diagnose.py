@@ -104,6 +104,7 @@ def test_a_fit_goes_on_as_if_nothing_had_happened(kind: str) -> None:
         assert given["x"].asked < 40
 
 
+@pytest.mark.turns
 def test_the_model_and_its_callbacks_are_left_alone() -> None:
     model, callback = network(), Counted()
     x, y = rows()
@@ -119,6 +120,7 @@ def test_the_model_and_its_callbacks_are_left_alone() -> None:
     assert flatout.explain() == reports
 
 
+@pytest.mark.turns
 def test_a_slow_callback_is_found_with_its_line() -> None:
     x, y = rows()
     # Many steps, beside which nothing counts that Keras does between two epochs.
@@ -134,6 +136,7 @@ def test_a_slow_callback_is_found_with_its_line() -> None:
     assert {span.lane for span in diagnosis.timeline} >= {"step", "callbacks"}
 
 
+@pytest.mark.turns
 def test_a_slow_generator_is_found_with_its_line() -> None:
     def slow() -> Iterator[Any]:
         x, y = rows()
@@ -153,6 +156,7 @@ class AtTheEnd(keras.callbacks.Callback):
         time.sleep(0.6)  # slow
 
 
+@pytest.mark.turns
 def test_a_slow_end_of_an_epoch_is_found_with_its_line() -> None:
     x, y = rows()
     found = flatout.diagnose(network(), x, y, budget=BUDGET, callbacks=[AtTheEnd()], epochs=200, verbose=0)
@@ -164,6 +168,7 @@ def test_a_slow_end_of_an_epoch_is_found_with_its_line() -> None:
     assert change.gain.times > 1.2
 
 
+@pytest.mark.turns
 def test_a_file_that_a_callback_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "other"))
     (tmp_path / "other").mkdir()
@@ -178,6 +183,7 @@ def test_a_file_that_a_callback_writes_is_named(tmp_path: Path, monkeypatch: pyt
     assert f"Going back: Log has written {log}, which is left." in found.unchecked
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
     model = keras.Sequential([layers.Embedding(10, 4), layers.GlobalAveragePooling1D(), layers.Dense(1)])
@@ -195,6 +201,7 @@ def test_batches_of_many_shapes_are_compiled_again_and_again() -> None:
     assert "20 batches have 5 shapes: (4, 3), (4, 1); " in change.why
 
 
+@pytest.mark.turns
 def test_what_lambdas_do_at_batches_counts_and_what_libraries_do_is_left(tmp_path: Path) -> None:
     slow = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: time.sleep(0.2))
 
@@ -210,6 +217,7 @@ def test_what_lambdas_do_at_batches_counts_and_what_libraries_do_is_left(tmp_pat
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.turns
 def test_data_that_end_too_soon_fail_with_what_was_read_put_back() -> None:
     x, y = rows()
     given = iter([(x[:8] + number, y[:8]) for number in range(4)])
@@ -218,6 +226,7 @@ def test_data_that_end_too_soon_fail_with_what_was_read_put_back() -> None:
     assert [batch[0][0, 0] for batch in failed.value.x] == [x[0, 0] + number for number in range(4)]
 
 
+@pytest.mark.turns
 @pytest.mark.backend("torch")
 def test_another_optimizer_and_frames() -> None:
     import pandas as pd
@@ -242,6 +251,7 @@ def test_another_optimizer_and_frames() -> None:
     assert any(one.label == "the data" and one.nbytes > x.nbytes for one in diagnosis.memory)
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 def test_several_steps_in_one_execution() -> None:
     model = network()
@@ -250,6 +260,7 @@ def test_several_steps_in_one_execution() -> None:
     assert flatout.diagnose(model, x, y, batch_size=4, budget=BUDGET, verbose=0).step.mid > 0
 
 
+@pytest.mark.turns
 def test_epochs_and_flatouts_own_steps_are_told_and_written() -> None:
     x, y = rows()
     diagnosis = flatout.diagnose(network(), x, y, batch_size=32, budget=BUDGET, validation_data=(x, y))
@@ -258,12 +269,14 @@ def test_epochs_and_flatouts_own_steps_are_told_and_written() -> None:
     assert [one for one in diagnosis.variants if one.name.startswith("flatout")]
 
 
+@pytest.mark.turns
 @pytest.mark.parametrize("budget", [0, -1, float("nan")])
 def test_no_time_at_all_is_refused(budget: float) -> None:
     with pytest.raises(flatout.InvalidOption, match="budget"):
         flatout.diagnose(network(), *rows(), budget=budget)
 
 
+@pytest.mark.turns
 def test_an_uncompiled_model_gets_keras_own_error() -> None:
     with pytest.raises(ValueError, match="compile"):
         flatout.diagnose(keras.Sequential([layers.Dense(1)]), *rows())
@@ -282,6 +295,7 @@ if len(sys.argv) > 1:
 """
 
 
+@pytest.mark.turns
 @pytest.mark.backend("jax")
 def test_the_command_ends_the_script_or_goes_on(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_SCRIPT)

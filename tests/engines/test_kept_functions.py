@@ -68,6 +68,7 @@ def test_what_stock_keras_has_read_is_what_an_engine_goes_on_with_and_the_other_
         assert losses("auto", "stock", "auto") == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.mark.backend("jax", "tensorflow")
 @pytest.mark.parametrize("lengths", [(20, 16), (16, 20), (16, 24)])
 def test_batches_of_another_length_are_traced_where_stock_keras_traces_them(lengths: tuple[int, int]) -> None:
     """TensorFlow takes what it has traced for batches of unknown length for those of a known one, too."""

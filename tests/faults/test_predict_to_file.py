@@ -23,6 +23,8 @@ import flatout
 from flatout.data.output import output_files as output
 from flatout.data.files.page_cache import memory_status
 
+pytestmark = pytest.mark.turns
+
 os.chdir(sys.argv[1])
 random.seed(1)  # Keras' function would import TensorFlow, too.
 """

@@ -176,8 +176,8 @@ class Swapping(keras.callbacks.Callback):
         self.model.set_weights(self.kept)
 
 
-@pytest.mark.backend("jax", "torch")
-@most_ways
+@pytest.mark.backend("jax")
+@pytest.mark.parametrize("way", ["mapped"], indirect=True)
 def test_a_validation_sees_the_weights_that_a_callback_has_put_there(way: str) -> None:
     def averaging() -> Any:
         model = build()

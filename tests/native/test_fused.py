@@ -22,7 +22,7 @@ from .fused_cases import OTHERS, SMALL, STACKS, Pixels, by_fused, case_of, fused
 from .networks import fused_cases
 from .parity import assert_ends_where_keras_ends, by_keras, distance
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 # The kernels are the same for all of them; Keras, whose results are wanted, compiles nothing on torch.
 _QUICKEST = pytest.mark.backend("torch")
 

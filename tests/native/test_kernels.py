@@ -11,7 +11,7 @@ from .cases import PLAIN, Block, Case
 from .networks import cases
 from .parity import assert_ends_where_keras_ends, by_kernels
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 
 
 def _check(case: Case, launcher: Any) -> None:

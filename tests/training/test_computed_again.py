@@ -24,7 +24,7 @@ from flatout.training.computed_again import _are_close, _spans
 ROWS, BATCH = 203, 16
 X = np.random.default_rng(1).standard_normal((ROWS, 4)).astype("float32")
 ANEW = "is started anew: the model does not give the outputs any more that it gave for the rows"
-pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.turns]
 
 
 class Interrupted(keras.callbacks.Callback):
@@ -144,7 +144,7 @@ def as_it_was() -> Any:
     Scale.table.clear()
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ["auto", "stock"])
 @pytest.mark.parametrize(
     "make",
@@ -169,7 +169,7 @@ def test_what_the_models_python_reads_has_changed(tmp_path: Path, make: Callable
     assert [path.name for path in tmp_path.iterdir()] == ["o.npy"]
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("engine", ["auto", "stock"])
 @pytest.mark.parametrize("make", [model_attribute, lambda_reading_a_global])
 def test_nothing_has_changed(tmp_path: Path, make: Callable[[], keras.Model], engine: str) -> None:

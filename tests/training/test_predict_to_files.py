@@ -21,7 +21,7 @@ from flatout.data.output import output_files as output
 
 ROWS, BATCH = 203, 16
 X = np.random.default_rng(1).standard_normal((ROWS, 6)).astype("float32")
-pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.usefixtures("forced"), pytest.mark.turns]
 
 
 @pytest.fixture(scope="module")

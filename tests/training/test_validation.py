@@ -18,7 +18,7 @@ from flatout.seam.epoch_iterators import kept_validation
 from flatout.training import validation
 from flatout.training.validation import running_validation
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns
 
 ROWS = 96
 X = np.random.default_rng(1).standard_normal((ROWS, 6)).astype("float32")

@@ -19,7 +19,7 @@ from flatout.runner.explain import about_loss
 from .losses.helpers import MarginLoss, batch_helper
 from .losses.loops import batch_zip
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns
 
 SCALE = 2.0
 SQUARED = False

@@ -15,6 +15,8 @@ from same_loss import assert_same_loss
 
 import flatout
 
+pytestmark = pytest.mark.turns
+
 BOUND = 0.7
 LIMITS = {0: 0.1, 1: 0.3, 2: 0.7}
 TABLE = pd.DataFrame({"k": [0, 1, 2], "limit": [0.1, 0.3, 0.7]}).set_index("k")

@@ -55,7 +55,7 @@ def rows(y_true, y_pred):
 _NOT_ON_JAX = pytest.mark.backend("tensorflow", "torch")
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("loss", "rank"),
     [

@@ -12,6 +12,8 @@ from same_loss import assert_same_loss
 
 import flatout
 
+pytestmark = pytest.mark.turns
+
 TABLE = {0: 1.0, 1: 2.0, 2: 5.0}
 
 

@@ -14,6 +14,8 @@ from flatout.vectorize.verify.gradients import value_and_gradient
 from flatout.vectorize.verify.trials import Trials
 from flatout.vectorize.verify.verification import Rewrite, find_recipes, verify
 
+pytestmark = pytest.mark.turns
+
 
 def overlap_metric(y_true, y_pred):
     best_t = np.argsort(-ops.convert_to_numpy(y_true), axis=1)[:, :5]

@@ -10,7 +10,7 @@ from keras import ops
 import flatout
 from flatout.vectorize.verify.gradients import unknown_length, value_and_gradient
 
-pytestmark = pytest.mark.backend("tensorflow")
+pytestmark = [pytest.mark.backend("tensorflow"), pytest.mark.turns]
 
 
 def mean_of_rows(y_true, y_pred):
@@ -44,7 +44,7 @@ def guarded(y_true, y_pred):
     return total / (y_pred.shape[0] - 1)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", [mean_of_rows, pairs, steps, guarded])
 def test_sizes_may_be_unknown_while_tracing(loss) -> None:
     quick = flatout.vectorize(loss)

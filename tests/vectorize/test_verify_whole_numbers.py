@@ -17,6 +17,8 @@ import flatout
 from flatout.vectorize.rewrite import rewrite_function
 from flatout.vectorize.verify.verification import NoRewrite
 
+pytestmark = pytest.mark.turns
+
 WEIGHT = {0: 1.0, 1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0, 5: 6.0}
 PRICE = {5_000_000_000: 2.0, 5_000_000_001: 3.0, 5_000_000_005: 7.0}
 SERIES = pd.Series([1.0, 2.0, 4.0], index=[3, 5, 1_700_000_003])
@@ -203,7 +205,7 @@ def test_what_any_backend_holds_is_rewritten(loss: Any) -> None:
 
 
 @pytest.mark.backend("tensorflow", "torch")
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", [big_keys, in_series, interval], ids=lambda loss: loss.__name__)
 def test_64_bits_are_used_where_there_are_some(loss: Any) -> None:
     quick = flatout.vectorize(loss)

@@ -29,7 +29,7 @@ if BACKEND == "tensorflow":
     import tensorflow as tf
 
     EXTRA = {"distribute_strategy": tf.distribute.get_strategy()}
-pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.turns(2)]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.turns]
 
 
 def generator(batches: int | None, rows: int = 2) -> Iterator[Any]:

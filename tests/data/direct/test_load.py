@@ -493,6 +493,8 @@ import numpy as np
 from flatout.data.direct.load import load
 from flatout.data.files.file_rows import open_rows
 
+pytestmark = pytest.mark.turns
+
 class Counting:
     wants_pinned, device_memory = False, None
     def __init__(self, shape, dtype, page_offset):

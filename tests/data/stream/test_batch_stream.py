@@ -20,7 +20,7 @@ import flatout
 from flatout.data.stream import chunks
 from flatout.data.workers import background
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns
 
 ROWS, BATCH = 107, 16
 RANDOM = np.random.default_rng(5)
@@ -205,7 +205,7 @@ SOURCES: dict[str, Callable[[], Any]] = {
 
 
 @pytest.mark.slow
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("source", SOURCES)
 def test_sources_of_batches(source: str) -> None:
     steps = {"steps_per_epoch": 7} if source == "generator" else {}
@@ -291,7 +291,7 @@ def test_batches_that_cannot_be_put_together_go_to_stock_keras_complete() -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("source", ["arrays", "generator"])
 def test_the_progress_bar_ends_with_the_last_step(
     small_chunks: None, capsys: pytest.CaptureFixture[str], source: str
@@ -352,7 +352,7 @@ class _Progress(keras.callbacks.Callback):
             return self.changed.wait_for(lambda: self.steps >= steps, timeout=20)
 
 
-@pytest.mark.turns(3)
+@pytest.mark.turns
 @pytest.mark.parametrize("at_once", [2, 3, 5])
 @pytest.mark.parametrize("kinds", [1, 2])
 def test_a_generator_may_wait_for_the_training_to_get_as_far_as_it_got(

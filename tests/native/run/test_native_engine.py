@@ -18,7 +18,7 @@ from flatout.native.run.native_engine import NativeProgram
 from flatout.native.run.state_transfer import State
 from flatout.training.planning.engine_choice import engine_named
 
-pytestmark = [pytest.mark.slow, pytest.mark.turns(2)]
+pytestmark = [pytest.mark.slow, pytest.mark.turns]
 
 _X = np.random.default_rng(0).standard_normal((150, 12)).astype("float32")
 _Y = np.random.default_rng(1).integers(0, 4, 150)

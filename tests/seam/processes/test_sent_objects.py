@@ -11,6 +11,8 @@ from keras import layers
 
 from flatout.seam.processes.sent_objects import Received, Sent
 
+pytestmark = pytest.mark.turns
+
 X = np.random.default_rng(0).normal(size=(40, 4)).astype("float32")
 
 

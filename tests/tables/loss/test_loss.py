@@ -13,7 +13,7 @@ from keras import ops
 
 import flatout
 
-pytestmark = pytest.mark.turns(2)
+pytestmark = pytest.mark.turns
 
 ROWS, BATCH = 52, 8  # The last batch is a partial one.
 

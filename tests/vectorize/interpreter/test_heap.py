@@ -11,6 +11,8 @@ from keras import ops
 
 import flatout
 
+pytestmark = pytest.mark.turns
+
 
 class Meter:
     def __init__(self, scale=1.0):
@@ -199,7 +201,7 @@ KEPT = [
 ]
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", REWRITTEN, ids=lambda loss: loss.__name__)
 def test_is_rewritten(loss):
     quick = flatout.vectorize(loss)
@@ -207,7 +209,7 @@ def test_is_rewritten(loss):
     assert "for " not in inspect.cleandoc(quick.source)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", KEPT, ids=lambda loss: loss.__name__)
 def test_is_left_alone(loss):
     quick = flatout.vectorize(loss)

@@ -12,6 +12,8 @@ from keras import ops
 import flatout
 from flatout.vectorize.interpreter.scopes import digest_of
 
+pytestmark = pytest.mark.turns
+
 _SAME: list[tuple[Any, Any]] = [
     ({0: 1.0, 1: 2.0}, {0: 3.0, 1: 4.0}),
     ([1, 2, 3], [4, 5, 6]),

@@ -40,7 +40,7 @@ def drawdown(y_true, y_pred):
     return total + ops.mean(wealth)
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize(
     ("loss", "function"), [(earth_movers, "cumsum"), (ranked_probability, "cumsum"), (drawdown, "cumprod")]
 )

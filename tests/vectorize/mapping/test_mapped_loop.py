@@ -63,7 +63,7 @@ def each_pair(y_true, y_pred):
 _ELSEWHERE = pytest.mark.backend("torch")  # Two stand for all where operations are compiled or traced one by one.
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize(
     "loss",
     [helper, one_operation, *(pytest.param(one, marks=_ELSEWHERE) for one in (collected, generated, each_pair))],
@@ -162,7 +162,7 @@ def numbered(y_true, y_pred):
     return total
 
 
-@pytest.mark.turns(2)
+@pytest.mark.turns
 @pytest.mark.parametrize("loss", [draws, writes, shows, carries, carries_within, leaves, straight_through, numbered])
 def test_what_is_more_than_a_samples_own_computation_is_kept(loss) -> None:
     quick = flatout.vectorize(loss)

@@ -14,6 +14,7 @@ from flatout.engines.torch.graph.codegen import Calls, compile_graph  # noqa: E4
 from flatout.engines.torch.graph.optimize import optimize  # noqa: E402
 from flatout.engines.torch.graph.step_graph import Graph, Instruction, Ref, written_arguments  # noqa: E402
 
+pytestmark = pytest.mark.backend("torch")
 aten = torch.ops.aten
 IMAGES = torch.arange(2 * 3 * 4 * 5.0).reshape(2, 4, 5, 3).permute(0, 3, 1, 2)
 

@@ -15,6 +15,8 @@ import scripts
 
 import flatout
 
+pytestmark = pytest.mark.turns
+
 _HEAD = """
 import os, random, resource, signal, sys
 import keras
@@ -22,8 +24,6 @@ import numpy as np
 import flatout
 from flatout.data.output import output_files as output
 from flatout.data.files.page_cache import memory_status
-
-pytestmark = pytest.mark.turns
 
 os.chdir(sys.argv[1])
 random.seed(1)  # Keras' function would import TensorFlow, too.

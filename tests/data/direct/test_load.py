@@ -34,6 +34,8 @@ from flatout.data.direct.slots import share_out
 from flatout.data.files.file_rows import open_rows
 from flatout.data.files.page_cache import cached_bytes, drop_from_cache
 
+pytestmark = pytest.mark.turns
+
 DTYPES = ["u1", "i1", "?", "<i2", "<u4", "<i8", "<f2", "<f4", "<f8", "<c8", ">f4", ">i8", "<U3", "<M8[s]"]
 
 
@@ -492,8 +494,6 @@ import sys
 import numpy as np
 from flatout.data.direct.load import load
 from flatout.data.files.file_rows import open_rows
-
-pytestmark = pytest.mark.turns
 
 class Counting:
     wants_pinned, device_memory = False, None

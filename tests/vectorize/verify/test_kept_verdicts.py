@@ -28,6 +28,8 @@ from flatout.vectorize.verify import kept_verdicts
 from flatout.vectorize.verify.kept_verdicts import NoDigest, digest
 from flatout.vectorize.verify.verification import Rewrite
 
+pytestmark = pytest.mark.turns
+
 _HEADER = "import enum, functools, types\nimport numpy as np\nimport pandas as pd\nfrom keras import ops\n"
 # Pairs of sources that define `f`, of which a proof for one is none for the other.
 _PAIRS = {
@@ -302,8 +304,6 @@ SCRIPT = """
 import flatout, sys
 from helpers import weigh
 from statistics import scale  # Not Python's own: the file beside this one.
-
-pytestmark = pytest.mark.turns
 
 def loss(y_true, y_pred):
     total = 0.0

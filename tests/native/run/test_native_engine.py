@@ -69,6 +69,20 @@ def _fit_whole_batches(engine: str, model: Any, **arguments: Any) -> tuple[Any, 
     return model, history, flatout.explain()[-1]
 
 
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
+def test_rows_of_a_fold_are_trained_on_wherever_they_lie() -> None:
+    def trained(engine: str) -> Any:
+        settings = {"folds": 2, "epochs": 2, "batch_size": 32, "verbose": 0, "engine": engine}
+        return flatout.fit_many(lambda: _model(), [{"seed": 5}], _X[:128], _Y[:128], **settings)
+
+    stock, ours = trained("stock"), trained("native")
+    assert [why.code for why in flatout.explain()[-1].reasons] == ["native_form"]
+    for number, model in enumerate(ours.models):
+        _assert_same(ours.histories[number].values(), stock.histories[number].values())
+        _assert_same(model.get_weights(), stock.models[number].get_weights())
+
+
 def _metrics(model: Any) -> list[float]:
     return [float(variable) for metric in model.metrics for variable in metric.variables]
 

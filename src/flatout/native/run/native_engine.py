@@ -143,7 +143,7 @@ class NativeProgram(StepProgram):
         )
         self._rows, self._batch_size = rows, max(1, min(batch_size, rows))
         self._held = (data, rows, batch_size, filled)
-        self._filled = rows if filled is None else filled
+        self._filled = filled
         # Rows lie in the order in which they are taken, until `begin_pass` says otherwise.
         self._order = None
         self._bound: dict[int, Session] = {}
@@ -163,7 +163,7 @@ class NativeProgram(StepProgram):
                 del self._sessions[next(iter(self._sessions))]
         self._sessions[key] = session
         if batch_size not in self._bound:
-            there = y if y is None or self._filled == self._rows else y[: self._filled]
+            there = y if y is None or self._filled is None else y[: self._filled]
             if (problem := problem_with(session.program.network, x, there, weight)) is not None:
                 raise Refusal(reason("native_data", problem))
             session.bind(x, y, weight, self._filled)

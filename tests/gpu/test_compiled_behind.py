@@ -87,7 +87,7 @@ class UntilExchanged(keras.callbacks.Callback):
 
     def __init__(self, monkeypatch):
         super().__init__()
-        self.end, self.is_over = time.monotonic() + 120, False
+        self.end, self.is_over = time.monotonic() + 300, False
         for name in ("succeed", "fail"):
             monkeypatch.setattr(exchange.Exchange, name, self._told(getattr(exchange.Exchange, name)))
 

@@ -77,9 +77,12 @@ def fit(case, epochs, callbacks=()):
 
 
 def worth(monkeypatch, seconds):
+    """Have steps compiled and exchanged if so much is left of the run."""
     for name in ("_WORTH_COMPILING", "_WORTH_LOADING", "_WORTH_EXCHANGING"):
         monkeypatch.setattr(exchange, name, seconds)
     monkeypatch.setattr(exchange, "_PAUSE", 0.0)
+    # Neither is faster for certain in a model so small, on a GPU that others use as well.
+    monkeypatch.setattr(cuda_graph._Launches, "_seconds", lambda *_: [1e-3, 1e-3])
 
 
 class UntilExchanged(keras.callbacks.Callback):
@@ -110,10 +113,10 @@ def test_a_fit_whose_step_was_exchanged_ends_where_it_would_have(case, monkeypat
     worth(monkeypatch, 0.0)
     _, told = fit(case, 1_000_000, [UntilExchanged(monkeypatch)])
     assert [why.code for why in told] == ["compiled_behind"], told
-    # It is loaded now, and taken before the second epoch ends.
+    # It is loaded now, and taken as soon as the device tells how long a step takes.
     compiled, told = fit(case, 4)
     assert [why.code for why in told] == ["compiled_behind"], told
-    assert int(re.search(r"after (\d+) steps", told[0].message)[1]) < 2 * STEPS
+    assert int(re.search(r"after (\d+) steps", told[0].message)[1]) <= 3 * STEPS
     tolerance = 2e-2 if case == "bfloat16" else 1e-4
     for name, values in plain.history.history.items():
         np.testing.assert_allclose(compiled.history.history[name], values, rtol=tolerance, atol=tolerance)

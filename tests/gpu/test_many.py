@@ -35,13 +35,14 @@ def dense(learning_rate: float = 1e-3) -> Any:
 
 
 def convnet(learning_rate: float = 1e-3, dropout: float = 0.0) -> Any:
+    """Smooth: a maximum or a ReLU near its kink makes a jump of a difference in rounding."""
     model = keras.Sequential(
         [
             keras.Input((28, 28)),
             layers.Reshape((28, 28, 1)),
-            layers.Conv2D(8, 3, activation="relu"),
-            layers.MaxPooling2D(),
-            layers.Conv2D(16, 3, padding="same", activation="relu"),
+            layers.Conv2D(8, 3, activation="tanh"),
+            layers.AveragePooling2D(2),
+            layers.Conv2D(16, 3, padding="same", activation="tanh"),
             layers.BatchNormalization(),
             layers.Flatten(),
             *([layers.Dropout(dropout)] if dropout else []),
@@ -116,7 +117,7 @@ def test_more_models_than_have_a_place_at_once(launcher: Any) -> None:
 @pytest.mark.backend("jax", "torch")
 def test_convnets_come_out_as_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     # Gradients of cuDNN differ from run to run, and a convnet makes much of it after some epochs. torch can do without.
-    epochs, tolerance = 1, 5e-5
+    epochs, tolerance = 1, 1e-5
     if BACKEND == "torch":
         import torch
 

@@ -99,6 +99,9 @@ def test_a_compiled_step_has_the_effects_of_the_recorded_one(cache: Path, monkey
     assert again.is_on_disk, "found by what it computes"
     again.load()
     wait_for(lambda: again.functions is not None or again.failure)
+    third = Compilation(segmented(without_reseeds(step.graph)))
+    third.load()
+    assert third.functions == again.functions, "nobody waits for what is loaded"
     assert "TORCHINDUCTOR_CACHE_DIR" not in os.environ, "the user's own compilations stay where they are"
     batch = leaves_of((torch.from_numpy(X[:16]), torch.from_numpy(Y[:16])))
     wanted, got = effects(graph, step.calls, batch), effects(divided.with_compiled(again.functions), step.calls, batch)

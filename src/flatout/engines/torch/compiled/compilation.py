@@ -42,6 +42,7 @@ _LOADING = threading.Lock()
 
 # Why steps were given up, by their files: nobody in this process need try again.
 _failures: dict[tuple[Path, ...], str] = {}
+_loaded_before: set[Path] = set()
 
 
 class Compilation:
@@ -94,10 +95,12 @@ class Compilation:
                 file.unlink(missing_ok=True)
 
     def load(self) -> None:
-        """Begin to load it, beside the run: Inductor is imported for the first one."""
+        """Begin to load it, beside the run: Inductor is imported for the first one. A second time it is there at once."""
         if self._loading is None:
             self._loading = threading.Thread(target=self._load, name="flatout-compiled-step", daemon=True)
             self._loading.start()
+            if _loaded_before.issuperset(self._files):
+                self._loading.join()
 
     def _load(self) -> None:
         try:
@@ -147,6 +150,7 @@ def _loaded(file: Path) -> Callable[..., Any]:
     folder = disk_cache.folder_of_process("inductor")
     with _LOADING, _inductors_files_in(folder), inductor.config.patch(compile_threads=1):
         loaded: Callable[..., Any] = inductor.CompiledArtifact.load(path=str(file), format="binary")
+    _loaded_before.add(file)
     return loaded
 
 

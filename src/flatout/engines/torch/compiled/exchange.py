@@ -58,16 +58,15 @@ class Exchange:
             step = segmented(self._graph)
             self._begun = step, Compilation(step)
         step, compilation = self._begun
-        if compilation.functions is not None:
-            return step.with_compiled(compilation.functions)
+        if compilation.functions is None and not compilation.failure:
+            if compilation.is_on_disk:
+                if seconds_left >= _WORTH_LOADING:
+                    compilation.load()
+            elif seconds_left >= _WORTH_COMPILING:
+                compilation.begin()
         if compilation.failure:
             self.fail(compilation.failure)
-        elif compilation.is_on_disk:
-            if seconds_left >= _WORTH_LOADING:
-                compilation.load()
-        elif seconds_left >= _WORTH_COMPILING:
-            compilation.begin()
-        return None
+        return None if compilation.functions is None else step.with_compiled(compilation.functions)
 
     def reject(self, why: str) -> None:
         """What came of it is wrong, for every run."""

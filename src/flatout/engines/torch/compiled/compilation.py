@@ -95,7 +95,7 @@ class Compilation:
                 file.unlink(missing_ok=True)
 
     def load(self) -> None:
-        """Begin to load it, beside the run: Inductor is imported for the first one. A second time it is there at once."""
+        """Begin to load it, beside the run: Inductor is imported for the first one. What was loaded before is there."""
         if self._loading is None:
             self._loading = threading.Thread(target=self._load, name="flatout-compiled-step", daemon=True)
             self._loading.start()

@@ -9,8 +9,9 @@ import os
 import shutil
 import stat
 import tempfile
-import warnings
 from pathlib import Path
+
+from .warning import warn
 
 
 def folder(part: str) -> Path:
@@ -34,7 +35,7 @@ def folder(part: str) -> Path:
                 f"flatout keeps nothing in its cache, which others could have changed. Received: {found}, {problem}. "
                 "Remove the folder, or set XDG_CACHE_HOME to one of your own."
             )
-            warnings.warn(message, stacklevel=2)
+            warn(message)
             raise PermissionError(message)
     return found
 

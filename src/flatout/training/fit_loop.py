@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from flatout.base.warning import warn
 from flatout.base.when_used import keras
 from flatout.engines.contract import company
 from flatout.engines.rewind import Generators
@@ -43,7 +43,7 @@ class FitRun:
         last = call["epochs"]
         max_epochs = keras.config.max_epochs()
         if max_epochs and max_epochs < last:
-            warnings.warn(f"Limiting epochs to {max_epochs}", stacklevel=10)
+            warn(f"Limiting epochs to {max_epochs}")
             last = max_epochs
         keep_validation(model, None)
         self.callbacks = callback_list(model, call, self._feed.steps, last, add_history=True)

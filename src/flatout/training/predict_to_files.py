@@ -7,7 +7,6 @@ are the same.
 from __future__ import annotations
 
 import time
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -16,6 +15,7 @@ import numpy as np
 
 from flatout.base.errors import FlatoutError, Refusal
 from flatout.base.options import Options, options
+from flatout.base.warning import warn
 from flatout.base.when_used import keras, tree
 from flatout.data.files.npy_files import unmapped
 from flatout.data.order.row_order import FileOrder
@@ -71,7 +71,7 @@ def predict_to_files(model: Any, x: Any, out: Any, arguments: dict[str, Any], co
                 _go_on_if_same(model, call, prepared, source, files)
                 if files.started_anew is not None:
                     message = f"An interrupted prediction to {paths} is started anew: {files.started_anew}."
-                    warnings.warn(message, stacklevel=3)
+                    warn(message)
                 first_step = files.steps
                 done = predict_pass(model, call, prepared, first_step, _appending(model, prepared, files))
         finally:

@@ -19,6 +19,7 @@ import numpy as np
 from flatout.base.errors import FlatoutError, Refusal, reason
 from flatout.base.options import Options, options
 from flatout.base.report import recorded_apart
+from flatout.base.warning import warn
 from flatout.base.when_used import keras
 from flatout.data.sources.description import ArraySource
 from flatout.engines.rewind import generators_kept
@@ -79,10 +80,9 @@ def _difference(method: str, model: Any, call: dict[str, Any], source: Source | 
             ours = _outcome(method, model, lambda copy: conduct(method, copy, (), short))
         difference = _found[kind] = _first_unlike(ours, theirs)
     verdict = f"differs ({difference}), so Keras runs it." if difference else "agrees, so it is accelerated."
-    warnings.warn(
+    warn(
         f"Nobody has tested flatout with Keras {keras.__version__} yet (tested: {tested_versions()}). A short "
-        f"`{method}` of a copy of {model.name} was compared with stock Keras': it {verdict}",
-        stacklevel=2,
+        f"`{method}` of a copy of {model.name} was compared with stock Keras': it {verdict}"
     )
     return difference
 

@@ -8,7 +8,6 @@ a refusal leaves behind makes stock Keras do anything else than it would have do
 from __future__ import annotations
 
 import types
-import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from flatout.base.errors import Refusal, reason
 from flatout.base.sizes import as_size
+from flatout.base.warning import warn
 from flatout.base.when_used import keras
 from flatout.data.batches.feed import Feed
 from flatout.data.batches.feed import feed as feed_of
@@ -92,7 +92,7 @@ def hold_rows(
     loads = ()
     if plan.tables in ("memory", "disk"):
         if plan.tables == "disk":
-            warnings.warn(f"{plan.reasons[-1]}", stacklevel=2)
+            warn(f"{plan.reasons[-1]}")
         inputs, loads = placing.with_places(source.inputs, on_disk=plan.tables == "disk")
         source = replace(source, inputs=inputs)
     return replace(stream_rows(model, plan, source, order, passes=epochs_of(call)), loads=loads)
@@ -109,7 +109,7 @@ def placed_rows(plan: Plan, source: ArraySource) -> placing.Placed | None:
     except Exception as error:
         if not _is_out_of_memory(error):
             raise
-        warnings.warn(f"{reason('memory', as_size(source.nbytes), 'less')}", stacklevel=2)
+        warn(f"{reason('memory', as_size(source.nbytes), 'less')}")
         return None
 
 

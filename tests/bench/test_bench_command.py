@@ -78,6 +78,7 @@ def test_bench_prints_a_table_and_writes_json(tmp_path: Path, data: Path, backen
     assert result["ratio"] == pytest.approx(result["stock"]["us_per_step"] / result["flatout"]["us_per_step"])
     assert result["scan_us_per_step"] > 0
     assert result["agrees"]
+    assert result["stock_spread"] == 0
     assert result["stock"]["loss"] == pytest.approx(result["flatout"]["loss"], rel=1e-4)
     assert result["accelerated"]
     assert result["engine"] == backend

@@ -27,6 +27,12 @@ def test_histories_agree_up_to_rounding() -> None:
     assert not agree({"a": [1.0]}, {"a": [1.0], "b": [1.0]})
 
 
+def test_histories_agree_that_are_as_near_as_those_of_stock_keras() -> None:
+    assert agree({"a": [1.0]}, {"a": [1.1]}, spread=0.05)
+    assert not agree({"a": [1.0]}, {"a": [1.1]}, spread=0.01)
+    assert not agree({"a": [1.0]}, {"a": [1.1]}, spread=NAN)
+
+
 # ResNet-20: He et al. 2015, table 6, say 0.27 million; projection shortcuts add the rest.
 PARAMETERS = {"tabular": 560_693, "convnet": 34_826, "transformer": 49_758, "lstm": 325_761, "resnet20": 274_042}
 # Keras takes seconds to build them.

@@ -31,6 +31,8 @@ SEED = 7
 REAL_EPOCHS = 10
 # Relative; float32 sums in another order differ by less after a few epochs of any of the six.
 AGREEMENT = 1e-3
+# On a GPU the order of sums varies, and runs of stock Keras differ among themselves; flatout's may by some times that.
+_SPREADS = 3
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,11 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One workload on one backend; the histories of the two sides agree if they are equal up to rounding."""
+    """One workload on one backend.
+
+    The histories of the two sides agree if they are equal up to rounding, or as near as those of stock Keras'
+    repeats, which are `stock_spread` apart.
+    """
 
     workload: str
     title: str
@@ -59,6 +65,7 @@ class Comparison:
     flatout: Timing
     ratio: float
     largest_difference: float
+    stock_spread: float
     agrees: bool
     accelerated: bool
     engine: str
@@ -129,10 +136,11 @@ def largest_difference(one: dict[str, list[float]], other: dict[str, list[float]
     return max(float(np.max(np.where(np.isnan(a) & np.isnan(b), 0, np.abs(a - b)))) for a, b in pairs)
 
 
-def agree(one: dict[str, list[float]], other: dict[str, list[float]]) -> bool:
-    """Whether two histories hold the same series, equal up to rounding."""
+def agree(one: dict[str, list[float]], other: dict[str, list[float]], spread: float = 0.0) -> bool:
+    """Whether two histories hold the same series, equal up to rounding; `spread` is what their like are apart."""
+    apart = max(AGREEMENT, _SPREADS * spread)
     return one.keys() == other.keys() and all(
-        len(one[name]) == len(other[name]) and np.allclose(one[name], other[name], AGREEMENT, AGREEMENT, equal_nan=True)
+        len(one[name]) == len(other[name]) and np.allclose(one[name], other[name], AGREEMENT, apart, equal_nan=True)
         for name in one
     )
 
@@ -155,7 +163,8 @@ def compare(
         for side in SIDES if repeat % 2 == 0 else reversed(SIDES):
             runs[side].append(train(SIDES[side], workload, x, y, epochs, planned, precision=precision))
     stock, flatout = (_timing(runs[side], steps) for side in SIDES)
-    histories = [runs[side][0].history for side in SIDES]
+    theirs, ours = (runs[side][0].history for side in SIDES)
+    spread = max(largest_difference(theirs, run.history) for run in runs["stock"])
     report = runs["flatout"][0].report
     return Comparison(
         workload=workload.name,
@@ -169,8 +178,9 @@ def compare(
         stock=stock,
         flatout=flatout,
         ratio=stock.us_per_step / flatout.us_per_step,
-        largest_difference=largest_difference(*histories),
-        agrees=agree(*histories),
+        largest_difference=largest_difference(theirs, ours),
+        stock_spread=spread,
+        agrees=agree(theirs, ours, spread),
         accelerated=report.accelerated,
         engine=report.engine,
         reasons=report.reasons,

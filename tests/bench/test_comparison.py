@@ -30,7 +30,8 @@ def test_histories_agree_up_to_rounding() -> None:
 def test_histories_agree_that_are_as_near_as_those_of_stock_keras() -> None:
     assert agree({"a": [1.0]}, {"a": [1.1]}, spread=0.05)
     assert not agree({"a": [1.0]}, {"a": [1.1]}, spread=0.01)
-    assert not agree({"a": [1.0]}, {"a": [1.1]}, spread=NAN)
+    for unknown in (NAN, float("inf")):
+        assert not agree({"a": [1.0]}, {"a": [1.1]}, spread=unknown)
 
 
 # ResNet-20: He et al. 2015, table 6, say 0.27 million; projection shortcuts add the rest.

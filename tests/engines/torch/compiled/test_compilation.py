@@ -231,6 +231,8 @@ def test_steps_are_told_from_each_other_by_what_compiles_them(monkeypatch: pytes
     plain = Compilation(step)._files
     assert Compilation(step)._files == plain
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", "elsewhere")
+    # As Inductor does when it compiles or loads for the first time.
+    monkeypatch.setenv("TRITON_LIBDEVICE_PATH", "elsewhere")
     assert Compilation(step)._files == plain
     monkeypatch.setenv("TORCHINDUCTOR_MAX_AUTOTUNE", "1")
     assert Compilation(step)._files != plain

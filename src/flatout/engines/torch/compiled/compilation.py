@@ -33,16 +33,18 @@ from .segment import SegmentedStep
 _MOST_ON_DISK, _MOST_BYTES_ON_DISK = 1000, 2**30
 # What a context, libraries and kernels may take beside the run, and beside the tensors that a part is given.
 _FREE_MEMORY = 4 * 2**30
-# By which users set how Inductor and Triton compile; not where, or how fast.
+# By which users set how Inductor and Triton compile; not where, of which Inductor sets some itself, or how fast.
 _SETTINGS = ("TORCHINDUCTOR_", "TRITON_")
+_NO_SETTINGS = ("_DIR", "_PATH", "_COMPILE_THREADS")
 _FOLDERS = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR")
-_NO_SETTINGS = (*_FOLDERS, "TORCHINDUCTOR_COMPILE_THREADS")
 # Folders are named by the environment, which all threads share.
 _LOADING = threading.Lock()
 
 # Why steps were given up, by their files: nobody in this process need try again.
 _failures: dict[tuple[Path, ...], str] = {}
-_loaded_before: set[Path] = set()
+# Parts by their files, the one used last at the end.
+_loaded: dict[Path, Callable[..., Any]] = {}
+_MOST_LOADED = 64
 
 
 class Compilation:
@@ -99,12 +101,12 @@ class Compilation:
         if self._loading is None:
             self._loading = threading.Thread(target=self._load, name="flatout-compiled-step", daemon=True)
             self._loading.start()
-            if _loaded_before.issuperset(self._files):
+            if _loaded.keys() >= set(self._files):
                 self._loading.join()
 
     def _load(self) -> None:
         try:
-            self.functions = [_loaded(file) for file in self._files]
+            self.functions = [_part_in(file) for file in self._files]
         except (OSError, MemoryError, torch.OutOfMemoryError) as error:
             self.failure = in_short(error)
         except Exception as error:  # Of files that are damaged, or another version's.
@@ -135,23 +137,29 @@ def _name(part: dict[str, Any], rest: dict[str, Any]) -> str:
     devices = {device for *_, device in part["layouts"].values()}
     names = sorted(torch.cuda.get_device_name(device) if "cuda" in device else device for device in devices)
     settings = {
-        key: value for key, value in os.environ.items() if key.startswith(_SETTINGS) and key not in _NO_SETTINGS
+        key: value for key, value in os.environ.items() if key.startswith(_SETTINGS) and not key.endswith(_NO_SETTINGS)
     }
     compiler = [torch.__version__, torch.version.cuda, sys.version, Path(compile_worker.__file__).read_text(), settings]
     return hashlib.sha256(json.dumps([part, rest, names, compiler], sort_keys=True).encode()).hexdigest()
 
 
-@functools.lru_cache(maxsize=64)
-def _loaded(file: Path) -> Callable[..., Any]:
+def _part_in(file: Path) -> Callable[..., Any]:
     with contextlib.suppress(OSError):
         os.utime(file)
+    with _LOADING:
+        part = _loaded.pop(file, None) or _from_disk(file)
+        _loaded[file] = part
+        if len(_loaded) > _MOST_LOADED:
+            del _loaded[next(iter(_loaded))]
+    return part
+
+
+def _from_disk(file: Path) -> Callable[..., Any]:
     inductor: Any = importlib.import_module("torch._inductor")
     # Everything is there: processes that compile would be started for nothing.
     folder = disk_cache.folder_of_process("inductor")
-    with _LOADING, _inductors_files_in(folder), inductor.config.patch(compile_threads=1):
-        loaded: Callable[..., Any] = inductor.CompiledArtifact.load(path=str(file), format="binary")
-    _loaded_before.add(file)
-    return loaded
+    with _inductors_files_in(folder), inductor.config.patch(compile_threads=1):
+        return inductor.CompiledArtifact.load(path=str(file), format="binary")  # type: ignore[no-any-return]
 
 
 @contextlib.contextmanager

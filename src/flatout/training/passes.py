@@ -164,12 +164,12 @@ def _whole_pass(
     setattr(model, STOP_FLAGS[task], False)
     getattr(callbacks, f"on_{task}_begin")()
     check_step_function(model, task)
+    if task == "test":
+        engine.reset_metrics(model)
     # Before the first step of a validation, that is all the user's code that has run since it was made ready.
     is_new = not prepared.steps and callbacks is call["callbacks"]
     if any(not is_new or not is_default_hook(one, f"on_{task}_begin") for one in users_callbacks(callbacks)):
         prepared.program.renew()
-    if task == "test":
-        engine.reset_metrics(model)
     put_back = prepared.program.end_pass
     try:
         done = yield from pass_pieces(model, prepared, ledger or Ledger(callbacks, model, task), *part)

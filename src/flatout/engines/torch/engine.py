@@ -74,6 +74,8 @@ class TorchProgram(StepProgram):
         self._replayed = self._short_lived = 0
         self._recordings = 1
         self._has_begun = False
+        # Whether the model's Python was just looked at, which takes a millisecond where there are many layers.
+        self._is_fresh = False
         self._has_company = company().models > 1
         self._hold(data, rows, batch_size)
 
@@ -115,6 +117,7 @@ class TorchProgram(StepProgram):
         return self.loop.runs_beside_others
 
     def renew(self) -> None:
+        self._is_fresh = True
         if not self.loop.holds():
             self._recordings += 1
             if self._recordings > _MOST_COMPILED:
@@ -138,10 +141,13 @@ class TorchProgram(StepProgram):
     def begin_pass(self, order: np.ndarray | None) -> None:
         self._order = order
         self.loop.begin_pass(order)
-        # Metrics were reset, and the user's test_step may have run.
-        self.renew()
+        if not self._is_fresh:
+            # Metrics may have been reset, and the user's test_step may have run.
+            self.renew()
+        self._is_fresh = False
 
     def run(self, start: int, stop: int, every_step: bool) -> list[Any]:
+        self._is_fresh = False
         self._replayed += stop - start
         self.loop.steps_to_come = self._to_come
         self._to_come = max(0, self._to_come - (stop - start))

@@ -7,15 +7,16 @@ the recorded functions look at.
 from __future__ import annotations
 
 import gc
+import itertools
 import operator
 import types
 from collections import OrderedDict, deque
-from collections.abc import Set
+from collections.abc import Callable, Set
 from typing import Any
 
 from torch import Tensor
 
-from .python_state import ABSENT, contents_of, same, same_contents
+from .python_state import contents_of, same, same_contents
 
 # What fit, evaluate and predict themselves set.
 OF_THE_LOOP = frozenset({"training", "stop_training", "stop_evaluating", "stop_predicting", "history"})
@@ -50,17 +51,23 @@ class ReadGuards:
     def settle(self, tensors: list[Tensor]) -> None:
         """Take all as it is now; also whether gradients flow to `tensors`, and which hooks they have."""
         self._gradients = [(tensor, _gradients_of(tensor)) for tensor in tensors]
-        owners = [self._things[key] for key in self._names]
-        self._classes = [(owner, type(owner)) for owner in owners]
-        self._entries: list[tuple[Any, str]] = []
+        self._owners = [self._things[key] for key in self._names]
+        self._classes = list(map(type, self._owners))
+        # Whatever takes several names from a space at once, and what it took.
+        self._readers: list[Callable[[Any], tuple[Any, ...]]] = []
+        self._read: list[Any] = []
         self._values: list[Any] = []
         # Names of dicts, by which something could come that is not there.
         self._missing: list[tuple[Any, set[str]]] = []
-        for owner, names in zip(owners, self._names.values(), strict=True):
+        for owner, names in zip(self._owners, self._names.values(), strict=True):
             space = space_of(owner)
-            known = names & space.keys()
-            self._entries += [(space.get, name) for name in known]
-            self._values += [space[name] for name in known]
+            known = [*(names & space.keys())]
+            if known:
+                # The first one twice: a getter of one name gives no tuple.
+                reader = operator.itemgetter(known[0], *known)
+                self._readers.append(reader)
+                self._read.append(space)
+                self._values += reader(space)
             self._missing.append((space, names - space.keys()))
         containers = [self._things[key] for key in self._containers]
         self._missing += [(container, {ANY}) for container in containers if _is_empty(container)]
@@ -71,18 +78,26 @@ class ReadGuards:
 
     def hold(self) -> bool:
         """Whether nothing has changed since `settle`."""
-        now = [get(name, ABSENT) for get, name in self._entries]
+        # Thousands of names are looked at before each epoch: by loops of C as far as possible.
         return (
-            (all(map(operator.is_, now, self._values)) or all(map(same, now, self._values)))
-            and all(type(owner) is cls for owner, cls in self._classes)
-            and (list(map(len, self._spaces)) == self._counts or self._none_has_come())
+            self._values_are_same()
+            and all(map(operator.is_, map(type, self._owners), self._classes))
+            and self._none_has_come()
             and all(same_contents(thing, copy) for thing, copy in self._copies)
             and all(_gradients_of(tensor) == before for tensor, before in self._gradients)
         )
 
+    def _values_are_same(self) -> bool:
+        try:
+            now = list(itertools.chain.from_iterable(map(operator.call, self._readers, self._read)))
+        except KeyError:
+            return False
+        return all(map(operator.is_, now, self._values)) or all(map(same, now, self._values))
+
     def _none_has_come(self) -> bool:
-        for (space, missing), count in zip(self._missing, self._counts, strict=True):
-            if len(space) != count and (ANY in missing or not missing.isdisjoint(space)):
+        counts = map(operator.ne, map(len, self._spaces), self._counts)
+        for space, missing in itertools.compress(self._missing, counts):
+            if ANY in missing or not missing.isdisjoint(space):
                 return False
         return True
 

@@ -116,6 +116,8 @@ class Compilation:
 def _options() -> dict[str, Any]:
     """Inductor's: the run captures CUDA graphs itself, and exactness means that nothing is rounded less often, too."""
     options: dict[str, Any] = {"triton.cudagraphs": False, "fallback_random": True}
+    # What does not wait for each other shares a kernel, whatever the sizes: updates and sums are many and small.
+    options |= {"combo_kernels": True, "combo_kernel_allow_mixed_sizes": 2}
     if current().precision == "exact":
         options["emulate_precision_casts"] = True
     return options

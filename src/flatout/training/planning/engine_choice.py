@@ -42,8 +42,7 @@ def engine_named(name: str) -> Engine:
 def choose_engine(plan: Plan, model: Any, source: ArraySource, callbacks: Any) -> Plan:
     """The plan with the engine that shall run it, which may be a faster one than the backend's. The model is built."""
     facts = plan.facts
-    is_placed = plan.data in ("resident", "direct")
-    if facts.method != "fit" or current().engine != "auto" or not is_placed or not facts.is_for_one:
+    if not plan.accelerated or facts.method != "fit" or current().engine != "auto" or not facts.is_for_one:
         return plan
     is_long = current().force
     if facts.costs is not None and facts.steps is not None and not is_long:

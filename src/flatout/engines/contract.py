@@ -163,8 +163,20 @@ class StepProgram(Protocol):
         """
         return False
 
+    @property
+    def runs_ahead(self) -> bool:
+        """Whether the next pass can be launched before anything is known of the one that was launched last.
+
+        Its data are the same rows, and the logs of both passes are to be had afterwards.
+        """
+        return False
+
     def settle(self) -> bool:
-        """Wait for the steps; False if they were taken again, and what was launched behind them must be, too."""
+        """Know what became of the first pass of which nobody does, and has its logs, where it may have failed.
+
+        Returns:
+            False if its steps were taken again, and what was launched behind them must be, too.
+        """
         return True
 
 

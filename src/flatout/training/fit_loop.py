@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
 from typing import Any
 
 from flatout.base.warning import warn
@@ -15,7 +17,7 @@ from flatout.seam.epoch_iterators import forget_validation, keep_validation
 from flatout.seam.trainers import check_step_function, first_epoch
 
 from .ledger import Ledger, on_host
-from .passes import callback_list, look_at_variables, pass_pieces, users_callbacks
+from .passes import Pass, callback_list, in_one_go, look_at_variables, pass_pieces, users_callbacks
 from .preparing.prepared import Prepared
 from .validation import Validation
 
@@ -27,6 +29,7 @@ class FitRun:
 
     Attributes:
         callbacks: Keras' `CallbackList`.
+        tells_later: Whether nobody can tell when epochs are told of.
         is_validated: Whether nothing was trained since the last validation.
     """
 
@@ -51,7 +54,7 @@ class FitRun:
         model.stop_training = False
         self._logs: dict[str, Any] | None = None
         self._last, self._initial = last, call["initial_epoch"]
-        self._tells_later = can_tell_later and _only_history_hears(self.callbacks)
+        self.tells_later = can_tell_later and _only_history_hears(self.callbacks)
         self._untold: list[Callable[[], None]] = []
         self.is_validated = False
         self._feed.reset()
@@ -62,9 +65,8 @@ class FitRun:
         return range(first_epoch(self._model, self._initial), self._last)
 
     def begin_epoch(self, epoch: int) -> None:
-        self._untold.append(functools.partial(self.callbacks.on_epoch_begin, epoch))
-        if not self._tells_later:
-            self.tell()
+        if not self.tells_later:
+            self.callbacks.on_epoch_begin(epoch)
         self._engine.begin_epoch(self._model, "train")
         check_step_function(self._model, "train")
         self.is_validated = False
@@ -73,8 +75,11 @@ class FitRun:
         """Tell of an epoch and its validation; whether another one shall follow."""
         # Not sooner: the device may be at work on both passes.
         self._logs = on_host(logs)
+        if self.tells_later:
+            # Others may have begun meanwhile.
+            self._untold.append(functools.partial(self.callbacks.on_epoch_begin, epoch))
         self._untold.append(functools.partial(self.callbacks.on_epoch_end, epoch, self._logs))
-        if not self._tells_later:
+        if not self.tells_later:
             self.tell()
         return not (self._model.stop_training or self._feed.is_exhausted)
 
@@ -113,9 +118,12 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
     looked_at = look_at_variables(fit.callbacks) or feed.runs_user_code
     epochs = fit.begin()
     finished = False
+    # What is left to do of an epoch when the next one was launched.
+    behind: Generator[None, None, bool] | None = None
     try:
         mark = engine.mark if feed.placement == "streamed" else None
         ledger = Ledger(fit.callbacks, model, "train", mark)
+        goes_on = True
         for epoch in epochs:
             engine.reset_metrics(model)
             fit.begin_epoch(epoch)
@@ -129,30 +137,79 @@ def fit_pieces(model: Any, call: dict[str, Any], prepared: Prepared, validation:
             done = yield from pass_pieces(model, prepared, ledger)
             is_validated = validation.is_due(epoch)
             follows = is_validated and not looked_at and validation.follows(program)
-            pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=follows)
-            before = Generators.now(engine) if follows else None
-            if follows and company().models == 1:
+            launched = _LaunchedEpoch(epoch, done, is_validated, Generators.now(engine) if follows else None)
+            launched.validation = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=follows)
+            is_alone = company().models == 1
+            if follows and is_alone:
                 # Not beside other models: what waits for these steps would keep theirs from the device.
-                next(pieces)
+                next(launched.validation)
             if looked_at or (is_validated and not follows):
                 program.end_pass()
             else:
                 program.keep_state()
             # The device is still at work.
             fit.tell()
-            if not program.settle() and before is not None:
-                pieces.close()
-                before.put_back(engine)
-                pieces = validation.after_epoch(epoch, fit.callbacks, engine.name, keeps_state=True)
-            epoch_logs = engine.epoch_logs(model, done.logs)
-            engine.end_epoch(model, "train")
-            epoch_logs.update((yield from pieces))
-            fit.is_validated = is_validated
-            if not fit.end_epoch(epoch, epoch_logs):
+            is_plain = fit.tells_later and is_alone and not looked_at and (follows or not is_validated)
+            if is_plain and program.runs_ahead and ledger.takes_at_once(feed.end, program.unit, program.longest):
+                launched.end_validation = yield from launched.validation
+                fit.is_validated = is_validated
+            if behind is not None:
+                goes_on = yield from behind
+            behind = _rest_of_epoch(launched, fit, model, prepared, validation)
+            # Steps that have failed are taken again, and those behind them too, before any others.
+            if launched.end_validation is None or not program.runs_ahead or not goes_on:
+                goes_on = (yield from behind) and goes_on
+                behind = None
+            if not goes_on:
                 break
+        if behind is not None:
+            yield from behind
         finished = True
+    except BaseException:
+        if behind is not None:
+            with contextlib.suppress(Exception):
+                in_one_go(behind)
+        raise
     finally:
         fit.end(finished)
+
+
+@dataclass
+class _LaunchedEpoch:
+    """An epoch whose steps were launched.
+
+    Attributes:
+        before: The generators before the validation, if that was launched behind the steps.
+        validation: The pieces of the validation that are to come.
+        end_validation: What waits for its logs, once all pieces are taken.
+    """
+
+    number: int
+    done: Pass
+    is_validated: bool
+    before: Generators | None
+    validation: Generator[None, None, Callable[[], dict[str, Any]]] = field(init=False)
+    end_validation: Callable[[], dict[str, Any]] | None = None
+
+
+def _rest_of_epoch(
+    epoch: _LaunchedEpoch, fit: FitRun, model: Any, prepared: Prepared, validation: Validation
+) -> Generator[None, None, bool]:
+    """Wait for an epoch and its validation, in pieces, and tell of them; returns whether another one shall follow."""
+    engine = prepared.engine
+    has_stood = prepared.program.settle()
+    if not has_stood and epoch.before is not None:
+        epoch.validation.close()
+        epoch.before.put_back(engine)
+        epoch.validation = validation.after_epoch(epoch.number, fit.callbacks, engine.name, keeps_state=True)
+        epoch.end_validation = None
+    logs = engine.epoch_logs(model, epoch.done.logs)
+    engine.end_epoch(model, "train")
+    if epoch.end_validation is None or not has_stood:
+        epoch.end_validation = epoch.end_validation or (yield from epoch.validation)
+        fit.is_validated = epoch.is_validated
+    logs.update(epoch.end_validation())
+    return fit.end_epoch(epoch.number, logs)
 
 
 def _only_history_hears(callbacks: Any) -> bool:

@@ -109,6 +109,10 @@ class Ledger:
             stop = min(end, start + -(-(stop - start) // self._group) * self._group)
         return self._first_cut(start, stop, end)
 
+    def takes_at_once(self, end: int | None, unit: int = 1, longest: int | None = None) -> bool:
+        """Whether an epoch of `end` steps, if that is known, would be a single chunk, as `next_stop` says."""
+        return end is not None and self.next_stop(0, end, unit, longest) == end
+
     def _first_cut(self, start: int, stop: int, end: int) -> int:
         """The first step at whose end a callback will save the model; asked of a copy of the callback itself."""
         for callback in self._cutting:

@@ -126,17 +126,21 @@ def callback_list(model: Any, call: dict[str, Any], steps: int | None, epochs: i
 
 def evaluate_pieces(
     model: Any, call: dict[str, Any], prepared: Prepared, ledger: Ledger | None = None, keeps_state: bool = False
-) -> Generator[None, None, Any]:
-    """Keras' `evaluate` from its first callback on, in pieces; returns its result.
+) -> Generator[None, None, Callable[[], Any]]:
+    """Keras' `evaluate` from its first callback on, in pieces; returns what waits for its result and ends it.
 
     With `keeps_state` the program has the metrics afterwards, until somebody ends its pass.
     """
     prepared.feed.reset()
     callbacks, done = yield from _whole_pass(model, call, prepared, ledger, keeps_state=keeps_state)
-    logs = as_numbers(prepared.engine.epoch_logs(model, done.logs))
-    callbacks.on_test_end(logs)
-    prepared.engine.end_run(model)
-    return logs if call["return_dict"] else metrics_in_order(model, logs)
+
+    def end() -> Any:
+        logs = as_numbers(prepared.engine.epoch_logs(model, done.logs))
+        callbacks.on_test_end(logs)
+        prepared.engine.end_run(model)
+        return logs if call["return_dict"] else metrics_in_order(model, logs)
+
+    return end
 
 
 def predict_all(model: Any, call: dict[str, Any], prepared: Prepared) -> Any:

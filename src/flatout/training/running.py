@@ -33,7 +33,7 @@ def run(model: Any, call: dict[str, Any], prepared: Prepared, validation: Valida
     with _reported(model, call, prepared, validation, started):
         if prepared.plan.task == "predict":
             return predict_all(model, call, prepared)
-        return in_one_go(evaluate_pieces(model, call, prepared))
+        return in_one_go(evaluate_pieces(model, call, prepared))()
 
 
 def run_pieces(

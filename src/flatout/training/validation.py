@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from flatout.base.errors import Reason, Refusal, reason
@@ -59,13 +59,13 @@ class Validation:
 
     def after_epoch(
         self, epoch: int, callbacks: Any, engine: str, keeps_state: bool = False
-    ) -> Generator[None, None, dict[str, Any]]:
-        """The validation after an epoch, in pieces; returns its logs, none where no validation is due.
+    ) -> Generator[None, None, Callable[[], dict[str, Any]]]:
+        """The validation after an epoch, in pieces; returns what waits for its logs, none where no validation is due.
 
         The engine that trains validates too, unless another was asked for. `keeps_state`: as for `evaluate_pieces`.
         """
         if not self.is_due(epoch):
-            return {}
+            return dict
         model = self._model
         evaluation = self._evaluation(callbacks)
         if self._iterator is None:
@@ -76,10 +76,14 @@ class Validation:
         if self._prepared is not None and not stock.is_overridden("evaluate", model):
             self._ledger = self._ledger or Ledger(callbacks, model, "test")
             call = {**evaluation, "verbose": "auto"}
-            logs = yield from evaluate_pieces(model, call, self._prepared, self._ledger, keeps_state)
+            end = yield from evaluate_pieces(model, call, self._prepared, self._ledger, keeps_state)
         else:
             logs = model.evaluate(**evaluation, **{KEPT_VALIDATION: True})
-        return {f"val_{name}": value for name, value in logs.items()}
+
+            def end() -> Any:
+                return logs
+
+        return lambda: {f"val_{name}": value for name, value in end().items()}
 
     def prepare_ahead(self, epoch: int, callbacks: Any, engine: str) -> None:
         """Have everything ready, and the step being compiled, for the validation after an epoch, if one is due.
@@ -118,7 +122,7 @@ class Validation:
     def evaluate(self, call: dict[str, Any]) -> Any:
         """What the `evaluate` of a user's class comes to, when it asks for the data that the fit keeps."""
         assert self._prepared is not None
-        return in_one_go(evaluate_pieces(self._model, call, self._prepared))
+        return in_one_go(evaluate_pieces(self._model, call, self._prepared))()
 
     def follows(self, trained: StepProgram) -> bool:
         """Whether the next one can be launched behind the steps of a program, as `StepProgram.follows` says."""

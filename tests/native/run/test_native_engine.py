@@ -115,6 +115,31 @@ def test_a_validation_takes_the_weights_where_they_are(every: int, monkeypatch: 
 
 @pytest.mark.usefixtures("emulated")
 @NOT_EVERYWHERE
+def test_an_epoch_is_launched_before_the_last_one_is_known_where_nobody_hears_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    told: list[str] = []
+    run, settle = NativeProgram.run, NativeProgram.settle
+
+    def runs(self: NativeProgram, *arguments: Any) -> Any:
+        told.append(self._task)
+        return run(self, *arguments)
+
+    def settles(self: NativeProgram) -> bool:
+        told.append("settled")
+        return settle(self)
+
+    monkeypatch.setattr(NativeProgram, "run", runs)
+    monkeypatch.setattr(NativeProgram, "settle", settles)
+    _fit_whole_batches("native", _model(), epochs=6)
+    assert told[-7:] == [*(2 * ["train", "test", "settled"]), "settled"]
+    told.clear()
+    _fit_whole_batches("native", _model(), epochs=6, callbacks=[keras.callbacks.EarlyStopping(patience=9)])
+    assert told[-7:] == ["settled", *(2 * ["train", "test", "settled"])]
+
+
+@pytest.mark.usefixtures("emulated")
+@NOT_EVERYWHERE
 @pytest.mark.parametrize("epochs", [3, 5])
 def test_a_validation_behind_steps_that_had_to_be_taken_again_is_done_again(epochs: int) -> None:
     def wild() -> Any:
@@ -340,9 +365,9 @@ def test_auto_does_not_choose_it() -> None:
 
 @pytest.mark.usefixtures("emulated")
 @NOT_EVERYWHERE
-@pytest.mark.parametrize("fuses", [True, False])
+@pytest.mark.parametrize(("fuses", "data"), [(True, "resident"), (True, "streamed"), (False, "resident")])
 def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
-    forced: None, monkeypatch: pytest.MonkeyPatch, backend: str, fuses: bool
+    forced: None, monkeypatch: pytest.MonkeyPatch, backend: str, fuses: bool, data: str
 ) -> None:
     """Its plan, report, epoch logs and validation; or, if the kernel turns out not to fit, nothing of it."""
     monkeypatch.setattr("flatout.native.run.native_engine.one_kernel_is_better", lambda *arguments: True)
@@ -350,10 +375,10 @@ def test_where_one_kernel_is_better_all_of_the_fit_is_the_native_engines(
     logs_of: list[str] = []
     for engine in (engine_named("native"), engine_named(backend)):
         monkeypatch.setattr(engine, "epoch_logs", _named(engine, engine.epoch_logs, logs_of), raising=False)
-    model, history, report = _fit("auto", epochs=2)
+    model, history, report = _fit("auto", epochs=2, data=data)
     stock, expected, _ = _fit("stock", epochs=2)
     name = "native" if fuses else backend
-    assert report.engine == name
+    assert (report.engine, report.data) == (name, data)
     # Of each epoch, and of each validation.
     assert logs_of == 4 * [name]
     _assert_same(history.values(), expected.values())

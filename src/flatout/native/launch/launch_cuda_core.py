@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import functools
 import hashlib
+import itertools
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -78,6 +80,9 @@ class CudaCoreLauncher(Launcher):
             raise MissingExtra(f"There is no CUDA device ({str(error).partition(chr(10))[0]}).") from error
         self._stream = self._device.create_stream()
         self._handle = driver.CUstream(int(self._stream.handle))
+        # From where arrays are filled, and to where what was fetched came.
+        self._sources: weakref.WeakKeyDictionary[DeviceArray, _PinnedMemory] = weakref.WeakKeyDictionary()
+        self._fetched: list[_PinnedMemory] = []
         self.device_name = str(self._device.name)
         self.processors = int(self._device.properties.multiprocessor_count)
 
@@ -137,9 +142,41 @@ class CudaCoreLauncher(Launcher):
         else:
             super().follow(other)
 
-    def copy(self, to: DeviceArray, address: int) -> None:
-        """Copy as many bytes of the GPU's memory, from an address on, when all that was launched before is done."""
-        checked(driver.cuMemcpyDtoDAsync(to.pointer, address, to.nbytes, self._handle))
+    def copy(self, to: DeviceArray, source: DeviceArray) -> None:
+        checked(driver.cuMemcpyDtoDAsync(to.pointer, source.pointer, to.nbytes, self._handle))
+
+    def assign_soon(self, to: DeviceArray, values: np.ndarray) -> None:
+        if to not in self._sources:
+            self._sources[to] = _PinnedMemory(to.nbytes)
+        source = self._sources[to]
+        source.wait()
+        source.bytes[: to.nbytes] = np.ascontiguousarray(values, to.dtype).reshape(-1).view(np.uint8)
+        checked(driver.cuMemcpyHtoDAsync(to.pointer, source.pointer, to.nbytes, self._handle))
+        source.wait = self._stream.record().sync
+
+    def fetch_soon(self, arrays: Sequence[DeviceArray]) -> Callable[[], list[np.ndarray]]:
+        ends = [*itertools.accumulate(array.nbytes for array in arrays)]
+        there = next((memory for memory in self._fetched if len(memory.bytes) >= ends[-1]), None)
+        if there is None:
+            there = _PinnedMemory(ends[-1])
+        else:
+            self._fetched.remove(there)
+        for array, end in zip(arrays, ends, strict=True):
+            start = there.pointer + end - array.nbytes
+            checked(driver.cuMemcpyDtoHAsync(start, array.pointer, array.nbytes, self._handle))
+        done = self._stream.record()
+
+        @functools.cache
+        def values() -> list[np.ndarray]:
+            done.sync()
+            parts = (there.bytes[end - array.nbytes : end] for array, end in zip(arrays, ends, strict=True))
+            found = [
+                part.copy().view(array.dtype).reshape(array.shape) for array, part in zip(arrays, parts, strict=True)
+            ]
+            self._fetched.append(there)
+            return found
+
+        return values
 
     def _fetch(self, array: DeviceArray) -> np.ndarray:
         out = np.empty(array.shape, array.dtype)
@@ -153,6 +190,21 @@ class CudaCoreLauncher(Launcher):
         if values.nbytes > _STAGED_BYTES:
             # The driver may read `values` after the call if it is in pinned memory.
             self._stream.sync()
+
+
+class _PinnedMemory:
+    """Memory of the host that a GPU copies from and to by itself.
+
+    Attributes:
+        wait: Waits until it was copied.
+    """
+
+    def __init__(self, nbytes: int):
+        self.pointer = int(checked(driver.cuMemHostAlloc(nbytes, 0)))
+        self.bytes = np.ctypeslib.as_array((ctypes.c_ubyte * nbytes).from_address(self.pointer))
+        self.wait: Callable[[], object] = lambda: None
+        # Not at exit, when the driver may be gone already.
+        weakref.finalize(self, driver.cuMemFreeHost, self.pointer).atexit = False
 
 
 def _destroy(graphs: dict[Any, Any]) -> None:

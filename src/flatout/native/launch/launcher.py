@@ -128,6 +128,19 @@ class Launcher(ABC):
         """Have what is launched from now on begin when all is done that `other` has launched; may return before."""
         other.wait()
 
+    def copy(self, to: DeviceArray, source: DeviceArray) -> None:
+        """Copy one array into another, when all that was launched before is done."""
+        to.assign(source.numpy())
+
+    def assign_soon(self, to: DeviceArray, values: np.ndarray) -> None:
+        """Copy values into an array, when all that was launched before is done; may return before."""
+        to.assign(values)
+
+    def fetch_soon(self, arrays: Sequence[DeviceArray]) -> Callable[[], list[np.ndarray]]:
+        """Copy arrays to the host when all that was launched before is done; returns what waits for the copies."""
+        values = [array.numpy() for array in arrays]
+        return lambda: values
+
     def adopt(self, array: Any) -> DeviceArray | None:
         """An array that is already in this launcher's memory, without a copy; None if it is elsewhere."""
         return adopted(array, self._fetch, self._fill)

@@ -111,17 +111,13 @@ class FusedRunner:
         self._buffers["fused/span"].assign(np.array([first_row, count], np.int32))
         self._launch([TRAIN], self.plan.batch)
 
-    def finish(self) -> None:
-        """Wait for the steps that were launched, and for the totals after them.
+    def sum_up(self) -> DeviceArray:
+        """Launch what counts the totals after the steps; returns where 1 will be if the steps could not be taken.
 
-        Raises:
-            Refusal: A number was out of the range in which halves are exact enough. Nothing was changed.
+        Then nothing was changed, nor will it be by steps that are launched later.
         """
-        # Not sooner: a GPU takes launches of several streams in the order in which they come, and the steps of other
-        # models would wait behind these for steps of this one.
         self._launch([STEP_SUMS, LOG], self.plan.batch)
-        if self._buffers["fused/failed"].numpy()[0]:
-            raise _refusal("weights, activations or gradients have left the range of half precision")
+        return self._buffers["fused/failed"]
 
     def launch_steps(self) -> None:
         """Launch the kernel of the steps once more, as `launch` did last, and nothing else."""
@@ -210,6 +206,10 @@ class _Split:
 
 def _refusal(problem: str) -> Refusal:
     return Refusal(reason("native_form", f"one kernel a stage, because {problem}"))
+
+
+# Why stages take over from a kernel whose steps could not be taken.
+OUT_OF_RANGE = _refusal("weights, activations or gradients have left the range of half precision").reason
 
 
 def _constants(program: KernelProgram) -> list[np.ndarray]:

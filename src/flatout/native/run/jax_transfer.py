@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import weakref
@@ -10,7 +11,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from flatout.native.launch.launch_cuda_core import CudaCoreLauncher
+from flatout.native.launch.launcher import Launcher
 from flatout.seam.variable_state import put_value
 
 from .state_transfer import HostTransfer, VariableBlock
@@ -19,7 +20,7 @@ from .state_transfer import HostTransfer, VariableBlock
 class JaxTransfer(HostTransfer):
     """Copies by address into buffers; back by a compiled program, as only jax makes arrays of jax."""
 
-    def __init__(self, launcher: CudaCoreLauncher) -> None:
+    def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher
         # Arrays that are being copied.
         self._on_the_way: list[Any] = []
@@ -37,7 +38,7 @@ class JaxTransfer(HostTransfer):
             if stored is None or any(a is not b for a, b in zip(values, stored, strict=True)):
                 self._on_the_way += jax.block_until_ready(values)
                 for value, (_, part) in zip(values, block.parts, strict=True):
-                    self._launcher.copy(part, value.unsafe_buffer_pointer())
+                    self._launcher.copy(part, dataclasses.replace(part, pointer=value.unsafe_buffer_pointer()))
             # Nobody knows what the buffer will hold if the steps that come now fail.
             self._stored.pop(block, None)
 

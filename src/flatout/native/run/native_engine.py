@@ -224,7 +224,8 @@ class NativeProgram(StepProgram):
     def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         # Who has the state goes on with it, unless these rows are for another session. The memory of the last ones may
         # be written again when this returns.
-        self.settle()
+        if self._holder is not None:
+            self._holder.finish()
         try:
             self._hold(data, rows, batch_size, filled)
         except Refusal as refusal:
@@ -247,17 +248,16 @@ class NativeProgram(StepProgram):
         session = self._session_of(self._rows_at_once())
         if self._holder is not session:
             self.end_pass()
-            state = session.state(self._task)
             if self._is_following:
-                state.load_metrics()
+                session.begin_pass()
             else:
-                state.load()
+                session.state(self._task).load()
             self._holder = session
         first, end = start * self._batch_size, min(stop * self._batch_size, self._rows)
-        session.launch(self._task, first, end, self._taken)
+        launched = session.launch(self._task, first, end, self._taken)
         self._taken += stop - start
         binding = session.program.binding
-        logs = functools.cache(lambda: logs_of(binding, session.totals()))
+        logs = functools.cache(lambda: logs_of(binding, launched.totals()))
         return [{name: Later(logs, name) for name in binding.log_names}]
 
     def _rows_at_once(self) -> int:
@@ -285,7 +285,7 @@ class NativeProgram(StepProgram):
         leader = None
         if isinstance(trained, NativeProgram) and trained._model is self._model and trained.runs_no_python:
             leader = trained._holder
-        followed = leader is not None and self._session_of(self._rows_at_once()).follow(leader)
+        followed = self._session_of(self._rows_at_once()).follow(leader)
         if followed is not self._is_following:
             # What is held was put together otherwise.
             self.end_pass()
@@ -293,12 +293,16 @@ class NativeProgram(StepProgram):
         return followed
 
     def settle(self) -> bool:
-        return self._holder is None or self._holder.finish()
+        return self._holder is None or self._holder.settle()
+
+    @property
+    def runs_ahead(self) -> bool:
+        return self._holder is not None and self.runs_no_python and self._holder.runs_ahead(self._rows)
 
     def _begin_after_reset(self) -> None:
-        """A pass begins after one whose state was kept: the metrics, in their variables, were reset since."""
+        """A pass begins after one whose state was kept: the metrics, in their variables, were reset since, to zero."""
         if self._is_kept and self._holder is not None:
-            self._holder.state(self._task).load_metrics()
+            self._holder.begin_pass()
         self._is_kept = False
 
 

@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from flatout.base.errors import Reason, Refusal, reason
-from flatout.engines.contract import Structure, Task
+from flatout.engines.contract import Structure, Task, company
 from flatout.native.fused.fused_plan import FusedPlan, Precision
 from flatout.native.launch.buffers import DeviceArray
 from flatout.native.launch.launcher import Launcher, Run, launches
 from flatout.native.model.network import Network
 from flatout.native.program.kernel_program import STEPS_PER_CHUNK, KernelProgram, StepName
 
-from .fused_runner import FusedRunner
+from .fused_runner import OUT_OF_RANGE, FusedRunner
 from .rate_table import RateTable
 from .state_transfer import HostTransfer, State, on_host
 
@@ -34,6 +35,25 @@ class _Chunk:
     rows: int
     count: int
     done: int
+
+
+class Launched:
+    """Steps that were launched, and the totals and counts of loss and metrics after them.
+
+    Attributes:
+        order: The order of the rows from which they take theirs; None means 0, 1, 2, ...
+        begins_pass: Whether all totals were zero before.
+        fetch: Waits for the steps, if nothing else: what it returns begins with the totals.
+    """
+
+    def __init__(self, session: Session, chunk: _Chunk, order: np.ndarray | None, begins_pass: bool):
+        self.chunk, self.order, self.begins_pass = chunk, order, begins_pass
+        self.fetch: Callable[[], list[np.ndarray]] | None = None
+        self._session = session
+
+    def totals(self) -> np.ndarray:
+        """Totals and counts, for which it waits."""
+        return self._session.totals_after(self)
 
 
 class Session:
@@ -51,11 +71,17 @@ class Session:
         self.launcher = launcher
         self.buffers: dict[str, DeviceArray] = {}
         self._rows = 0
-        self._is_in_order = False
+        # The order of the rows that was sent last, if any was.
+        self._order: np.ndarray | None = None
+        self._has_order = False
         self._states: dict[StepName, State] = {}
-        # Steps whose end nobody has waited for.
-        self._running: _Chunk | None = None
-        # The session in whose buffers the weights are.
+        # Whether there may be steps whose end nobody has waited for, and those of one kernel of which nobody knows yet
+        # whether it could take them.
+        self._is_running = False
+        self._unsettled: deque[Launched] = deque()
+        self._begins_pass = False
+        self._is_alone = company().models == 1
+        # The session that trains the weights.
         self._leader: Session | None = None
         for name, buffer in program.layout.items():
             if buffer.arena is not None:
@@ -95,20 +121,21 @@ class Session:
             self._states[task] = State(self.program, self.buffers, _fastest_transfer(self.launcher), task)
         return self._states[task]
 
-    def follow(self, leader: Session) -> bool:
-        """Take the weights where another session trains them; steps begin when all is done that it has launched.
+    def follow(self, leader: Session | None) -> bool:
+        """Take the weights from another session, which trains them, whenever a pass begins; or from none any more.
 
         Returns:
-            False if they lie otherwise there than here; then nothing is changed.
+            False if there is none, or they lie otherwise there than here.
         """
-        names = [name for name, buffer in self.program.layout.items() if buffer.role == "weight"]
-        if any(self.program.layout[name] != leader.program.layout.get(name) for name in names):
+        self._leader = None
+        if leader is None:
             return False
-        if self._leader is not leader:
-            self.finish()
-            self.buffers.update({name: leader.buffers[name] for name in names})
-            self._states.clear()
-            self._leader = leader
+        layout, other = self.program.layout, leader.program.layout
+        names = [name for name, buffer in layout.items() if buffer.role == "weight"]
+        wholes = {layout[name].arena or name for name in names}
+        if any(layout[name] != other.get(name) for name in (*names, *wholes)):
+            return False
+        self._leader, self._taken_over = leader, sorted(wholes)
         return True
 
     def bind(self, x: Any, y: Any = None, weight: Any = None, filled: int | None = None) -> None:
@@ -127,20 +154,30 @@ class Session:
             self.buffers[name] = found
             if name == "x" and self.fused is not None:
                 self.fused.forget_x(filled)
-        self._is_in_order = False
+        self._has_order = False
         self.set_order(None)
         self.launcher.synchronize()
 
     def set_order(self, order: np.ndarray | None) -> None:
-        """Take the order of the rows; None means 0, 1, 2, ..."""
-        if order is None and self._is_in_order:
+        """Take the order of the rows for the steps that are launched from now on; None means 0, 1, 2, ..."""
+        if self._has_order and order is None and self._order is None:
             return
-        self.finish()
         numbers = np.arange(self._rows, dtype=np.int32) if order is None else np.ascontiguousarray(order, np.int32)
         if "order" not in self.buffers or self.buffers["order"].shape != numbers.shape:
+            self.finish()
             self.buffers["order"] = self.launcher.empty(numbers.shape, numbers.dtype)
-        self.buffers["order"].assign(numbers)
-        self._is_in_order = order is None
+        self.launcher.assign_soon(self.buffers["order"], numbers)
+        self._order, self._has_order = order, True
+
+    def begin_pass(self) -> None:
+        """Count loss and metrics from zero on in the steps that are launched from now on."""
+        self.buffers["metrics"].assign(np.zeros(self.buffers["metrics"].shape, np.float32))
+        self._begins_pass = True
+
+    def runs_ahead(self, rows: int) -> bool:
+        """Whether a pass over so many rows of the order may be launched behind another one of the same steps."""
+        steps, rest = divmod(rows, self.program.batch_size)
+        return self.fused is not None and self._is_alone and not rest and steps <= STEPS_PER_CHUNK
 
     def run(self, task: StepName, start: int, stop: int, rows_in_order: int) -> list[np.ndarray]:
         """Run the steps `start` to `stop - 1` with the state of the Keras variables, which have the new one afterwards.
@@ -164,45 +201,62 @@ class Session:
             results += self._results(chunk)
         return results
 
-    def launch(self, task: StepName, first_row: int, end_row: int, done: int) -> None:
-        """Launch the steps over some rows of the order, with the state that the buffers hold; `finish` waits for them.
+    def launch(self, task: StepName, first_row: int, end_row: int, done: int) -> Launched:
+        """Launch the steps over some rows of the order, with the state that the buffers hold.
 
-        `done` steps were taken since the state was loaded.
+        `done` steps were taken since the state was loaded. Those of a pass that begins may be launched behind others of
+        which nobody knows yet whether one kernel could take them, if all of them are for one kernel.
         """
-        if self._leader is not None:
-            self.launcher.follow(self._leader.launcher)
+        if self._leader is not None and self._begins_pass:
+            self._take_weights(self._leader)
         for chunk in self._chunks(task, first_row, end_row, done):
-            self._settle()
-            self._launch(chunk)
+            if not self._begins_pass or not self._is_for_one_kernel(chunk):
+                self._settle_all()
+            launched = self._launch(chunk)
+        return launched
 
-    def finish(self) -> bool:
-        """Wait for the steps that were launched last; False if they had to be taken again."""
-        has_stood = self._settle()
-        if self._running is not None:
+    def settle(self) -> bool:
+        """Wait for the first steps of which nobody knows whether one kernel could take them; False if stages had to."""
+        if not self._unsettled:
+            return True
+        launched = self._unsettled[0]
+        _, failed = self._fetch(launched)()
+        self._unsettled.popleft()
+        if not failed[0]:
+            return True
+        # Nothing was changed, so the same steps are taken the other way, as are all that follow.
+        self.fused, self.form = None, OUT_OF_RANGE
+        if launched.begins_pass:
+            self.begin_pass()
+        self.set_order(launched.order)
+        launched.fetch = None
+        self._launch(launched.chunk, launched)
+        return False
+
+    def finish(self) -> None:
+        """Wait for all steps that were launched."""
+        self._settle_all()
+        if self._is_running:
             self.launcher.wait()
-            self._running = None
-        return has_stood
+            self._is_running = False
 
-    def _settle(self) -> bool:
-        """Have the steps that were launched last succeed: if one kernel could not take them, stages do."""
-        chunk = self._running
-        if chunk is None or self.fused is None or not self._is_for_one_kernel(chunk):
-            return True
-        self._running = None
-        try:
-            self.fused.finish()
-            return True
-        except Refusal as refusal:
-            # Nothing was changed, so the same steps are taken the other way, as are all that follow.
-            self.fused = None
-            self.form = refusal.reason
-            self._launch(chunk)
-            return False
+    def totals_after(self, launched: Launched) -> np.ndarray:
+        """Totals and counts of loss and metrics after steps, for which it waits."""
+        while launched in self._unsettled:
+            self.settle()
+        return self._fetch(launched)()[0]
 
-    def totals(self) -> np.ndarray:
-        """Totals and counts of loss and metrics after the last step."""
-        self.finish()
-        return self.buffers["metrics"].numpy()
+    def _settle_all(self) -> None:
+        while self._unsettled:
+            self.settle()
+
+    def _take_weights(self, leader: Session) -> None:
+        """Copy them as they will be when all is done that the leader has launched."""
+        # What is launched here may still read the last ones.
+        leader.launcher.follow(self.launcher)
+        for name in self._taken_over:
+            leader.launcher.copy(self.buffers[name], leader.buffers[name])
+        self.launcher.follow(leader.launcher)
 
     def _chunks(self, task: StepName, first_row: int, end_row: int, done: int) -> list[_Chunk]:
         """Steps of as many rows each; a last batch with fewer is a launch of its own, with other grids."""
@@ -217,26 +271,50 @@ class Session:
         return found
 
     def _is_for_one_kernel(self, chunk: _Chunk) -> bool:
-        return chunk.task == "train" and chunk.rows == self.program.batch_size
+        return self.fused is not None and chunk.task == "train" and chunk.rows == self.program.batch_size
 
-    def _launch(self, chunk: _Chunk) -> None:
+    def _launch(self, chunk: _Chunk, again: Launched | None = None) -> Launched:
+        launched = again or Launched(self, chunk, self._order, self._begins_pass)
+        self._begins_pass, self._is_running = False, True
         if chunk.task == "train":
             first = self.state("train").iterations + chunk.done
             self.buffers["scalars"].part((chunk.count, 2), 0).assign(self._rates.rows(first, chunk.count))
-        self._running = chunk
-        if self.fused is not None and self._is_for_one_kernel(chunk):
-            try:
-                self.fused.launch(chunk.first_row, chunk.count)
-                return
-            except Refusal as refusal:
-                self.fused = None
-                self.form = refusal.reason
-        self.buffers["clock"].assign(np.array([chunk.first_row, 0], np.int32))
-        if chunk.task == "train":
-            # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
-            self.state("train").load_seeds(chunk.done)
-        names = self.program.steps[chunk.task]
-        self._run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
+        if not self._is_launched_in_one_kernel(launched):
+            self.buffers["clock"].assign(np.array([chunk.first_row, 0], np.int32))
+            if chunk.task == "train":
+                # The kernel adds the clock, which begins anew with each chunk, to Keras' counter.
+                self.state("train").load_seeds(chunk.done)
+            names = self.program.steps[chunk.task]
+            self._run(launches(self.program, names, self.buffers, chunk.rows), chunk.count)
+        if self._is_alone and chunk.task != "predict":
+            # Not beside other models: a GPU takes launches of several streams in the order in which they come, and
+            # their steps would wait behind what waits for these.
+            self._fetch(launched)
+        return launched
+
+    def _is_launched_in_one_kernel(self, launched: Launched) -> bool:
+        """Launch steps in one kernel, if that can take them as far as is known."""
+        chunk = launched.chunk
+        if not self._is_for_one_kernel(chunk):
+            return False
+        assert self.fused is not None
+        try:
+            self.fused.launch(chunk.first_row, chunk.count)
+        except Refusal as refusal:
+            self.fused, self.form = None, refusal.reason
+            return False
+        self._unsettled.append(launched)
+        return True
+
+    def _fetch(self, launched: Launched) -> Callable[[], list[np.ndarray]]:
+        """What waits for the totals after steps and, if they are unsettled, whether they failed."""
+        if launched.fetch is None:
+            arrays = [self.buffers["metrics"]]
+            if launched in self._unsettled:
+                assert self.fused is not None
+                arrays.append(self.fused.sum_up())
+            launched.fetch = self.launcher.fetch_soon(arrays)
+        return launched.fetch
 
     def _results(self, chunk: _Chunk) -> list[np.ndarray]:
         buffer = self.buffers["outputs" if chunk.task == "predict" else "log"]
@@ -254,7 +332,7 @@ def _fastest_transfer(launcher: Launcher) -> HostTransfer:
     if backend == "jax" and launcher.name == "cuda.core":
         from .jax_transfer import JaxTransfer
 
-        return JaxTransfer(cast(Any, launcher))
+        return JaxTransfer(launcher)
     return HostTransfer()
 
 

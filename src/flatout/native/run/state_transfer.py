@@ -113,10 +113,6 @@ class State:
         if self._optimizer is not None:
             self.iterations = self._transfer.read_count(iterations_variable(self._optimizer))
 
-    def load_metrics(self) -> None:
-        """Copy the values of the metrics' variables alone."""
-        self._transfer.load(self._read[-1:])
-
     def load_seeds(self, steps: int) -> None:
         """Copy the state of the Dropout layers' generators, as it is `steps` steps on, into its buffer."""
         if self._seeds is not None:

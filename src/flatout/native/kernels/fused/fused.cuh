@@ -13,7 +13,7 @@
 // scalars   learning rate and Adam's corrected one of each step
 // slot_0, slot_1  the optimizer's variables, as far as it has them
 // row_sums  loss of each row and whether it was right, of each step
-// failed    becomes 1 if a number left the range of halves: then nothing else was written
+// failed    becomes 1 if a number left the range of halves, and stays so: then nothing else was written, nor will be
 template <class C, class Label>
 DEVICE void fused_train(const u16* planes, const Label* labels, const int* order, const int* span, const float* scalars,
                         const float* numbers, float* weights, float* slot_0, float* slot_1, float* row_sums,

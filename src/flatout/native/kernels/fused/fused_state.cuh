@@ -88,15 +88,16 @@ template <class C> struct FusedLabels {
     }
 };
 
-// All blocks agree on whether every number stayed in range; only then is the state written.
+// All blocks agree on whether every number stayed in range, in these steps and in all before; only then is the state written.
 template <class C> DEVICE bool fused_has_failed(u32 (&flags)[C::CLUSTER * C::WARPS], const FusedPlace<C>& me, bool bad, int* failed) {
     const u32 seen = warp_ballot(bad);
+    const bool had_failed = *failed != 0;  // read before anybody writes it
     if (me.lane < C::CLUSTER) put(remote(shared_address(&flags[me.rank * C::WARPS + me.warp]), me.lane), seen != 0);
     warp_barrier();  // the cluster's barrier wants a warp's lanes together
     cluster_barrier();  // and nobody writes to another block any more
     bool any = false;
     for (int i = me.lane; i < C::CLUSTER * C::WARPS; i += 32) any |= flags[i] != 0;
-    any = warp_ballot(any) != 0;
+    any = warp_ballot(any) != 0 || had_failed;
     if (me.rank == 0 && thread_number() == 0) *failed = any;
     return any;
 }

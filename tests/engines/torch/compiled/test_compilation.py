@@ -25,7 +25,6 @@ from flatout.engines.torch.capture.recordable_keras import Reseed  # noqa: E402
 from flatout.engines.torch.capture.recorder import add_scaled_  # noqa: E402
 from flatout.engines.torch.compiled import compilation  # noqa: E402
 from flatout.engines.torch.compiled.compilation import Compilation  # noqa: E402
-from flatout.engines.torch.compiled.joined_scatters import with_joined_scatters  # noqa: E402
 from flatout.engines.torch.compiled.segment import CannotCompile, segmented  # noqa: E402
 from flatout.engines.torch.compiled.stages import in_stages, with_early_draws, with_updates_as_operations  # noqa: E402
 from flatout.engines.torch.engine import TorchEngine  # noqa: E402
@@ -86,6 +85,20 @@ def effects(graph: Graph, calls: Calls, batch: list[torch.Tensor]) -> list[torch
 
 
 @needs_compiler
+class Tables(layers.Layer):
+    """Three embeddings, one of them of several columns."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tables = [layers.Embedding(rows, 4) for rows in (5, 7, 9)]
+
+    def call(self, x: torch.Tensor) -> torch.Tensor:
+        numbers = keras.ops.cast(keras.ops.abs(2 * x), "int32") % 5
+        one, several, other = self.tables
+        several = keras.ops.reshape(several(numbers[:, 1:4]), (-1, 12))
+        return keras.ops.concatenate([one(numbers[:, 0]), several, other(numbers[:, 5])], axis=-1)
+
+
 def test_a_compiled_step_has_the_effects_of_the_recorded_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     step = recorded(Tables(), layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dropout(0.5))
@@ -176,54 +189,6 @@ def test_sgd_as_operations_has_its_effects() -> None:
     assert add_scaled_ not in [one.target for one in as_operations.instructions]
     for wanted, got in zip(effects(graph, step.calls, batch), effects(as_operations, step.calls, batch), strict=True):
         torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-8)
-
-
-class Tables(layers.Layer):
-    """Three embeddings, one of them of several columns."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.tables = [layers.Embedding(rows, 4) for rows in (5, 7, 9)]
-
-    def call(self, x: torch.Tensor) -> torch.Tensor:
-        numbers = keras.ops.cast(keras.ops.abs(2 * x), "int32") % 5
-        one, several, other = self.tables
-        several = keras.ops.reshape(several(numbers[:, 1:4]), (-1, 12))
-        return keras.ops.concatenate([one(numbers[:, 0]), several, other(numbers[:, 5])], axis=-1)
-
-
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_gradients_of_small_embeddings_are_summed_by_one_kernel(optimizer: str) -> None:
-    step = recorded(Tables(), optimizer=optimizer)
-    graph, batch = without_reseeds(step.graph), leaves_of((torch.from_numpy(X[:16]), torch.from_numpy(Y[:16])))
-    joined = with_joined_scatters(graph)
-    scatters = aten.embedding_dense_backward.default, aten._unsafe_index_put.default
-    counts = [[one.target for one in each.instructions].count(kind) for each in (graph, joined) for kind in scatters]
-    assert counts == [3, 0, 0, 1]
-    assert len(segmented(graph).parts) == 1
-    for wanted, got in zip(effects(graph, step.calls, batch), effects(joined, step.calls, batch), strict=True):
-        torch.testing.assert_close(got, wanted, rtol=1e-6, atol=1e-7)
-
-
-def test_a_gradient_that_is_needed_or_written_to_is_not_waited_for() -> None:
-    graph, gradients = Graph(), []
-    output, index = graph.add_value(torch.ones(6, 4), "input", 0), graph.add_value(torch.arange(6), "input", 1)
-    graph.inputs = [output, index]
-    for storage in (2, 3, 4, 5):
-        gradients.append(graph.add_value(torch.ones(8, 4), "computed", storage))
-        arguments = Ref(output), Ref(index), 8, -1, False
-        graph.instructions.append(Instruction(aten.embedding_dense_backward.default, arguments, {}, gradients[-1]))
-    doubled = graph.add_value(torch.ones(8, 4), "computed", 6)
-    graph.instructions.insert(2, Instruction(aten.mul.Scalar, (Ref(gradients[0]), 2.0), {}, doubled))
-    graph.instructions.append(Instruction(aten.neg_.default, (Ref(gradients[3]),), {}, gradients[3]))
-    graph.outputs = [Ref(one) for one in (*gradients, doubled)]
-    joined = with_joined_scatters(graph)
-    targets = [one.target for one in joined.instructions]
-    assert targets.count(aten._unsafe_index_put.default) == 1
-    assert targets.count(aten.embedding_dense_backward.default) == 2
-    batch = [torch.randn(6, 4), torch.tensor([0, 7, 7, 2, 2, 2])]
-    for wanted, got in zip(effects(graph, Calls(), batch), effects(joined, Calls(), batch), strict=True):
-        torch.testing.assert_close(got, wanted)
 
 
 def test_steps_are_told_from_each_other_by_what_compiles_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ import torch  # noqa: E402
 from keras import layers  # noqa: E402
 
 import flatout  # noqa: E402
+from flatout.data.stream import chunks  # noqa: E402
 from flatout.engines.torch import engine as engine_module  # noqa: E402
 from flatout.engines.torch.capture import captured_step as torch_capture  # noqa: E402
 from flatout.engines.torch.capture.side_effects import Watch  # noqa: E402
@@ -328,6 +329,39 @@ def test_a_changed_hyperparameter_is_captured_anew():
     plain.layers[1].rate = 0.0
     run_pass(prepare(plain))
     assert all(torch.equal(u, v) for u, v in zip(everything(model), everything(plain), strict=True))
+
+
+class Times:
+    def __init__(self, factor):
+        self.factor = factor
+
+    def __call__(self, x):
+        return x * self.factor
+
+
+class ForWholeBatches(layers.Layer):
+    """With Python that a batch of fewer rows does not come to."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def call(self, x):
+        return self.function(x) if x.shape[0] == BATCH else x
+
+
+def test_what_only_steps_of_some_chunks_read_is_looked_at_before_each_of_them(monkeypatch):
+    monkeypatch.setattr(chunks, "CHUNK_BYTES", BATCH * 6 * 4)
+    losses = []
+    for engine in ("stock", "auto"):
+        times = Times(1.0)
+        stronger = keras.callbacks.LambdaCallback(on_epoch_end=lambda *_, times=times: setattr(times, "factor", 9.0))
+        settings = {"batch_size": BATCH, "epochs": 3, "shuffle": False, "verbose": 0, "callbacks": [stronger]}
+        model = make(keras.Sequential, ForWholeBatches(times), optimizer=keras.optimizers.SGD(1e-9))
+        losses.append(flatout.fit(model, X, Y, engine=engine, data="streamed", **settings).history["loss"])
+    assert flatout.explain()[-1].data == "streamed"
+    np.testing.assert_allclose(*losses, rtol=1e-5)
+    assert losses[0][1] != pytest.approx(losses[0][0], rel=1e-3)
 
 
 def test_a_new_learning_rate_counts_without_a_new_capture():

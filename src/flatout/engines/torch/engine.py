@@ -135,6 +135,9 @@ class TorchProgram(StepProgram):
     def replace(self, data: Structure, rows: int, batch_size: int, filled: int | None = None) -> None:
         before = self.loop
         self._hold(data, rows, batch_size)
+        if self.loop is not before:
+            # What was looked at is what the other one's Python reads.
+            self._is_fresh = False
         if self.loop is not before or self._order is not None:
             self.begin_pass(None)
 

@@ -84,7 +84,6 @@ def effects(graph: Graph, calls: Calls, batch: list[torch.Tensor]) -> list[torch
     return after
 
 
-@needs_compiler
 class Tables(layers.Layer):
     """Three embeddings, one of them of several columns."""
 
@@ -99,6 +98,7 @@ class Tables(layers.Layer):
         return keras.ops.concatenate([one(numbers[:, 0]), several, other(numbers[:, 5])], axis=-1)
 
 
+@needs_compiler
 def test_a_compiled_step_has_the_effects_of_the_recorded_one(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TORCHINDUCTOR_CACHE_DIR", raising=False)
     step = recorded(Tables(), layers.Dense(8, "relu"), layers.BatchNormalization(), layers.Dropout(0.5))
